@@ -1,0 +1,53 @@
+//! What the page cache must know of the log, so that neither imports the other (invariant 2, hazards G4, W4).
+
+use crate::Lsn;
+
+/// The log can no longer make anything durable: a write or a sync failed, and the store stopped committing (W10).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogFailed {
+    /// What failed first, in words: file, offset and the operating system's reason.
+    pub reason: std::sync::Arc<str>,
+}
+
+impl std::fmt::Display for LogFailed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the log failed and takes no more commits; reopen the database: {}", self.reason)
+    }
+}
+
+impl std::error::Error for LogFailed {}
+
+/// The log as the page cache sees it.
+pub trait DurableLog: Send + Sync {
+    /// The LSN that the next record will get. A record drawn after this call returns `n` has an LSN of at least `n`.
+    ///
+    /// A page that turns dirty takes this as the lower bound of its recovery LSN *before* its record is appended.
+    fn next_lsn(&self) -> Lsn;
+
+    /// Every record with an LSN up to and including this one is on disk, in every worker's log.
+    fn durable_lsn(&self) -> Lsn;
+
+    /// Blocks until `durable_lsn() >= lsn`, pushing out other workers' buffers as needed (W2). Never waits for
+    /// another transaction's end.
+    ///
+    /// # Errors
+    ///
+    /// [`LogFailed`] once the log is poisoned by an I/O error.
+    fn make_durable(&self, lsn: Lsn) -> Result<(), LogFailed>;
+}
+
+/// A log that has nothing to say: everything is durable at once. For caches without a log, and for tests.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct NoLog;
+
+impl DurableLog for NoLog {
+    fn next_lsn(&self) -> Lsn {
+        Lsn(1)
+    }
+    fn durable_lsn(&self) -> Lsn {
+        Lsn::MAX
+    }
+    fn make_durable(&self, _lsn: Lsn) -> Result<(), LogFailed> {
+        Ok(())
+    }
+}

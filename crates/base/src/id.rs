@@ -1,0 +1,53 @@
+//! Names of things, as newtypes: two `u64` arguments cannot be swapped.
+
+use std::fmt;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(transparent)]
+        pub struct $name(pub $inner);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+    };
+}
+
+id! {
+    /// Number of a page in the page file: its byte offset is `PageId * page_size`.
+    PageId(u64)
+}
+id! {
+    /// Log sequence number: the global order of log records, dense from 1; `Lsn(0)` is "before every record".
+    ///
+    /// It counts records, not bytes; a position in a file is a byte offset of its own.
+    Lsn(u64)
+}
+id! {
+    /// Number of a transaction; larger is younger. `TxnId(0)` stands for the system (structure changes).
+    TxnId(u64)
+}
+id! {
+    /// Number of a tree (a table, or the catalogue) inside one database.
+    TreeId(u32)
+}
+
+impl Lsn {
+    /// The largest LSN: "nothing pending" in a horizon.
+    pub const MAX: Self = Self(u64::MAX);
+
+    /// The LSN that follows this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+impl TxnId {
+    /// The transaction of structure changes that belong to nobody.
+    pub const SYSTEM: Self = Self(0);
+}

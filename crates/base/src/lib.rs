@@ -1,0 +1,35 @@
+//! The ground floor of Azekura: names for things, bytes of a page, checksums, and the one door to atomics.
+//!
+//! It is not a utility drawer: a thing lives here only because two rooms that must not know each other both
+//! need it (the page cache and the log share [`DurableLog`]; the cache and the tree share [`page`]).
+//!
+//! ```
+//! use azekura_base::{Lsn, PageId};
+//! assert!(Lsn(7).next() > Lsn(7));
+//! assert_eq!(PageId(3).to_string(), "3");
+//! ```
+//!
+//! | module | noun |
+//! |---|---|
+//! | [`id`] | `PageId`, `Lsn`, `TxnId`, `TreeId` |
+//! | [`page`] | page bytes as relaxed atomic words, and the header that every page carries |
+//! | [`checksum`] | CRC-32C |
+//! | [`durable`] | what the page cache asks of the log |
+//! | [`sync`] | the one door to std or loom atomics, mutexes and parking |
+//! | [`backoff`] | exponential back-off for spins |
+//! | [`striped`] | counters spread over cache lines |
+//! | [`varint`] | variable-length integers of the log and the control file |
+
+pub mod backoff;
+pub mod checksum;
+pub mod durable;
+pub mod id;
+pub mod page;
+pub mod striped;
+pub mod sync;
+pub mod varint;
+
+pub use crossbeam_utils::CachePadded;
+pub use durable::{DurableLog, LogFailed};
+pub use id::{Lsn, PageId, TreeId, TxnId};
+pub use page::{PageBuf, PageWords};

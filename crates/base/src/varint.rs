@@ -1,0 +1,84 @@
+//! LEB128 integers: seven bits a byte, low group first, high bit means "more follows".
+
+/// Appends `value` to `out`: 1 byte below 128, 10 at most.
+pub fn put_u64(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// Appends `bytes` behind their length.
+pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_u64(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+/// Bytes that `put_u64` would append for `value`.
+#[must_use]
+pub const fn len_u64(value: u64) -> usize {
+    let bits = 64 - (value | 1).leading_zeros() as usize;
+    bits.div_ceil(7)
+}
+
+/// Takes an integer off the front of `input`; `None` when it is cut off or longer than 64 bits.
+pub fn take_u64(input: &mut &[u8]) -> Option<u64> {
+    let mut value = 0u64;
+    for (i, &byte) in input.iter().enumerate().take(10) {
+        let group = u64::from(byte & 0x7f);
+        if i == 9 && group > 1 {
+            return None;
+        }
+        value |= group << (7 * i);
+        if byte & 0x80 == 0 {
+            *input = &input[i + 1..];
+            return Some(value);
+        }
+    }
+    None
+}
+
+/// Takes bytes written by [`put_bytes`]; `None` when they are cut off.
+pub fn take_bytes<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let len = usize::try_from(take_u64(input)?).ok()?;
+    let (head, rest) = input.split_at_checked(len)?;
+    *input = rest;
+    Some(head)
+}
+
+/// Takes one byte.
+pub fn take_u8(input: &mut &[u8]) -> Option<u8> {
+    let (&first, rest) = input.split_first()?;
+    *input = rest;
+    Some(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trips_at_every_length() {
+        for shift in 0..64 {
+            for value in [1u64 << shift, (1u64 << shift) - 1, u64::MAX >> shift] {
+                let mut out = Vec::new();
+                put_u64(&mut out, value);
+                assert_eq!(out.len(), len_u64(value));
+                let mut rest = out.as_slice();
+                assert_eq!(take_u64(&mut rest), Some(value));
+                assert!(rest.is_empty());
+                assert_eq!(take_u64(&mut &out[..out.len() - 1]), None);
+            }
+        }
+    }
+
+    #[test]
+    fn refuses_a_length_beyond_the_input() {
+        let mut out = Vec::new();
+        put_bytes(&mut out, b"azekura");
+        assert_eq!(take_bytes(&mut out.as_slice()), Some(&b"azekura"[..]));
+        assert_eq!(take_bytes(&mut &out[..4]), None);
+        assert_eq!(take_u64(&mut &[0xff; 11][..]), None);
+    }
+}

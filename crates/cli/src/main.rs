@@ -1,0 +1,2 @@
+//! The azekura command.
+fn main() {}
