@@ -1,0 +1,129 @@
+//! What a wait waits for, and in which column of the table it counts.
+
+/// What a thread waits for.
+///
+/// The numbers are part of the trace file's format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+#[repr(u8)]
+pub enum WaitKind {
+    /// A latch: short, physical, guards bytes in memory.
+    Latch = 1,
+    /// A transaction's lock: logical, held to its end.
+    Lock = 2,
+    /// The log: a commit waits for the durable horizon, or a writer for room in a log buffer.
+    Log = 3,
+    /// Another thread reads the page that this one needs.
+    PageIn = 4,
+    /// No frame is free yet.
+    FreeFrame = 5,
+    /// A dirty page is being written.
+    WriteBack = 6,
+    /// This thread's own call to a storage device.
+    Device = 7,
+    /// This thread's own call to the network.
+    Network = 8,
+    /// Admission: a limit on how many threads may be inside (the paper's `conc_lock`).
+    Limit = 9,
+    /// Nothing to do yet: a condition variable, an empty queue. Never counted as contention.
+    Idle = 10,
+    /// Any other logical resource.
+    Other = 11,
+}
+
+/// The column of the report in which a wait counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum WaitClass {
+    /// A passive resource: a right to go on (locks, latches, frames, admission).
+    Lock,
+    /// An active resource that works for us: device, network, the log on its way to disk.
+    Io,
+    /// Waiting for work; belongs to no bottleneck.
+    Idle,
+}
+
+impl WaitKind {
+    /// All kinds, in order of their numbers.
+    pub const ALL: [Self; 11] = [
+        Self::Latch,
+        Self::Lock,
+        Self::Log,
+        Self::PageIn,
+        Self::FreeFrame,
+        Self::WriteBack,
+        Self::Device,
+        Self::Network,
+        Self::Limit,
+        Self::Idle,
+        Self::Other,
+    ];
+
+    /// The kind with this number in the file format, if there is one.
+    #[must_use]
+    pub fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number).checked_sub(1)?).copied()
+    }
+
+    /// The column in which such a wait counts.
+    #[must_use]
+    pub const fn class(self) -> WaitClass {
+        match self {
+            Self::Latch | Self::Lock | Self::FreeFrame | Self::Limit | Self::Other => WaitClass::Lock,
+            Self::Log | Self::PageIn | Self::WriteBack | Self::Device | Self::Network => WaitClass::Io,
+            Self::Idle => WaitClass::Idle,
+        }
+    }
+
+    /// The kind's name in reports: lower case, one word or two.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Latch => "latch",
+            Self::Lock => "lock",
+            Self::Log => "log",
+            Self::PageIn => "page-in",
+            Self::FreeFrame => "free frame",
+            Self::WriteBack => "write-back",
+            Self::Device => "device",
+            Self::Network => "network",
+            Self::Limit => "limit",
+            Self::Idle => "idle",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// How a resource is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum HoldMode {
+    /// Nobody else may hold it.
+    Exclusive = 0,
+    /// Others may hold it shared.
+    Shared = 1,
+}
+
+/// The number by which a thread is known in traces; a lock may keep it beside its word to say who holds it.
+///
+/// 0 is nobody: unknown, or probes compiled out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct ThreadTag(pub u32);
+
+impl ThreadTag {
+    /// Nobody.
+    pub const NONE: Self = Self(0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_kinds_come_back_and_others_do_not() {
+        for kind in WaitKind::ALL {
+            assert_eq!(WaitKind::from_number(kind as u8), Some(kind));
+        }
+        assert_eq!(WaitKind::from_number(0), None);
+        assert_eq!(WaitKind::from_number(12), None);
+    }
+}

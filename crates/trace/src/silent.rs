@@ -1,0 +1,85 @@
+//! The probes when they are compiled out (feature `off`, or a loom model): the same names, no code.
+
+use crate::{HoldMode, Operation, Site, ThreadTag, WaitKind};
+use std::marker::PhantomData;
+
+/// The time from [`operation`] to its drop.
+#[derive(Debug)]
+#[must_use = "the operation ends when this is dropped"]
+pub struct OperationGuard(PhantomData<*const ()>);
+
+/// The time from [`wait`] to its drop.
+#[derive(Debug)]
+#[must_use = "the wait ends when this is dropped"]
+pub struct WaitGuard(PhantomData<*const ()>);
+
+/// The time from [`hold`] to its drop.
+#[derive(Debug)]
+#[must_use = "the hold ends when this is dropped"]
+pub struct HoldGuard(PhantomData<()>);
+
+/// Begins an operation on this thread; compiled out.
+#[inline(always)]
+pub fn operation(_operation: &'static Operation) -> OperationGuard {
+    OperationGuard(PhantomData)
+}
+
+/// Begins a contended wait; compiled out.
+#[inline(always)]
+pub fn wait(_site: &'static Site, _object: usize, _kind: WaitKind) -> WaitGuard {
+    WaitGuard(PhantomData)
+}
+
+/// Begins a contended wait for a known holder; compiled out.
+#[inline(always)]
+pub fn wait_for(_site: &'static Site, _object: usize, _kind: WaitKind, _holder: ThreadTag) -> WaitGuard {
+    WaitGuard(PhantomData)
+}
+
+/// Begins a hold; compiled out.
+#[inline(always)]
+pub fn hold(_site: &'static Site, _object: usize, _mode: HoldMode) -> HoldGuard {
+    HoldGuard(PhantomData)
+}
+
+/// Marks an instant; compiled out.
+#[inline(always)]
+pub fn mark(_site: &'static Site, _value: u64) {}
+
+/// This thread's number in traces; compiled out.
+#[inline(always)]
+#[must_use]
+pub fn thread_tag() -> ThreadTag {
+    ThreadTag::NONE
+}
+
+/// Whether a recording is under way: never.
+#[inline(always)]
+#[must_use]
+pub fn is_enabled() -> bool {
+    false
+}
+
+// Dropping a guard is an act of the program even when nothing records it: callers write `drop(waiting)`.
+impl Drop for OperationGuard {
+    #[inline(always)]
+    fn drop(&mut self) {}
+}
+impl Drop for WaitGuard {
+    #[inline(always)]
+    fn drop(&mut self) {}
+}
+impl Drop for HoldGuard {
+    #[inline(always)]
+    fn drop(&mut self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compiled_out_guards_have_no_size() {
+        assert_eq!(size_of::<OperationGuard>() + size_of::<WaitGuard>() + size_of::<HoldGuard>(), 0);
+    }
+}

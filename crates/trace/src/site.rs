@@ -1,0 +1,114 @@
+//! Names for what is traced: places where threads wait, and operations they wait in.
+//!
+//! Both are meant to be `static`s. Each remembers the source line that created it, as the paper's probes do
+//! (section 3.3: "the position of the structure's creation, file and line"), so two locks of one type stay
+//! apart without anybody inventing names. There is deliberately no `Default`: it would report the library's own
+//! line for every lock.
+
+use std::panic::Location;
+
+/// A place where threads wait: a lock, a latch, a queue, a device.
+///
+/// All instances that one line creates share a site; the `object` given to [`wait`](crate::wait) tells
+/// them apart.
+///
+/// ```
+/// use azekura_trace::Site;
+/// static PAGE_LATCH: Site = Site::new("page latch");
+/// assert_eq!(PAGE_LATCH.name(), "page latch");
+/// assert!(PAGE_LATCH.file().ends_with(".rs"));
+/// ```
+#[derive(Debug)]
+pub struct Site(Definition);
+
+/// A kind of work whose waits are told apart from those of other kinds: `get`, `commit`, `index_read`.
+///
+/// ```
+/// use azekura_trace::Operation;
+/// static GET: Operation = Operation::new("get");
+/// assert_eq!(GET.name(), "get");
+/// ```
+#[derive(Debug)]
+pub struct Operation(Definition);
+
+impl Site {
+    /// A site that carries the caller's source line.
+    #[must_use]
+    #[track_caller]
+    pub const fn new(name: &'static str) -> Self {
+        let place = Location::caller();
+        Self(Definition::new(name, place.file(), place.line()))
+    }
+
+    /// A site for a line of some other program, of which there is no Rust source to ask.
+    #[must_use]
+    pub const fn at(name: &'static str, file: &'static str, line: u32) -> Self {
+        Self(Definition::new(name, file, line))
+    }
+
+    /// The name given at creation.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.0.name
+    }
+
+    /// The source file of the creating line.
+    #[must_use]
+    pub const fn file(&self) -> &'static str {
+        self.0.file
+    }
+
+    /// The creating line.
+    #[must_use]
+    pub const fn line(&self) -> u32 {
+        self.0.line
+    }
+}
+
+impl Operation {
+    /// An operation that carries the caller's source line.
+    #[must_use]
+    #[track_caller]
+    pub const fn new(name: &'static str) -> Self {
+        let place = Location::caller();
+        Self(Definition::new(name, place.file(), place.line()))
+    }
+
+    /// An operation of some other program, of which there is no Rust source to ask.
+    #[must_use]
+    pub const fn at(name: &'static str, file: &'static str, line: u32) -> Self {
+        Self(Definition::new(name, file, line))
+    }
+
+    /// The name given at creation.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.0.name
+    }
+
+    /// The source file of the creating line.
+    #[must_use]
+    pub const fn file(&self) -> &'static str {
+        self.0.file
+    }
+
+    /// The creating line.
+    #[must_use]
+    pub const fn line(&self) -> u32 {
+        self.0.line
+    }
+}
+
+/// What sites and operations have in common: a name and a place.
+#[derive(Debug)]
+struct Definition {
+    name: &'static str,
+    file: &'static str,
+    line: u32,
+}
+
+impl Definition {
+    const fn new(name: &'static str, file: &'static str, line: u32) -> Self {
+        Self { name, file, line }
+    }
+}
