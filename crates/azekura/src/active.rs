@@ -1,0 +1,75 @@
+//! Transactions that have written and not ended: what holds the log's tail.
+//!
+//! - **ACTIVE-1** A transaction is listed, with a lower bound of its first LSN, *before* that LSN is drawn, and stays listed until its
+//!   last record (commit, end of abort, end of deferred frees) has been appended.
+//!
+//! A checkpoint reads the LSN counter first and the list second: a transaction that it does not see either ended before, or draws only
+//! LSNs at or above the counter that was read.
+
+use azekura_base::striped::thread_stripe;
+use azekura_base::{CachePadded, Lsn, TxnId};
+use parking_lot::Mutex;
+
+const STRIPES: usize = 16;
+
+#[derive(Debug)]
+pub(crate) struct ActiveList {
+    stripes: Box<[CachePadded<Mutex<Vec<(TxnId, Lsn)>>>]>,
+}
+
+/// Where a transaction is listed; given back to [`ActiveList::remove`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Listed {
+    stripe: usize,
+    txn: TxnId,
+    /// The lower bound it is listed with.
+    pub(crate) first_lsn: Lsn,
+}
+
+impl ActiveList {
+    pub(crate) fn new() -> Self {
+        Self { stripes: (0..STRIPES).map(|_| CachePadded::new(Mutex::new(Vec::new()))).collect() }
+    }
+
+    /// Lists `txn`; `next_lsn` reads the counter and is called inside (ACTIVE-1).
+    pub(crate) fn insert(&self, txn: TxnId, next_lsn: impl FnOnce() -> Lsn) -> Listed {
+        let stripe = thread_stripe() % STRIPES;
+        let mut list = self.stripes[stripe].lock();
+        let first_lsn = next_lsn();
+        list.push((txn, first_lsn));
+        Listed { stripe, txn, first_lsn }
+    }
+
+    pub(crate) fn remove(&self, listed: Listed) {
+        let mut list = self.stripes[listed.stripe].lock();
+        if let Some(at) = list.iter().position(|(txn, _)| *txn == listed.txn) {
+            list.swap_remove(at);
+        }
+    }
+
+    /// The least first LSN of any listed transaction.
+    pub(crate) fn min_first_lsn(&self) -> Option<Lsn> {
+        self.stripes.iter().filter_map(|s| s.lock().iter().map(|(_, lsn)| *lsn).min()).min()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.stripes.iter().map(|s| s.lock().len()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_listed_transaction_holds_the_tail() {
+        let list = ActiveList::new();
+        let a = list.insert(TxnId(1), || Lsn(10));
+        let b = list.insert(TxnId(2), || Lsn(20));
+        assert_eq!(list.min_first_lsn(), Some(Lsn(10)));
+        list.remove(a);
+        assert_eq!((list.min_first_lsn(), list.len()), (Some(Lsn(20)), 1));
+        list.remove(b);
+        assert_eq!(list.min_first_lsn(), None);
+    }
+}

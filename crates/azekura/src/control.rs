@@ -1,0 +1,261 @@
+//! CONTROL: where a restart begins. Two checksummed slots written in turn, so that a torn write leaves the other.
+//!
+//! - **CONTROL-1** A slot is written whole and synchronously; the other slot, with the older sequence number, stays valid.
+//! - **CONTROL-2** What a slot says is already true on disk when it is written: pages below `redo_lsn` are synced, the
+//!   log up to the checkpoint is durable.
+//! - **CONTROL-3** `ranges` lists, oldest first, the incarnations whose log still counts. All but the last have a fixed end (their
+//!   cut); whatever they hold above it is void for ever (W5).
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use azekura_base::varint::{put_u64, take_u64};
+use azekura_base::{Lsn, PageBuf, TxnId, checksum, page};
+use azekura_io::{File, Fs, OpenOptions};
+use azekura_wal::recovery::LogRange;
+
+use crate::Error;
+
+/// Version of the whole on-disk format; a store with a newer one is refused.
+pub(crate) const FORMAT_VERSION: u32 = 1;
+pub(crate) const CONTROL_NAME: &str = "CONTROL";
+
+const MAGIC: [u8; 8] = *b"AZEKURA\x01";
+const SLOT_BYTES: usize = 16 * 1024;
+/// magic 8, format version 4, body length 4, CRC-32C 4 (over everything but itself), reserved 4.
+const HEAD_BYTES: usize = 24;
+
+/// What CONTROL remembers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Control {
+    pub(crate) sequence: u64,
+    pub(crate) database_id: u64,
+    pub(crate) page_size: usize,
+    /// Redo starts here: every page change below is in the page file.
+    pub(crate) redo_lsn: Lsn,
+    /// The log is read from here: the least of `redo_lsn` and the first LSN of every transaction active at the checkpoint.
+    pub(crate) scan_lsn: Lsn,
+    /// No transaction below the checkpoint has this id or a larger one.
+    pub(crate) next_txn: TxnId,
+    /// Streams that the device's measured flush parallelism asked for; 0 = not measured yet.
+    pub(crate) streams: u64,
+    pub(crate) ranges: Vec<LogRange>,
+}
+
+impl Control {
+    fn encode(&self) -> Vec<u8> {
+        let mut body = Vec::new();
+        for value in [
+            self.sequence,
+            self.database_id,
+            self.page_size as u64,
+            self.redo_lsn.0,
+            self.scan_lsn.0,
+            self.next_txn.0,
+            self.streams,
+            self.ranges.len() as u64,
+        ] {
+            put_u64(&mut body, value);
+        }
+        for range in &self.ranges {
+            put_u64(&mut body, u64::from(range.incarnation));
+            put_u64(&mut body, range.first_lsn.0);
+            // 0 = open end; an LSN is at least 1, so +1 keeps "ends before its first record" apart from it.
+            put_u64(&mut body, range.last_lsn.map_or(0, |l| l.0 + 1));
+        }
+        body
+    }
+
+    fn decode(mut body: &[u8]) -> Option<Self> {
+        let input = &mut body;
+        let mut control = Self {
+            sequence: take_u64(input)?,
+            database_id: take_u64(input)?,
+            page_size: usize::try_from(take_u64(input)?).ok().filter(|&s| page::is_page_size(s))?,
+            redo_lsn: Lsn(take_u64(input)?),
+            scan_lsn: Lsn(take_u64(input)?),
+            next_txn: TxnId(take_u64(input)?),
+            streams: take_u64(input)?,
+            ranges: Vec::new(),
+        };
+        for _ in 0..take_u64(input)? {
+            control.ranges.push(LogRange {
+                incarnation: u32::try_from(take_u64(input)?).ok()?,
+                first_lsn: Lsn(take_u64(input)?),
+                last_lsn: take_u64(input)?.checked_sub(1).map(Lsn),
+            });
+        }
+        (input.is_empty() && !control.ranges.is_empty()).then_some(control)
+    }
+
+    /// The incarnation that is being written (or was, before the crash).
+    pub(crate) fn incarnation(&self) -> u32 {
+        self.ranges.last().map_or(0, |r| r.incarnation)
+    }
+}
+
+enum Slot {
+    Valid(Control),
+    Newer(u32),
+    Invalid,
+}
+
+fn read_slot(bytes: &[u8]) -> Slot {
+    let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+    if bytes[..8] != MAGIC {
+        return Slot::Invalid;
+    }
+    // Head of every version: magic, version, body length, checksum. So a newer version can be told from damage.
+    let len = u32_at(12) as usize;
+    let Some(body) = bytes.get(HEAD_BYTES..HEAD_BYTES.saturating_add(len)) else { return Slot::Invalid };
+    let crc = checksum::crc32c_append(checksum::crc32c(&bytes[..16]), body);
+    if crc != u32_at(16) {
+        return Slot::Invalid;
+    }
+    match u32_at(8) {
+        FORMAT_VERSION => Control::decode(body).map_or(Slot::Invalid, Slot::Valid),
+        version => Slot::Newer(version),
+    }
+}
+
+/// The CONTROL file of an open database.
+#[derive(Debug)]
+pub(crate) struct ControlFile {
+    file: Arc<dyn File>,
+    path: PathBuf,
+    current: Control,
+}
+
+impl ControlFile {
+    /// Writes the first CONTROL of a new database: from then on the directory is one.
+    pub(crate) fn create(fs: &dyn Fs, dir: &Path, first: Control) -> Result<Self, Error> {
+        let path = dir.join(CONTROL_NAME);
+        let io = |source| Error::io("create", &path, source);
+        let file = fs.open(&path, OpenOptions { create: true, ..OpenOptions::default() }).map_err(io)?;
+        file.set_len(2 * SLOT_BYTES as u64).map_err(io)?;
+        file.sync().map_err(io)?;
+        fs.sync_dir(dir).map_err(io)?;
+        let mut control = Self { file, path, current: Control { sequence: 0, ..first.clone() } };
+        control.write(first)?;
+        Ok(control)
+    }
+
+    /// Reads the newer valid slot.
+    pub(crate) fn open(fs: &dyn Fs, dir: &Path) -> Result<Self, Error> {
+        let path = dir.join(CONTROL_NAME);
+        let io = |source| Error::io("read", &path, source);
+        let file = fs.open(&path, OpenOptions::default()).map_err(io)?;
+        let mut bytes = PageBuf::zeroed(2 * SLOT_BYTES);
+        file.read_at(0, &mut bytes).map_err(io)?;
+        let mut best: Option<Control> = None;
+        for at in [0, SLOT_BYTES] {
+            match read_slot(&bytes[at..at + SLOT_BYTES]) {
+                Slot::Valid(control) if best.as_ref().is_none_or(|b| b.sequence < control.sequence) => {
+                    best = Some(control);
+                }
+                Slot::Newer(found) => {
+                    return Err(Error::UnsupportedFormat { path, found, supported: FORMAT_VERSION });
+                }
+                Slot::Valid(_) | Slot::Invalid => {}
+            }
+        }
+        match best {
+            Some(current) => Ok(Self { file, path, current }),
+            None => Err(Error::Corrupt {
+                path,
+                offset: 0,
+                reason: "neither slot of the control file is a valid Azekura control block".into(),
+            }),
+        }
+    }
+
+    pub(crate) const fn current(&self) -> &Control {
+        &self.current
+    }
+
+    /// Writes `next` into the older slot (CONTROL-1); on failure the current one still holds.
+    pub(crate) fn write(&mut self, mut next: Control) -> Result<(), Error> {
+        next.sequence = self.current.sequence + 1;
+        let body = next.encode();
+        if HEAD_BYTES + body.len() > SLOT_BYTES {
+            return Err(Error::Corrupt {
+                path: self.path.clone(),
+                offset: 0,
+                reason: format!("{} log ranges do not fit the control file", next.ranges.len()),
+            });
+        }
+        let mut slot = PageBuf::zeroed(SLOT_BYTES);
+        slot[..8].copy_from_slice(&MAGIC);
+        slot[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        slot[12..16].copy_from_slice(&(body.len() as u32).to_le_bytes());
+        let crc = checksum::crc32c_append(checksum::crc32c(&slot[..16]), &body);
+        slot[16..20].copy_from_slice(&crc.to_le_bytes());
+        slot[HEAD_BYTES..HEAD_BYTES + body.len()].copy_from_slice(&body);
+        let at = (next.sequence % 2) * SLOT_BYTES as u64;
+        self.file.write_at_sync(at, &slot).map_err(|source| Error::io("write", &self.path, source))?;
+        self.current = next;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use azekura_io::MemFs;
+
+    fn first() -> Control {
+        Control {
+            sequence: 0,
+            database_id: 77,
+            page_size: 8192,
+            redo_lsn: Lsn(1),
+            scan_lsn: Lsn(1),
+            next_txn: TxnId(1),
+            streams: 0,
+            ranges: vec![LogRange { incarnation: 1, first_lsn: Lsn(1), last_lsn: None }],
+        }
+    }
+
+    fn created(fs: &MemFs) -> ControlFile {
+        fs.create_dir_all(Path::new("db")).unwrap();
+        ControlFile::create(fs, Path::new("db"), first()).unwrap()
+    }
+
+    #[test]
+    fn a_torn_slot_leaves_the_other() {
+        let fs = MemFs::new();
+        let mut control = created(&fs);
+        let second = Control {
+            redo_lsn: Lsn(50),
+            ranges: vec![
+                LogRange { incarnation: 1, first_lsn: Lsn(1), last_lsn: Some(Lsn(49)) },
+                LogRange { incarnation: 2, first_lsn: Lsn(60), last_lsn: None },
+            ],
+            ..first()
+        };
+        control.write(second.clone()).unwrap();
+        let reopened = ControlFile::open(&fs, Path::new("db")).unwrap();
+        assert_eq!(reopened.current(), &Control { sequence: 2, ..second });
+        // Sequence 2 lies in slot 0.
+        control.file.write_at(HEAD_BYTES as u64 + 1, &[0xee]).unwrap();
+        let reopened = ControlFile::open(&fs, Path::new("db")).unwrap();
+        assert_eq!(reopened.current().redo_lsn, Lsn(1));
+        control.file.write_at(SLOT_BYTES as u64 + 2, &[0xee]).unwrap();
+        assert!(matches!(ControlFile::open(&fs, Path::new("db")), Err(Error::Corrupt { .. })));
+    }
+
+    #[test]
+    fn a_newer_format_is_refused_and_named() {
+        let fs = MemFs::new();
+        let control = created(&fs);
+        let mut slot = vec![0; SLOT_BYTES];
+        control.file.read_at(SLOT_BYTES as u64, &mut slot).unwrap();
+        slot[8..12].copy_from_slice(&9u32.to_le_bytes());
+        let len = u32::from_le_bytes(slot[12..16].try_into().unwrap()) as usize;
+        let crc = checksum::crc32c_append(checksum::crc32c(&slot[..16]), &slot[HEAD_BYTES..HEAD_BYTES + len]);
+        slot[16..20].copy_from_slice(&crc.to_le_bytes());
+        control.file.write_at(SLOT_BYTES as u64, &slot).unwrap();
+        let refused = ControlFile::open(&fs, Path::new("db")).unwrap_err();
+        assert!(matches!(refused, Error::UnsupportedFormat { found: 9, supported: FORMAT_VERSION, .. }));
+    }
+}

@@ -1,0 +1,183 @@
+//! One error for the whole public API, with a [`kind`](Error::kind) that says what a caller does about it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use azekura_base::{LogFailed, PageId, TxnId};
+
+use crate::key::DecodeError;
+
+/// What a caller does about an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The transaction was aborted so that others can go on: run it again. [`Database::transact`](crate::Database::transact) does.
+    Conflict,
+    /// Something is in use or exhausted for now: another process has the store open, every frame of the page cache is pinned.
+    Busy,
+    /// The call or its arguments are wrong; trying again does not help.
+    Invalid,
+    /// Bytes on disk are not what was written. `azekura check` tells how far it goes.
+    Corrupt,
+    /// The operating system failed a call; the message names the file.
+    Io,
+    /// The store stopped taking commits (a log write failed); reads go on. Reopen it.
+    Closed,
+    /// The caller's own error, carried through [`Database::transact`](crate::Database::transact).
+    Other,
+}
+
+/// Why an operation on a store failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// This transaction was chosen to end a deadlock; it has been rolled back. Run it again.
+    #[error("transaction {txn} was aborted to end a deadlock between {cycle:?}; run it again")]
+    Deadlock {
+        /// The transaction that was aborted.
+        txn: TxnId,
+        /// The transactions that waited for each other in a ring.
+        cycle: Vec<TxnId>,
+    },
+    /// A lock was not had in the time the options allow; the transaction has been rolled back. Run it again.
+    #[error("transaction {txn} waited {waited_ms} ms for a lock held by {holders:?}; run it again")]
+    LockTimeout {
+        /// The transaction that waited.
+        txn: TxnId,
+        /// How long it waited, in milliseconds.
+        waited_ms: u64,
+        /// Who held the lock at the end.
+        holders: Vec<TxnId>,
+    },
+    /// An earlier call of this transaction failed and it was rolled back; only dropping it is left.
+    #[error("transaction {txn} was rolled back by an earlier error and takes no more calls")]
+    Aborted {
+        /// The transaction.
+        txn: TxnId,
+    },
+    /// Another process, or this one, has the store open.
+    #[error("{path} is open already: one process at a time, one `Database::open` in it (clone the handle)")]
+    InUse {
+        /// The store's directory.
+        path: PathBuf,
+    },
+    /// Every frame of the page cache stayed pinned; retry with less at once or a larger cache.
+    #[error("page cache exhausted: {reason}")]
+    CacheExhausted {
+        /// What was wanted and how many frames there are.
+        reason: String,
+    },
+    /// The log cannot grow: the disk is full. Nothing of the refused operation happened; free space and go on.
+    #[error("the log has no room for this change: {reason}")]
+    LogFull {
+        /// What could not be created.
+        reason: String,
+    },
+    /// An argument is out of its bounds.
+    #[error("{0}")]
+    Invalid(String),
+    /// There is no store in this directory and the options say not to create one.
+    #[error("{path} holds no Azekura store")]
+    NotFound {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A table of this name does not exist.
+    #[error("there is no table named {name:?}")]
+    NoSuchTable {
+        /// The name asked for.
+        name: String,
+    },
+    /// A stored key or value is no encoding of the table's type.
+    #[error("table {table:?}: {source}")]
+    Decode {
+        /// The table.
+        table: String,
+        /// What did not fit.
+        source: DecodeError,
+    },
+    /// The store was written by a newer version.
+    #[error("{path} has format version {found}; this version of Azekura reads up to {supported}")]
+    UnsupportedFormat {
+        /// The file that says so.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+        /// The newest version this build reads.
+        supported: u32,
+    },
+    /// A file of the store holds something else than was written there.
+    #[error("{} is damaged at byte {offset}: {reason}", path.display())]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// Byte offset in it.
+        offset: u64,
+        /// What is wrong there.
+        reason: String,
+    },
+    /// A page is not what the structure above it says it is.
+    #[error("page {page} is damaged: {reason}")]
+    CorruptPage {
+        /// The page.
+        page: PageId,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The operating system failed a call on a file of the store.
+    #[error("cannot {action} {}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+    /// The operating system failed reading or writing pages.
+    #[error("page file: {reason}")]
+    PageIo {
+        /// Which page and why.
+        reason: String,
+    },
+    /// A log write or sync failed some time ago: what is durable is unknown, so nothing more is committed (reads go on).
+    #[error(transparent)]
+    Log(#[from] LogFailed),
+    /// An error of the caller, made by [`Error::other`].
+    #[error(transparent)]
+    Other(Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl Error {
+    /// Wraps an error of the caller, to leave [`Database::transact`](crate::Database::transact) with; the transaction is rolled back.
+    pub fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Other(error.into())
+    }
+
+    /// What to do about this error.
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Deadlock { .. } | Self::LockTimeout { .. } => ErrorKind::Conflict,
+            Self::InUse { .. } | Self::CacheExhausted { .. } | Self::LogFull { .. } => ErrorKind::Busy,
+            Self::Invalid(_) | Self::NotFound { .. } | Self::NoSuchTable { .. } | Self::Aborted { .. } => {
+                ErrorKind::Invalid
+            }
+            Self::UnsupportedFormat { .. } => ErrorKind::Invalid,
+            Self::Decode { .. } | Self::Corrupt { .. } | Self::CorruptPage { .. } => ErrorKind::Corrupt,
+            Self::Io { .. } | Self::PageIo { .. } => ErrorKind::Io,
+            Self::Log(_) => ErrorKind::Closed,
+            Self::Other(_) => ErrorKind::Other,
+        }
+    }
+
+    /// Whether the same transaction, run again, may well succeed.
+    #[must_use]
+    pub const fn is_retryable(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Conflict)
+    }
+
+    pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
+        Self::Io { action, path: path.to_path_buf(), source }
+    }
+}

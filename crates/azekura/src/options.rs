@@ -1,0 +1,207 @@
+//! Settings of a store: what the caller may choose at open, with defaults that need no tuning.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use azekura_base::page;
+use azekura_io::{Fs, MemFs, OsFs};
+use azekura_wal::StreamCount;
+
+use crate::{Database, Error};
+
+/// When a commit counts as done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Durability {
+    /// `commit` returns once the transaction survives power loss.
+    #[default]
+    Immediate,
+    /// `commit` returns at once; the transaction becomes durable with the next flush, within milliseconds. A crash
+    /// may lose the newest such transactions, never a part of one, and never one on which a durable one depends.
+    Relaxed,
+}
+
+/// How to open a store; made by [`Database::builder`].
+#[derive(Clone, Debug)]
+pub struct Builder {
+    pub(crate) page_size: usize,
+    pub(crate) cache_bytes: usize,
+    pub(crate) workers: usize,
+    pub(crate) streams: StreamCount,
+    pub(crate) segment_bytes: u64,
+    pub(crate) durability: Durability,
+    pub(crate) create: bool,
+    pub(crate) background: bool,
+    pub(crate) recovery_log_bytes: u64,
+    pub(crate) lock_timeout: Option<Duration>,
+    pub(crate) escalation: usize,
+    pub(crate) fs: Arc<dyn Fs>,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            page_size: 8192,
+            cache_bytes: 256 << 20,
+            workers: std::thread::available_parallelism().map_or(2, usize::from),
+            streams: StreamCount::Auto,
+            segment_bytes: 16 << 20,
+            durability: Durability::Immediate,
+            create: true,
+            background: true,
+            recovery_log_bytes: 128 << 20,
+            lock_timeout: None,
+            escalation: 4096,
+            fs: Arc::new(OsFs::new()),
+        }
+    }
+}
+
+impl Builder {
+    /// Size of a page in bytes, 4096 to 65536 and a power of two; 8192 unless set. Counts when the store is created;
+    /// an existing store keeps its own.
+    #[must_use]
+    pub fn page_size(mut self, bytes: usize) -> Self {
+        self.page_size = bytes;
+        self
+    }
+
+    /// Capacity of the page cache in bytes; 256 MiB unless set. The store may be many times larger.
+    #[must_use]
+    pub fn cache_bytes(mut self, bytes: usize) -> Self {
+        self.cache_bytes = bytes;
+        self
+    }
+
+    /// Log buffers; one per core unless set. Any number of threads may commit.
+    #[must_use]
+    pub fn wal_workers(mut self, workers: usize) -> Self {
+        self.workers = workers;
+        self
+    }
+
+    /// Log files written side by side. Unless set it follows from the device's flush parallelism, measured once.
+    #[must_use]
+    pub fn wal_streams(mut self, streams: usize) -> Self {
+        self.streams = StreamCount::Fixed(streams);
+        self
+    }
+
+    /// Size of one log file in bytes; 16 MiB unless set.
+    #[must_use]
+    pub fn wal_segment_bytes(mut self, bytes: u64) -> Self {
+        self.segment_bytes = bytes;
+        self
+    }
+
+    /// What `commit` waits for unless a transaction says otherwise.
+    #[must_use]
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// Whether to make a store where there is none; yes unless set.
+    #[must_use]
+    pub fn create(mut self, create: bool) -> Self {
+        self.create = create;
+        self
+    }
+
+    /// Log that a restart after a crash reads at most, in bytes (128 MiB unless set: a second or two). The checkpointer
+    /// writes dirty pages as early as this needs. A transaction left open holds the log beyond it.
+    #[must_use]
+    pub fn recovery_log_bytes(mut self, bytes: u64) -> Self {
+        self.recovery_log_bytes = bytes;
+        self
+    }
+
+    /// Longest wait for one lock; unless set, for ever (deadlocks are found at once and need no timeout).
+    #[must_use]
+    pub fn lock_timeout(mut self, timeout: Duration) -> Self {
+        self.lock_timeout = Some(timeout);
+        self
+    }
+
+    /// Record locks that one scan may take in a table before it tries to lock the whole table for reading; 4096 unless set.
+    #[must_use]
+    pub fn lock_escalation(mut self, records: usize) -> Self {
+        self.escalation = records.max(1);
+        self
+    }
+
+    /// Whether the store runs threads of its own (log flusher, page cleaner, checkpointer); yes unless set. Without them
+    /// the caller's calls do that work, which makes a run deterministic.
+    #[must_use]
+    pub fn background(mut self, background: bool) -> Self {
+        self.background = background;
+        self
+    }
+
+    /// The file system to live on: the operating system's, or one that injects faults.
+    #[must_use]
+    pub fn file_system(mut self, fs: Arc<dyn Fs>) -> Self {
+        self.fs = fs;
+        self
+    }
+
+    /// Opens the store in directory `path`, recovering it if it was not closed.
+    ///
+    /// Blocks for the recovery; its time is bounded by [`recovery_log_bytes`](Self::recovery_log_bytes).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InUse`] when it is open elsewhere; [`Error::UnsupportedFormat`], [`Error::Corrupt`] and
+    /// [`Error::CorruptPage`] name what is wrong where; [`Error::Invalid`] for settings out of bounds.
+    pub fn open(self, path: impl AsRef<Path>) -> Result<Database, Error> {
+        self.validate()?;
+        Database::open_with(path.as_ref(), self)
+    }
+
+    /// Opens a new store in memory: everything but surviving the process.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for settings out of bounds.
+    pub fn open_in_memory(mut self) -> Result<Database, Error> {
+        self.fs = Arc::new(MemFs::new());
+        if self.streams == StreamCount::Auto {
+            self.streams = StreamCount::Fixed(1);
+        }
+        self.segment_bytes = self.segment_bytes.min(1 << 20);
+        self.open("memory")
+    }
+
+    fn validate(&self) -> Result<(), Error> {
+        let refuse = |what: String| Err(Error::Invalid(what));
+        if !page::is_page_size(self.page_size) {
+            return refuse(format!(
+                "page size {} is not a power of two from {} to {}",
+                self.page_size,
+                page::MIN_PAGE_SIZE,
+                page::MAX_PAGE_SIZE
+            ));
+        }
+        let least = MIN_FRAMES * self.page_size;
+        if self.cache_bytes < least {
+            return refuse(format!(
+                "a page cache of {} bytes is too small: {least} bytes hold the {MIN_FRAMES} pages that one operation may need",
+                self.cache_bytes
+            ));
+        }
+        if self.workers == 0 || self.workers > MAX_WORKERS {
+            return refuse(format!("{} log workers: 1 to {MAX_WORKERS} are possible", self.workers));
+        }
+        if let StreamCount::Fixed(streams) = self.streams
+            && (streams == 0 || streams > self.workers)
+        {
+            return refuse(format!("{streams} log streams: 1 to {} (the workers) are possible", self.workers));
+        }
+        Ok(())
+    }
+}
+
+/// Frames that the deepest structure change, with its neighbours and space maps, may pin at once.
+const MIN_FRAMES: usize = 24;
+const MAX_WORKERS: usize = 1024;
