@@ -1,0 +1,93 @@
+//! Which records exist while several threads insert.
+//!
+//! A reader must not be sent for a record whose insert is still under way, and inserts end in any order. So items
+//! are numbered as they are begun, and the *horizon* is the number below which every one is there.
+
+use azekura_base::sync::Mutex;
+use azekura_base::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use std::collections::BTreeSet;
+
+/// The items of one data set, shared by all streams over it.
+#[derive(Debug)]
+pub struct Population {
+    /// Number of the next item to insert. Written by [`Population::begin_insert`].
+    next: AtomicU64,
+    /// All items below are there. Written under `ahead`, read by every stream.
+    horizon: AtomicU64,
+    /// Items that are there although a lower one is not yet.
+    ahead: Mutex<BTreeSet<u64>>,
+}
+
+impl Population {
+    /// Items `0 .. records` are there.
+    #[must_use]
+    pub fn new(records: u64) -> Self {
+        Self {
+            next: AtomicU64::new(records),
+            horizon: AtomicU64::new(records),
+            ahead: Mutex::new(BTreeSet::new()),
+        }
+    }
+
+    /// Every item below this number is there.
+    #[must_use]
+    pub fn horizon(&self) -> u64 {
+        // Acquire: pairs with Release in `acknowledge`: who is told of an item comes after its commit.
+        self.horizon.load(Acquire)
+    }
+
+    /// A number for a new item. If its insert fails for good, the horizon stays below it.
+    pub fn begin_insert(&self) -> u64 {
+        // Relaxed: only distinctness matters; the item is published by `acknowledge`.
+        self.next.fetch_add(1, Relaxed)
+    }
+
+    /// Says that the insert of `item` is committed.
+    pub fn acknowledge(&self, item: u64) {
+        let mut ahead = self.ahead.lock();
+        ahead.insert(item);
+        // Relaxed: written under the mutex that is held.
+        let mut horizon = self.horizon.load(Relaxed);
+        while ahead.remove(&horizon) {
+            horizon += 1;
+        }
+        // Release: pairs with Acquire in `horizon`.
+        self.horizon.store(horizon, Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_horizon_waits_for_the_lowest_open_insert() {
+        let population = Population::new(10);
+        let (a, b, c) = (population.begin_insert(), population.begin_insert(), population.begin_insert());
+        assert_eq!((a, b, c), (10, 11, 12));
+        population.acknowledge(c);
+        population.acknowledge(b);
+        assert_eq!(population.horizon(), 10);
+        population.acknowledge(a);
+        assert_eq!(population.horizon(), 13);
+    }
+
+    #[test]
+    fn many_inserters_leave_no_gap() {
+        let population = Population::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..1_000 {
+                        population.acknowledge(population.begin_insert());
+                    }
+                });
+            }
+        });
+        assert_eq!(population.horizon(), 4_000);
+        assert!(population.ahead.lock().is_empty());
+    }
+}
