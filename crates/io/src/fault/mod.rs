@@ -1,0 +1,383 @@
+//! `FaultFs`: files on a disk that forgets, fails, fills up and loses power, as a test tells it.
+//!
+//! What the disk promises is exactly the table at the head of [`fs`](crate::fs), and not a byte more. In detail:
+//!
+//! - A write is in the cache until its file is synced. A crash keeps any subset of its 512-byte sectors, in any
+//!   order among writes; a sector itself is never torn.
+//! - `write_at_sync` makes its own range durable, and changes of length made before; no other bytes.
+//! - A created, renamed or removed name is in the cache until its directory is synced. A crash keeps any subset of
+//!   these changes; those that share a name keep their order, and a rename is never torn.
+//! - A failed `sync` is a sync that never happens again: what it should have written is readable until the crash,
+//!   counts as clean, and no later sync writes it. A crash may keep it all the same.
+//! - A failed write leaves any subset of its sectors; on a full disk, a prefix.
+//!
+//! | module | noun |
+//! |---|---|
+//! | `inode` | contents of a file: durable, and written since |
+//! | `names` | names: durable, and changed since |
+//! | `meter` | counts, plans of failure, the last I/Os |
+//! | `survival` | what a crash keeps, by seed |
+//! | `sectors`, `choice` | subsets of a write's sectors; random decisions |
+//!
+//! One mutex guards names and meter; each file has its own, taken after it. So the order of I/Os is one order for all
+//! threads, and a crash is a moment in it.
+
+mod choice;
+mod file;
+mod inode;
+mod meter;
+mod names;
+mod sectors;
+mod survival;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use azekura_base::sync::Mutex;
+
+use self::choice::Choice;
+use self::file::FaultFile;
+use self::inode::Inode;
+use self::meter::{Meter, Request, Verdict};
+use self::names::{Names, Node};
+use self::survival::Survival;
+use crate::fs::{File, FileLock, Fs, OpenOptions};
+use crate::image::Image;
+use crate::locks::Locks;
+use crate::tree::{Change, Entry, Opening};
+
+pub use self::meter::{FailKind, IoKind, IoRecord};
+
+/// A file system in memory whose disk misbehaves on demand. Clones are the same file system.
+///
+/// I/Os are counted from 1; "the `n`-th from now" with `n = 1` is the next one. What counts as an I/O is
+/// [`IoKind`]; reads are counted by themselves, and looking at lengths or names is not counted.
+///
+/// ```
+/// use azekura_io::{FaultFs, Fs, OpenOptions, is_power_cut};
+/// let fs = FaultFs::new();
+/// fs.cut_power_at(3);
+/// let work = || -> std::io::Result<()> {
+///     let file = fs.open("a".as_ref(), OpenOptions::new().create(true))?; // 1
+///     file.write_at(0, b"x")?; // 2
+///     file.sync() // 3: does not happen
+/// };
+/// assert!(is_power_cut(&work().unwrap_err()));
+/// assert_eq!(fs.last_ios().last().unwrap().to_string(), "#3 Sync a (power cut)");
+///
+/// let after = fs.crash(1); // the same disk, plugged in again
+/// assert!(after.contents("a".as_ref()).is_none_or(|bytes| bytes.is_empty() || bytes == b"x" || bytes == [0]));
+/// ```
+#[derive(Clone, Debug)]
+pub struct FaultFs {
+    disk: Arc<Disk>,
+    locks: Locks,
+}
+
+/// What all clones and open files share.
+#[derive(Debug)]
+struct Disk {
+    alignment: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    names: Names,
+    meter: Meter,
+}
+
+impl Default for FaultFs {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Making a disk, and taking it through a crash.
+impl FaultFs {
+    /// An empty disk that refuses direct I/O: every file has alignment 1.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_alignment(1)
+    }
+
+    /// An empty disk on which files opened with `direct` have this alignment (512, say), and refuse other accesses.
+    ///
+    /// # Panics
+    ///
+    /// If `alignment` is not a power of two.
+    #[must_use]
+    pub fn with_alignment(alignment: usize) -> Self {
+        assert!(alignment.is_power_of_two(), "alignment {alignment} is not a power of two");
+        Self::with_names(alignment, Names::default())
+    }
+
+    fn with_names(alignment: usize, names: Names) -> Self {
+        let state = Mutex::new(State { names, meter: Meter::default() });
+        Self { disk: Arc::new(Disk { alignment, state }), locks: Locks::default() }
+    }
+
+    /// The disk after a power loss at this moment: a disk of its own, everything on it durable, nothing locked,
+    /// counters at zero, no failure planned. `self` stays as it is.
+    ///
+    /// The seed decides what of the unsynced changes survives: now and then all or nothing, else everything up to a
+    /// moment, or a subset, whole or torn. The same history and the same seed give the same disk.
+    ///
+    /// Costs what is unsynced, not what the disk holds: contents are shared until written.
+    #[must_use]
+    pub fn crash(&self, seed: u64) -> Self {
+        let state = self.disk.state.lock();
+        let mut survival = Survival::new(seed, state.names.unsynced_ios());
+        Self::with_names(self.disk.alignment, state.names.after_crash(&mut survival))
+    }
+
+    /// The disk and the cache after every process was killed at this moment: a copy with nothing locked, counters at
+    /// zero and no failure planned, in which unsynced changes are readable and still unsynced.
+    ///
+    /// A restart after `kill -9` reads what a power loss could yet take away; test both one after the other.
+    ///
+    /// # Panics
+    ///
+    /// If the power is off: then the cache is gone, and [`FaultFs::crash`] is what remains.
+    #[must_use]
+    pub fn kill(&self) -> Self {
+        let state = self.disk.state.lock();
+        assert!(!state.meter.power_is_off(), "the cache does not outlive the power");
+        Self::with_names(self.disk.alignment, state.names.deep_copy())
+    }
+}
+
+/// Telling the disk to misbehave.
+impl FaultFs {
+    /// Cuts the power during the `n`-th I/O from now: it fails, [`FaultFs::crash`] decides how much of it happened, and
+    /// every later call fails too, reads included ([`is_power_cut`](crate::is_power_cut)). 0: now.
+    pub fn cut_power_at(&self, n: u64) {
+        self.disk.state.lock().meter.cut_at(n);
+    }
+
+    /// Cuts the power now.
+    pub fn cut_power(&self) {
+        self.cut_power_at(0);
+    }
+
+    /// Whether the power is off.
+    #[must_use]
+    pub fn power_is_off(&self) -> bool {
+        self.disk.state.lock().meter.power_is_off()
+    }
+
+    /// Lets the `n`-th I/O from now fail, once. Several may be planned.
+    pub fn fail_at(&self, n: u64, kind: FailKind) {
+        self.disk.state.lock().meter.fail_at(n, kind);
+    }
+
+    /// Lets every I/O from the `n`-th on fail, whatever it is.
+    pub fn fail_from(&self, n: u64, kind: FailKind) {
+        self.disk.state.lock().meter.fail_from(n, kind);
+    }
+
+    /// Fills the disk up: from the `n`-th I/O on, those that need space (a new name, a longer file, a write into a
+    /// hole) fail with ENOSPC; overwriting, syncing and removing go on. Removing frees nothing.
+    pub fn full_from(&self, n: u64) {
+        self.disk.state.lock().meter.full_from(n);
+    }
+
+    /// Lets the `n`-th read from now fail with EIO, once.
+    pub fn fail_read_at(&self, n: u64) {
+        self.disk.state.lock().meter.fail_read_at(n);
+    }
+
+    /// Takes back every planned failure. What a failed sync forgot stays forgotten; power that is off stays off.
+    pub fn heal(&self) {
+        self.disk.state.lock().meter.heal();
+    }
+
+    /// Flips one bit (0..8) of the byte at `offset`, on the disk and in the cache, uncounted.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, or `InvalidInput` if the file is not that long.
+    pub fn flip_bit(&self, path: &Path, offset: u64, bit: u32) -> io::Result<()> {
+        self.damage(path, offset, 1, |byte| byte ^ 1u8.rotate_left(bit))
+    }
+
+    /// Changes each of `len` bytes at `offset` into another, random by `seed`, on the disk and in the cache, uncounted.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, or `InvalidInput` if the file is not that long.
+    pub fn corrupt(&self, path: &Path, offset: u64, len: u64, seed: u64) -> io::Result<()> {
+        let mut choice = Choice::new(seed);
+        self.damage(path, offset, len, |byte| byte ^ (1 + choice.below(255) as u8))
+    }
+
+    fn damage(&self, path: &Path, offset: u64, len: u64, mut each: impl FnMut(u8) -> u8) -> io::Result<()> {
+        let state = self.disk.state.lock();
+        let file = state.names.volatile.file(path)?;
+        let mut inode = file.lock();
+        let mut bytes = inode.volatile_image().to_vec();
+        let end = offset.checked_add(len).filter(|&end| end <= bytes.len() as u64);
+        let Some(end) = end else {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "damage beyond the end of the file"));
+        };
+        let bytes = &mut bytes[offset as usize..end as usize];
+        bytes.iter_mut().for_each(|byte| *byte = each(*byte));
+        inode.overwrite(offset, bytes);
+        Ok(())
+    }
+}
+
+/// Looking at the disk from outside; nothing here is counted, or fails for want of power.
+impl FaultFs {
+    /// I/Os so far, the failed ones included.
+    #[must_use]
+    pub fn io_count(&self) -> u64 {
+        self.disk.state.lock().meter.ios()
+    }
+
+    /// I/Os of one kind so far.
+    #[must_use]
+    pub fn io_count_of(&self, kind: IoKind) -> u64 {
+        self.disk.state.lock().meter.of_kind(kind)
+    }
+
+    /// Reads so far.
+    #[must_use]
+    pub fn read_count(&self) -> u64 {
+        self.disk.state.lock().meter.reads()
+    }
+
+    /// The last I/Os (256 at most), oldest first.
+    #[must_use]
+    pub fn last_ios(&self) -> Vec<IoRecord> {
+        self.disk.state.lock().meter.last().cloned().collect()
+    }
+
+    /// What I/O number `number` was, in words, for a message; "unknown" for one that is to come or was forgotten.
+    #[must_use]
+    pub fn describe_io(&self, number: u64) -> String {
+        let state = self.disk.state.lock();
+        let found = state.meter.last().find(|record| record.number == number);
+        found.map_or_else(|| format!("#{number} unknown"), IoRecord::to_string)
+    }
+
+    /// Every file, by name, sorted.
+    #[must_use]
+    pub fn files(&self) -> Vec<PathBuf> {
+        let files = self.disk.state.lock().names.volatile.files();
+        files.into_iter().map(|(path, _)| path).collect()
+    }
+
+    /// The bytes that a read of the whole file would see; `None` if there is no such file.
+    #[must_use]
+    pub fn contents(&self, path: &Path) -> Option<Vec<u8>> {
+        self.look(path, Inode::volatile_image)
+    }
+
+    /// The bytes of the file at `path` that need no more sync; what a crash leaves if it loses all it may. The name
+    /// may be lost all the same.
+    #[must_use]
+    pub fn durable_contents(&self, path: &Path) -> Option<Vec<u8>> {
+        self.look(path, Inode::durable_image)
+    }
+
+    fn look(&self, path: &Path, image: impl Fn(&Inode) -> &Image) -> Option<Vec<u8>> {
+        let file = self.disk.state.lock().names.volatile.file(path).ok()?;
+        let bytes = image(&file.lock()).to_vec();
+        Some(bytes)
+    }
+}
+
+/// A path as messages show it.
+fn label(path: &Path) -> Arc<str> {
+    path.display().to_string().into()
+}
+
+impl State {
+    /// Passes a call that changes names by the meter, and makes its changes.
+    fn change_names(&mut self, kind: IoKind, path: &Arc<str>, changes: Vec<Change<Node>>) -> io::Result<()> {
+        let needs_space = matches!(kind, IoKind::Create | IoKind::CreateDir);
+        let (io, verdict) = self.meter.begin(&Request { kind, path, offset: 0, len: 0, needs_space })?;
+        if !matches!(verdict, Verdict::Fails(_)) {
+            self.names.change(io, changes);
+        }
+        verdict.result()
+    }
+
+    /// The file at `path`, created if the options say so.
+    fn open(&mut self, path: &Path, options: OpenOptions) -> io::Result<Arc<Node>> {
+        self.meter.check_power()?;
+        match self.names.volatile.plan_open(path, options)? {
+            Opening::Existing(node) => Ok(node),
+            Opening::Missing(name) => {
+                let node = Arc::new(Mutex::new(Inode::default()));
+                let change = Change { name, entry: Some(Entry::File(Arc::clone(&node))) };
+                self.change_names(IoKind::Create, &label(path), vec![change])?;
+                Ok(node)
+            }
+        }
+    }
+}
+
+impl Fs for FaultFs {
+    fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>> {
+        let node = self.disk.state.lock().open(path, options)?;
+        Ok(Arc::new(FaultFile::new(Arc::clone(&self.disk), node, label(path), options)))
+    }
+
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.disk.state.lock();
+        state.meter.check_power()?;
+        while let Some(change) = state.names.volatile.plan_create_dir(path)? {
+            state.change_names(IoKind::CreateDir, &label(path), vec![change])?;
+        }
+        Ok(())
+    }
+
+    fn list_dir(&self, path: &Path) -> io::Result<Vec<String>> {
+        let state = self.disk.state.lock();
+        state.meter.check_power()?;
+        state.names.volatile.list(path)
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        let state = self.disk.state.lock();
+        !state.meter.power_is_off() && state.names.volatile.exists(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut state = self.disk.state.lock();
+        state.meter.check_power()?;
+        let changes = state.names.volatile.plan_rename(from, to)?;
+        let label = format!("{} -> {}", from.display(), to.display()).into();
+        state.change_names(IoKind::Rename, &label, changes)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.disk.state.lock();
+        state.meter.check_power()?;
+        let change = state.names.volatile.plan_remove(path)?;
+        state.change_names(IoKind::Remove, &label(path), vec![change])
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.disk.state.lock();
+        state.meter.check_power()?;
+        let dir = state.names.volatile.dir(path)?;
+        let request =
+            Request { kind: IoKind::SyncDir, path: &label(path), offset: 0, len: 0, needs_space: false };
+        let (_, verdict) = state.meter.begin(&request)?;
+        match verdict {
+            Verdict::Done => state.names.sync(dir),
+            Verdict::Fails(_) => state.names.forget(dir),
+            Verdict::Cut => {}
+        }
+        verdict.result()
+    }
+
+    fn lock_exclusive(&self, path: &Path) -> io::Result<Option<Box<dyn FileLock>>> {
+        self.disk.state.lock().open(path, OpenOptions::new().create(true))?;
+        self.locks.try_lock(path)
+    }
+}

@@ -1,0 +1,122 @@
+//! `Names`: the directories of a disk that forgets: which names are durable, and which changes are not yet.
+//!
+//! - **NAMES-1** A rename is one change of two names: a crash keeps both or neither.
+//! - **NAMES-2** Changes that share a name keep their order: whoever makes a change durable makes the earlier ones
+//!   to its names durable with it. Changes that share none survive independently.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::inode::Inode;
+use super::survival::Survival;
+use crate::tree::{Change, DirId, Name, Tree};
+use azekura_base::sync::Mutex;
+
+/// A file: the mutex is taken after the file system's own.
+pub(crate) type Node = Mutex<Inode>;
+
+/// One call's changes of names, not durable yet.
+#[derive(Debug)]
+struct Unsynced {
+    io: u64,
+    changes: Vec<Change<Node>>,
+    /// A sync of the directory failed over it: later ones do not write it.
+    forgotten: bool,
+}
+
+impl Unsynced {
+    fn touches(&self, dir: DirId) -> bool {
+        self.changes.iter().any(|change| change.name.dir == dir)
+    }
+}
+
+/// The names of a fault disk.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    /// What calls see.
+    pub(crate) volatile: Tree<Node>,
+    /// What every crash keeps, unless an unsynced change happens to it.
+    pub(crate) durable: Tree<Node>,
+    unsynced: Vec<Unsynced>,
+}
+
+impl Names {
+    /// Makes the changes of I/O `io`, to be forgotten by a crash until their directories are synced.
+    pub(crate) fn change(&mut self, io: u64, changes: Vec<Change<Node>>) {
+        changes.iter().for_each(|change| self.volatile.apply(change));
+        self.unsynced.push(Unsynced { io, changes, forgotten: false });
+    }
+
+    /// Makes durable the changes that touch a directory.
+    pub(crate) fn sync(&mut self, dir: DirId) {
+        let chosen = self.with_what_they_need(|u| !u.forgotten && u.touches(dir));
+        let mut chosen = chosen.into_iter();
+        let durable = &mut self.durable;
+        self.unsynced.retain(|u| {
+            let is_chosen = chosen.next().unwrap_or(false);
+            if is_chosen {
+                u.changes.iter().for_each(|change| durable.apply(change));
+            }
+            !is_chosen
+        });
+    }
+
+    /// What a failed sync of a directory does: no later one writes these changes.
+    pub(crate) fn forget(&mut self, dir: DirId) {
+        self.unsynced.iter_mut().filter(|u| u.touches(dir)).for_each(|u| u.forgotten = true);
+    }
+
+    /// For each unsynced call, whether it is chosen or needed by a later one that is (NAMES-2).
+    fn with_what_they_need(&self, mut is_chosen: impl FnMut(&Unsynced) -> bool) -> Vec<bool> {
+        let mut needed: BTreeSet<&Name> = BTreeSet::new();
+        let mut chosen = vec![false; self.unsynced.len()];
+        for (i, u) in self.unsynced.iter().enumerate().rev() {
+            let names = || u.changes.iter().map(|change| &change.name);
+            if is_chosen(u) || names().any(|name| needed.contains(name)) {
+                chosen[i] = true;
+                needed.extend(names());
+            }
+        }
+        chosen
+    }
+
+    /// Numbers of the I/Os whose changes are not durable, of names and of the bytes of every file.
+    pub(crate) fn unsynced_ios(&self) -> Vec<u64> {
+        let mut ios: Vec<u64> = self.unsynced.iter().map(|u| u.io).collect();
+        for (_, node) in self.volatile.files() {
+            ios.extend(node.lock().unsynced_ios());
+        }
+        ios
+    }
+
+    /// The names and files after a power loss.
+    pub(crate) fn after_crash(&self, survival: &mut Survival) -> Self {
+        let mut tree = self.durable.clone();
+        let kept = self.with_what_they_need(|u| survival.keeps_name(u.io));
+        for (u, _) in self.unsynced.iter().zip(kept).filter(|(_, kept)| *kept) {
+            u.changes.iter().for_each(|change| tree.apply(change));
+        }
+        tree.reserve_dirs_of(&self.volatile);
+        let volatile =
+            tree.map(&mut |node| Arc::new(Mutex::new(Inode::durable(node.lock().after_crash(survival)))));
+        Self { durable: volatile.clone(), volatile, unsynced: Vec::new() }
+    }
+
+    /// The same names and files, on a disk of their own.
+    pub(crate) fn deep_copy(&self) -> Self {
+        let mut copies = std::collections::BTreeMap::new();
+        let mut copy = |node: &Arc<Node>| {
+            let copy = copies.entry(Arc::as_ptr(node).addr());
+            Arc::clone(copy.or_insert_with(|| Arc::new(Mutex::new(node.lock().clone()))))
+        };
+        let unsynced = self.unsynced.iter().map(|u| {
+            let changes = u.changes.iter().map(|change| change.map(&mut copy)).collect();
+            Unsynced { changes, ..*u }
+        });
+        Self {
+            unsynced: unsynced.collect(),
+            volatile: self.volatile.map(&mut copy),
+            durable: self.durable.map(&mut copy),
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! The traits: a file system with the few calls that a database makes.
+//!
+//! What survives a power loss, and from when:
+//!
+//! | what | survives once this returned |
+//! |---|---|
+//! | bytes of [`File::write_at`], [`File::write_zeroes`] | the next [`File::sync`] of that file |
+//! | bytes of [`File::write_at_sync`], and the length they need | the call itself |
+//! | a length set by [`File::set_len`] | the next `sync`, or `write_at_sync`, of that file |
+//! | a name made, changed or removed by [`Fs::open`], [`Fs::create_dir_all`], [`Fs::rename`], [`Fs::remove_file`] | [`Fs::sync_dir`] of the directory that holds the name |
+//!
+//! Whatever is not in the right column yet may survive wholly, in part (in units of 512-byte sectors), or not at
+//! all, in any order. A rename is kept whole or lost whole. A file whose bytes were synced but whose name was not is
+//! lost with its name.
+//!
+//! **After a failed `sync` the file's earlier writes are not retried**: a later `sync` may succeed without them.
+//! Treat the file's unsynced contents as unknown (W10).
+//!
+//! All calls block the calling thread; none needs `&mut`. Reads and writes of one file may run concurrently, and
+//! are then atomic only as far as they do not overlap.
+
+use std::fmt::Debug;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+/// How to open a file; the default opens an existing file for reading and writing through the cache.
+///
+/// ```
+/// use azekura_io::OpenOptions;
+/// const SEGMENT: OpenOptions = OpenOptions::new().create(true).direct(true);
+/// assert!(SEGMENT.create && SEGMENT.direct && !SEGMENT.read_only);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// Create the file, empty, if it is missing.
+    pub create: bool,
+    /// Create the file, empty; it must be missing.
+    pub create_new: bool,
+    /// Ask for direct I/O. Where it cannot be had the file is opened buffered; see [`File::is_direct`].
+    pub direct: bool,
+    /// Refuse writes. Not together with `create` or `create_new`.
+    pub read_only: bool,
+}
+
+impl OpenOptions {
+    /// An existing file, for reading and writing, buffered.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { create: false, create_new: false, direct: false, read_only: false }
+    }
+
+    /// Sets [`OpenOptions::create`].
+    #[must_use]
+    pub const fn create(mut self, yes: bool) -> Self {
+        self.create = yes;
+        self
+    }
+
+    /// Sets [`OpenOptions::create_new`].
+    #[must_use]
+    pub const fn create_new(mut self, yes: bool) -> Self {
+        self.create_new = yes;
+        self
+    }
+
+    /// Sets [`OpenOptions::direct`].
+    #[must_use]
+    pub const fn direct(mut self, yes: bool) -> Self {
+        self.direct = yes;
+        self
+    }
+
+    /// Sets [`OpenOptions::read_only`].
+    #[must_use]
+    pub const fn read_only(mut self, yes: bool) -> Self {
+        self.read_only = yes;
+        self
+    }
+
+    /// Refuses combinations that mean nothing.
+    pub(crate) fn check(self) -> io::Result<()> {
+        if self.read_only && (self.create || self.create_new) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "a file opened read-only is not created",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// A file system. Cheap to share; every method may be called from any thread.
+///
+/// Directories separate with `/`. Names are UTF-8.
+pub trait Fs: Send + Sync + Debug {
+    /// Opens a file. A file made by this call is durable only after its bytes ([`File::sync`]) *and* its name
+    /// ([`Fs::sync_dir`] of its directory) are.
+    ///
+    /// # Errors
+    ///
+    /// - `NotFound`: the file, or its directory, is missing.
+    /// - `AlreadyExists`: `create_new`, and it does.
+    /// - `IsADirectory`, `InvalidInput` (contradicting options), or the device's own.
+    fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>>;
+
+    /// Creates a directory and those above it that are missing; no error if it exists.
+    ///
+    /// Each new directory is a new name in its parent, durable after `sync_dir(parent)`: see
+    /// [`create_dir_all_durable`].
+    ///
+    /// # Errors
+    ///
+    /// `NotADirectory` or `AlreadyExists` if a file stands in the way, or the device's own.
+    fn create_dir_all(&self, path: &Path) -> io::Result<()>;
+
+    /// Names of files and directories in a directory, sorted by bytes, without `.` and `..`.
+    ///
+    /// A name that is not UTF-8, and so none of ours, comes with U+FFFD in the place of what is not.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `NotADirectory`, or the device's own.
+    fn list_dir(&self, path: &Path) -> io::Result<Vec<String>>;
+
+    /// Whether a file or directory has this name. `false` also when that cannot be found out.
+    fn exists(&self, path: &Path) -> bool;
+
+    /// Gives the file (or directory) at `from` the name `to`, whose former file is gone. Both names change in one
+    /// step that a crash cannot split. Open handles stay with their file.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`: `from`, or the directory of `to`, is missing; or the device's own.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Removes a file's name; its bytes go with the last open handle.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `IsADirectory`, or the device's own.
+    fn remove_file(&self, path: &Path) -> io::Result<()>;
+
+    /// Makes durable what happened to the names in this directory (not below it). Blocks for the device.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `NotADirectory`, or the device's own; then the names are in doubt, now and later.
+    fn sync_dir(&self, path: &Path) -> io::Result<()>;
+
+    /// Takes the file at `path`, created if missing, for the caller alone; `None` if another holder, of this
+    /// process or another, has it. Never waits. Dropping the lock, or the end of the process, releases it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Fs::open`] with `create`.
+    fn lock_exclusive(&self, path: &Path) -> io::Result<Option<Box<dyn FileLock>>>;
+}
+
+/// An exclusive lock of a file, from [`Fs::lock_exclusive`]; dropping it unlocks.
+pub trait FileLock: Send + Sync + Debug {}
+
+/// An open file. Positions are bytes from the start; there is no cursor.
+pub trait File: Send + Sync + Debug {
+    /// Reads bytes at `offset` until `buf` is full or the file ends, and returns how many there were.
+    ///
+    /// Bytes of `buf` beyond that number are unspecified.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL if not aligned as [`File::alignment`] says; or the device's own.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize>;
+
+    /// Writes all of `buf` at `offset`; the file grows if need be, and a gap reads as zero. Durable after
+    /// [`File::sync`].
+    ///
+    /// # Errors
+    ///
+    /// `StorageFull`, EINVAL if not aligned, EBADF if read-only, EFBIG, or the device's own. Any part of `buf` may
+    /// have been written.
+    fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()>;
+
+    /// Writes all of `buf` at `offset` and waits until exactly these bytes, and a length that shows them, are
+    /// durable. Says nothing of earlier unsynced writes elsewhere in the file.
+    ///
+    /// On the operating system this is one call (`RWF_DSYNC`), which a device with forced unit access answers
+    /// without emptying its whole cache.
+    ///
+    /// # Errors
+    ///
+    /// As [`File::write_at`]. Any part of `buf` may have been written, and may be durable.
+    fn write_at_sync(&self, offset: u64, buf: &[u8]) -> io::Result<()>;
+
+    /// Waits until every write, and every change of length, that returned before this call is durable.
+    ///
+    /// # Errors
+    ///
+    /// The device's own. The writes in question are then in doubt for ever: do not call again and believe it (W10).
+    fn sync(&self) -> io::Result<()>;
+
+    /// Length in bytes.
+    ///
+    /// # Errors
+    ///
+    /// The device's own.
+    fn len(&self) -> io::Result<u64>;
+
+    /// Whether the file has no bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`File::len`].
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Cuts the file off, or extends it by a hole that reads as zero (and may still run out of space when written).
+    ///
+    /// # Errors
+    ///
+    /// EBADF if read-only, EFBIG, or the device's own.
+    fn set_len(&self, len: u64) -> io::Result<()>;
+
+    /// Writes `len` zero bytes at `offset`: really written, not a hole, so that no later write there allocates or
+    /// runs out of space. Durable after [`File::sync`].
+    ///
+    /// # Errors
+    ///
+    /// As [`File::write_at`].
+    fn write_zeroes(&self, offset: u64, len: u64) -> io::Result<()>;
+
+    /// 1: any access will do. Otherwise offsets, lengths and memory addresses must be multiples of this power of
+    /// two, and another access is refused with EINVAL.
+    fn alignment(&self) -> usize;
+
+    /// Whether accesses go past the operating system's page cache.
+    fn is_direct(&self) -> bool {
+        self.alignment() > 1
+    }
+}
+
+/// Creates a directory and the missing ones above it, and makes their names durable.
+///
+/// Costs one [`Fs::sync_dir`] for each directory made, and one when the directory was there before (whoever made it
+/// may not have come so far).
+///
+/// # Errors
+///
+/// As [`Fs::create_dir_all`] and [`Fs::sync_dir`].
+pub fn create_dir_all_durable(fs: &dyn Fs, path: &Path) -> io::Result<()> {
+    let missing = path.ancestors().take_while(|dir| !dir.as_os_str().is_empty() && !fs.exists(dir)).count();
+    fs.create_dir_all(path)?;
+    for dir in path.ancestors().take(missing.max(1)) {
+        match dir.parent() {
+            Some(parent) if parent.as_os_str().is_empty() => fs.sync_dir(Path::new("."))?,
+            Some(parent) => fs.sync_dir(parent)?,
+            None => {}
+        }
+    }
+    Ok(())
+}

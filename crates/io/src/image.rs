@@ -1,0 +1,193 @@
+//! `Image`: the bytes of one file in memory, in blocks that copies share until one of them writes.
+//!
+//! A copy costs one counter, the first write to a copy the table of blocks, each first write to a block that block.
+//! So the image of a crashed disk costs what the crash tears, not what the disk holds.
+//!
+//! - **IMAGE-1** Bytes of a block beyond the file's length are zero, so that growing shows zeroes.
+//! - **IMAGE-2** A missing block is a hole: it reads as zero, and a write there needs space.
+
+use std::sync::{Arc, LazyLock};
+
+/// Size of one block.
+pub(crate) const BLOCK_BYTES: usize = 16 << 10;
+/// Longest file in memory: a bound on the table of blocks, not on what is stored.
+pub(crate) const MAX_LEN: u64 = 1 << 36;
+
+type Block = [u8; BLOCK_BYTES];
+
+static ZERO_BLOCK: LazyLock<Arc<Block>> = LazyLock::new(|| Arc::new([0; BLOCK_BYTES]));
+
+/// The bytes of one file.
+#[derive(Clone, Default)]
+pub(crate) struct Image {
+    len: u64,
+    blocks: Arc<Vec<Option<Arc<Block>>>>,
+}
+
+impl std::fmt::Debug for Image {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Image({} bytes)", self.len)
+    }
+}
+
+/// The part of a range that lies in one block.
+struct Part {
+    block: usize,
+    at: usize,
+    len: usize,
+}
+
+/// Splits a range at block boundaries.
+fn parts(mut offset: u64, len: u64) -> impl Iterator<Item = Part> {
+    let end = offset + len;
+    std::iter::from_fn(move || {
+        (offset < end).then(|| {
+            let at = (offset % BLOCK_BYTES as u64) as usize;
+            let len = (end - offset).min((BLOCK_BYTES - at) as u64) as usize;
+            let block = (offset / BLOCK_BYTES as u64) as usize;
+            offset += len as u64;
+            Part { block, at, len }
+        })
+    })
+}
+
+impl Image {
+    /// Length in bytes.
+    pub(crate) const fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Reads at `offset` until `buf` is full or the file ends.
+    pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) -> usize {
+        let count = self.len.saturating_sub(offset).min(buf.len() as u64) as usize;
+        let mut rest = &mut buf[..count];
+        for part in parts(offset, count as u64) {
+            let (out, after) = rest.split_at_mut(part.len);
+            match self.blocks.get(part.block) {
+                Some(Some(block)) => out.copy_from_slice(&block[part.at..part.at + part.len]),
+                _ => out.fill(0),
+            }
+            rest = after;
+        }
+        count
+    }
+
+    /// All bytes.
+    pub(crate) fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len as usize];
+        self.read(0, &mut bytes);
+        bytes
+    }
+
+    /// Writes `bytes` at `offset`, growing the file; nothing at all if there are none.
+    pub(crate) fn write(&mut self, offset: u64, mut bytes: &[u8]) {
+        for part in parts(offset, bytes.len() as u64) {
+            let (piece, after) = bytes.split_at(part.len);
+            self.block_mut(part.block)[part.at..part.at + part.len].copy_from_slice(piece);
+            self.len = self.len.max((part.block * BLOCK_BYTES + part.at + part.len) as u64);
+            bytes = after;
+        }
+    }
+
+    /// Writes zero bytes that are no hole.
+    pub(crate) fn write_zeroes(&mut self, offset: u64, len: u64) {
+        for part in parts(offset, len) {
+            if part.len == BLOCK_BYTES {
+                *self.slot_mut(part.block) = Some(Arc::clone(&ZERO_BLOCK));
+            } else {
+                self.block_mut(part.block)[part.at..part.at + part.len].fill(0);
+            }
+        }
+        if len > 0 {
+            self.len = self.len.max(offset + len);
+        }
+    }
+
+    /// Cuts the file off, or extends it by a hole.
+    pub(crate) fn set_len(&mut self, len: u64) {
+        if len < self.len {
+            let whole = len.div_ceil(BLOCK_BYTES as u64) as usize;
+            let blocks = Arc::make_mut(&mut self.blocks);
+            blocks.truncate(whole);
+            // IMAGE-1 for what is left of the last block.
+            let at = (len % BLOCK_BYTES as u64) as usize;
+            if at > 0
+                && let Some(Some(last)) = blocks.get_mut(whole - 1)
+            {
+                Arc::make_mut(last)[at..].fill(0);
+            }
+        }
+        self.len = len;
+    }
+
+    /// Whether a write there takes space from the disk: it touches a hole, or grows the file.
+    pub(crate) fn needs_space(&self, offset: u64, len: u64) -> bool {
+        len > 0
+            && (offset + len > self.len
+                || parts(offset, len).any(|part| !matches!(self.blocks.get(part.block), Some(Some(_)))))
+    }
+
+    fn slot_mut(&mut self, index: usize) -> &mut Option<Arc<Block>> {
+        let blocks = Arc::make_mut(&mut self.blocks);
+        if blocks.len() <= index {
+            blocks.resize(index + 1, None);
+        }
+        &mut blocks[index]
+    }
+
+    fn block_mut(&mut self, index: usize) -> &mut Block {
+        Arc::make_mut(self.slot_mut(index).get_or_insert_with(|| Arc::clone(&ZERO_BLOCK)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const B: u64 = BLOCK_BYTES as u64;
+
+    #[test]
+    fn a_copy_keeps_its_bytes_when_the_other_writes() {
+        let mut one = Image::default();
+        one.write(B - 3, b"abcdef");
+        let other = one.clone();
+        one.write(B - 1, b"XY");
+        assert_eq!(&one.to_vec()[B as usize - 3..], b"abXYef");
+        assert_eq!(&other.to_vec()[B as usize - 3..], b"abcdef");
+    }
+
+    #[test]
+    fn what_was_cut_off_reads_as_zero_when_the_file_grows_again() {
+        for cut in [0, 5, B, B + 5] {
+            let mut image = Image::default();
+            image.write(0, &vec![7; 3 * B as usize]);
+            image.set_len(cut);
+            image.set_len(3 * B);
+            let bytes = image.to_vec();
+            assert!(bytes[..cut as usize].iter().all(|&b| b == 7), "cut at {cut}");
+            assert!(bytes[cut as usize..].iter().all(|&b| b == 0), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn zeroes_take_space_and_holes_do_not() {
+        let mut image = Image::default();
+        image.set_len(4 * B);
+        assert!(image.needs_space(B, 1));
+        image.write_zeroes(B / 2, 2 * B);
+        assert!(!image.needs_space(0, 3 * B), "blocks touched in part are there too");
+        assert!(image.needs_space(3 * B, 1));
+        assert!(image.needs_space(0, 4 * B + 1));
+        assert_eq!(image.len(), 4 * B);
+        assert_eq!(image.read(4 * B - 2, &mut [1; 9]), 2);
+        assert_eq!(image.read(9 * B, &mut [1; 9]), 0);
+    }
+
+    #[test]
+    fn a_write_of_nothing_does_not_grow_the_file() {
+        let mut image = Image::default();
+        image.write(100, b"");
+        image.write_zeroes(100, 0);
+        assert_eq!(image.len(), 0);
+    }
+}

@@ -1,0 +1,49 @@
+//! Files as the store sees them: what was written, what is durable, and what the power may take away.
+//!
+//! It is not a portable file library and not a cache: it has the few calls a database makes, says for each what
+//! survives a power loss, and has a file system whose power a test can cut at any call.
+//!
+//! ```
+//! use azekura_io::{FaultFs, Fs, OpenOptions};
+//! use std::path::Path;
+//!
+//! let fs = FaultFs::new();
+//! let log = fs.open(Path::new("log"), OpenOptions::new().create(true))?;
+//! fs.sync_dir(Path::new("/"))?; // the name
+//! log.write_at(0, b"promised")?;
+//! log.sync()?; // the bytes
+//! log.write_at(8, b" and hoped")?; // perhaps
+//!
+//! let after = fs.crash(42); // power loss; the seed decides what of the rest reached the disk
+//! let log = after.open(Path::new("log"), OpenOptions::new())?;
+//! let mut bytes = [0; 8];
+//! log.read_at(0, &mut bytes)?;
+//! assert_eq!(&bytes, b"promised");
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! | module | noun |
+//! |---|---|
+//! | [`fs`] | the traits `Fs`, `File`, `FileLock`, and when a thing is durable |
+//! | [`error`] | the errors that callers tell apart, and the check of direct accesses |
+//! | [`os`] | `OsFs`: the operating system's files, direct or buffered |
+//! | [`memory`] | `MemFs`: files in memory, every write durable at once |
+//! | [`fault`] | `FaultFs`: files on a disk that forgets, fails, fills up and loses power |
+//! | `tree`, `image`, `locks` | names, contents and file locks of the two in-memory file systems |
+
+#![forbid(unsafe_code)]
+
+pub mod error;
+pub mod fault;
+pub mod fs;
+mod image;
+mod locks;
+pub mod memory;
+pub mod os;
+mod tree;
+
+pub use error::{PowerCut, is_power_cut};
+pub use fault::{FailKind, FaultFs, IoKind, IoRecord};
+pub use fs::{File, FileLock, Fs, OpenOptions, create_dir_all_durable};
+pub use memory::MemFs;
+pub use os::OsFs;

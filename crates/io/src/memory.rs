@@ -1,0 +1,152 @@
+//! `MemFs`: files in memory, every write durable at once; for examples, tests, and stores that need not last.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use azekura_base::sync::Mutex;
+use rustix::io::Errno;
+
+use crate::error::{check_end, os};
+use crate::fs::{File, FileLock, Fs, OpenOptions};
+use crate::image::{Image, MAX_LEN};
+use crate::locks::Locks;
+use crate::tree::{Change, Entry, Opening, Tree};
+
+type Node = Mutex<Image>;
+
+/// A file system in memory. Clones are the same file system; it goes with the last clone and the last open file.
+///
+/// ```
+/// use azekura_io::{Fs, MemFs, OpenOptions};
+/// let fs = MemFs::new();
+/// fs.create_dir_all("db".as_ref())?;
+/// fs.open("db/pages".as_ref(), OpenOptions::new().create(true))?.write_at(4096, b"page 1")?;
+/// assert_eq!(fs.clone().list_dir("/db".as_ref())?, ["pages"]);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// Direct I/O is never to be had here, and a file is 64 GiB at most. One file's accesses take turns.
+#[derive(Clone, Debug, Default)]
+pub struct MemFs {
+    tree: Arc<Mutex<Tree<Node>>>,
+    locks: Locks,
+}
+
+impl MemFs {
+    /// An empty file system: the directory `/`, which is also where relative paths start.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+impl Fs for MemFs {
+    fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>> {
+        let mut tree = self.tree.lock();
+        let node = match tree.plan_open(path, options)? {
+            Opening::Existing(node) => node,
+            Opening::Missing(name) => {
+                let node = Arc::new(Mutex::new(Image::default()));
+                tree.apply(&Change { name, entry: Some(Entry::File(Arc::clone(&node))) });
+                node
+            }
+        };
+        Ok(Arc::new(MemFile { node, read_only: options.read_only }))
+    }
+
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        let mut tree = self.tree.lock();
+        while let Some(change) = tree.plan_create_dir(path)? {
+            tree.apply(&change);
+        }
+        Ok(())
+    }
+
+    fn list_dir(&self, path: &Path) -> io::Result<Vec<String>> {
+        self.tree.lock().list(path)
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        self.tree.lock().exists(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut tree = self.tree.lock();
+        tree.plan_rename(from, to)?.iter().for_each(|change| tree.apply(change));
+        Ok(())
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        let mut tree = self.tree.lock();
+        let change = tree.plan_remove(path)?;
+        tree.apply(&change);
+        Ok(())
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.tree.lock().dir(path).map(drop)
+    }
+
+    fn lock_exclusive(&self, path: &Path) -> io::Result<Option<Box<dyn FileLock>>> {
+        self.open(path, OpenOptions::new().create(true))?;
+        self.locks.try_lock(path)
+    }
+}
+
+/// A file in memory.
+#[derive(Debug)]
+struct MemFile {
+    node: Arc<Node>,
+    read_only: bool,
+}
+
+impl MemFile {
+    /// Checks a change that makes the file at least `offset + len` bytes long.
+    fn check(&self, offset: u64, len: u64) -> io::Result<()> {
+        if self.read_only {
+            return Err(os(Errno::BADF));
+        }
+        check_end(offset, len, MAX_LEN).map(drop)
+    }
+}
+
+impl File for MemFile {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        Ok(self.node.lock().read(offset, buf))
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.check(offset, buf.len() as u64)?;
+        self.node.lock().write(offset, buf);
+        Ok(())
+    }
+
+    fn write_at_sync(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.write_at(offset, buf)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.node.lock().len())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.check(0, len)?;
+        self.node.lock().set_len(len);
+        Ok(())
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.check(offset, len)?;
+        self.node.lock().write_zeroes(offset, len);
+        Ok(())
+    }
+
+    fn alignment(&self) -> usize {
+        1
+    }
+}

@@ -1,0 +1,266 @@
+//! `OsFs`: the operating system's files, direct or buffered.
+//!
+//! Direct I/O is a wish: it is turned on after the file is open, so that a file system that refuses it leaves no
+//! half-made file behind, and the alignment comes from `statx` where the kernel tells it (Linux 6.1).
+
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::{Arc, LazyLock};
+
+use azekura_base::PageBuf;
+use azekura_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use rustix::fs::{AtFlags, FlockOperation, OFlags, StatxFlags};
+use rustix::io::{Errno, ReadWriteFlags};
+
+use crate::error::{check_aligned, check_aligned_range, check_end, os};
+use crate::fs::{File, FileLock, Fs, OpenOptions};
+
+/// Taken for the alignment of a direct file when the kernel does not tell: enough for every sector size in use.
+const ASSUMED_ALIGNMENT: usize = 4096;
+/// [`File::write_zeroes`] writes blocks of this size, at multiples of it.
+const ZERO_BLOCK_BYTES: usize = 1 << 20;
+/// The kernel's `loff_t` ends here.
+const MAX_LEN: u64 = i64::MAX as u64;
+
+static ZEROES: LazyLock<PageBuf> = LazyLock::new(|| PageBuf::zeroed(ZERO_BLOCK_BYTES));
+
+/// The operating system's file system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OsFs;
+
+impl OsFs {
+    /// The operating system's file system.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self
+    }
+}
+
+impl Fs for OsFs {
+    fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>> {
+        options.check()?;
+        let file = std::fs::OpenOptions::new()
+            .read(true)
+            .write(!options.read_only)
+            .create(options.create)
+            .create_new(options.create_new)
+            .truncate(false)
+            .mode(0o666)
+            .open(path)?;
+        if file.metadata()?.is_dir() {
+            return Err(os(Errno::ISDIR)); // a read-only open of a directory succeeds
+        }
+        let alignment = if options.direct { make_direct(&file)? } else { None };
+        Ok(Arc::new(OsFile { file, alignment, no_dsync: AtomicBool::new(false) }))
+    }
+
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        std::fs::create_dir_all(path)
+    }
+
+    fn list_dir(&self, path: &Path) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(path)? {
+            names.push(entry?.file_name().to_string_lossy().into_owned());
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        path.exists()
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(from, to)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        let dir = std::fs::OpenOptions::new()
+            .read(true)
+            .custom_flags(OFlags::DIRECTORY.bits().cast_signed())
+            .open(path)?;
+        dir.sync_all()
+    }
+
+    fn lock_exclusive(&self, path: &Path) -> io::Result<Option<Box<dyn FileLock>>> {
+        let file =
+            std::fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        // The lock belongs to the open file description, so two openers inside one process exclude each other too.
+        match retry(|| rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)) {
+            Ok(()) => Ok(Some(Box::new(OsLock { file }))),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(errno) => Err(os(errno)),
+        }
+    }
+}
+
+/// Turns direct I/O on, and returns the alignment it wants; `None` if it cannot be had.
+fn make_direct(file: &std::fs::File) -> io::Result<Option<usize>> {
+    let alignment = match rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) {
+        Ok(stat) if StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::DIOALIGN) => {
+            if stat.stx_dio_offset_align == 0 {
+                return Ok(None); // the kernel says: not on this file
+            }
+            stat.stx_dio_offset_align.max(stat.stx_dio_mem_align).next_power_of_two() as usize
+        }
+        _ => ASSUMED_ALIGNMENT,
+    };
+    let flags = rustix::fs::fcntl_getfl(file)?;
+    match rustix::fs::fcntl_setfl(file, flags | OFlags::DIRECT) {
+        Ok(()) => Ok(Some(alignment)),
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(None),
+        Err(errno) => Err(os(errno)),
+    }
+}
+
+/// Repeats a call that a signal interrupted.
+fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            done => return done,
+        }
+    }
+}
+
+/// A file of the operating system.
+#[derive(Debug)]
+struct OsFile {
+    file: std::fs::File,
+    /// Of a direct file; `None`: buffered.
+    alignment: Option<usize>,
+    /// The file system once refused `RWF_DSYNC`; any thread sets it, and reading it late costs one more refusal.
+    no_dsync: AtomicBool,
+}
+
+impl OsFile {
+    /// Calls `write` until all of `buf` is written; a direct file goes on from a multiple of its alignment.
+    fn write_all(
+        &self,
+        offset: u64,
+        buf: &[u8],
+        mut write: impl FnMut(&[u8], u64) -> io::Result<usize>,
+    ) -> io::Result<()> {
+        check_aligned(self.alignment(), offset, buf)?;
+        check_end(offset, buf.len() as u64, MAX_LEN)?;
+        let mut done = 0;
+        while done < buf.len() {
+            let written = match write(&buf[done..], offset + done as u64) {
+                Ok(written) => written,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            let next = (done + written) / self.alignment() * self.alignment();
+            if next == done {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            done = next;
+        }
+        Ok(())
+    }
+
+    /// One `pwritev2` with `RWF_DSYNC`; where that is unknown, a write, and `true` for "not synced yet".
+    fn write_dsync(&self, buf: &[u8], offset: u64, unsynced: &mut bool) -> io::Result<usize> {
+        // Relaxed: a hint.
+        if !self.no_dsync.load(Relaxed) {
+            let slices = [io::IoSlice::new(buf)];
+            match rustix::io::pwritev2(&self.file, &slices, offset, ReadWriteFlags::DSYNC) {
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.no_dsync.store(true, Relaxed),
+                done => return Ok(done?),
+            }
+        }
+        *unsynced = true;
+        self.file.write_at(buf, offset)
+    }
+}
+
+impl File for OsFile {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        check_aligned(self.alignment(), offset, buf)?;
+        let mut done = 0;
+        while done < buf.len() {
+            match self.file.read_at(&mut buf[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(read) => done += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+            if !done.is_multiple_of(self.alignment()) {
+                break; // a direct read stops within a block only where the file ends
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.write_all(offset, buf, |buf, offset| self.file.write_at(buf, offset))
+    }
+
+    fn write_at_sync(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        let mut unsynced = false;
+        self.write_all(offset, buf, |buf, offset| self.write_dsync(buf, offset, &mut unsynced))?;
+        if unsynced { self.sync() } else { Ok(()) }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        // Not retried after EINTR: whether the pages are still dirty then is not defined. fdatasync does not return it
+        // on the file systems in use. It includes the length, which reading the data back needs.
+        Ok(rustix::fs::fdatasync(&self.file)?)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        check_end(0, len, MAX_LEN)?;
+        Ok(retry(|| rustix::fs::ftruncate(&self.file, len)).map_err(bad_handle)?)
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64) -> io::Result<()> {
+        check_aligned_range(self.alignment(), offset, len)?;
+        let end = check_end(offset, len, MAX_LEN)?;
+        let block = ZERO_BLOCK_BYTES as u64;
+        let mut at = offset;
+        while at < end {
+            let next = (at / block + 1).saturating_mul(block).min(end);
+            self.write_at(at, &ZEROES[..(next - at) as usize])?;
+            at = next;
+        }
+        Ok(())
+    }
+
+    fn alignment(&self) -> usize {
+        self.alignment.unwrap_or(1)
+    }
+
+    fn is_direct(&self) -> bool {
+        self.alignment.is_some()
+    }
+}
+
+/// `ftruncate` says EINVAL of a read-only handle, where `pwrite` says EBADF; callers see EBADF from both.
+fn bad_handle(errno: Errno) -> Errno {
+    if errno == Errno::INVAL { Errno::BADF } else { errno }
+}
+
+/// A held `flock`.
+#[derive(Debug)]
+struct OsLock {
+    file: std::fs::File,
+}
+
+impl FileLock for OsLock {}
+
+impl Drop for OsLock {
+    fn drop(&mut self) {
+        // Not left to close alone: a child process may hold a copy of the descriptor for a moment.
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+    }
+}

@@ -1,0 +1,272 @@
+//! `Tree`: the names of an in-memory file system, and what a call would change in them.
+//!
+//! A call is first *planned*: the plan checks everything the operating system would check, and is a list of
+//! [`Change`]s. Applying the list is then certain, and can be put off: that is how a fault disk forgets it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use crate::error::os;
+use crate::fs::OpenOptions;
+
+/// Number of a directory, never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct DirId(u64);
+
+/// The directory `/`.
+const ROOT: DirId = DirId(0);
+
+/// A name in a directory.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Name {
+    pub(crate) dir: DirId,
+    name: Arc<str>,
+}
+
+/// What a name stands for; `N` is the file system's own idea of a file.
+#[derive(Debug)]
+pub(crate) enum Entry<N> {
+    Dir(DirId),
+    File(Arc<N>),
+}
+
+impl<N> Clone for Entry<N> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Dir(dir) => Self::Dir(*dir),
+            Self::File(node) => Self::File(Arc::clone(node)),
+        }
+    }
+}
+
+/// A name's new meaning; `None`: it is gone.
+#[derive(Debug)]
+pub(crate) struct Change<N> {
+    pub(crate) name: Name,
+    pub(crate) entry: Option<Entry<N>>,
+}
+
+/// What opening a path found.
+pub(crate) enum Opening<N> {
+    Existing(Arc<N>),
+    /// The file is to be created, under this name.
+    Missing(Name),
+}
+
+/// The names.
+#[derive(Debug)]
+pub(crate) struct Tree<N> {
+    entries: BTreeMap<Name, Entry<N>>,
+    next_dir: u64,
+}
+
+impl<N> Default for Tree<N> {
+    fn default() -> Self {
+        Self { entries: BTreeMap::new(), next_dir: ROOT.0 + 1 }
+    }
+}
+
+impl<N> Clone for Tree<N> {
+    fn clone(&self) -> Self {
+        Self { entries: self.entries.clone(), next_dir: self.next_dir }
+    }
+}
+
+/// The names along a path, from the root; relative paths start there too.
+pub(crate) fn components(path: &Path) -> io::Result<Vec<Arc<str>>> {
+    let mut names = Vec::new();
+    for component in path.components() {
+        match component {
+            Component::Normal(name) => names.push(name.to_str().ok_or_else(|| os(Errno::ILSEQ))?.into()),
+            Component::ParentDir => drop(names.pop()),
+            Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
+        }
+    }
+    Ok(names)
+}
+
+impl<N> Tree<N> {
+    fn get(&self, dir: DirId, name: &Arc<str>) -> Option<&Entry<N>> {
+        self.entries.get(&Name { dir, name: Arc::clone(name) })
+    }
+
+    fn descend(&self, names: &[Arc<str>]) -> io::Result<DirId> {
+        let mut dir = ROOT;
+        for name in names {
+            match self.get(dir, name) {
+                Some(Entry::Dir(next)) => dir = *next,
+                Some(Entry::File(_)) => return Err(os(Errno::NOTDIR)),
+                None => return Err(os(Errno::NOENT)),
+            }
+        }
+        Ok(dir)
+    }
+
+    /// The place of a path's last name, whether or not anything is there.
+    fn place(&self, path: &Path) -> io::Result<Name> {
+        let names = components(path)?;
+        let (name, above) = names.split_last().ok_or_else(|| os(Errno::ISDIR))?;
+        Ok(Name { dir: self.descend(above)?, name: Arc::clone(name) })
+    }
+
+    /// The directory at `path`.
+    pub(crate) fn dir(&self, path: &Path) -> io::Result<DirId> {
+        self.descend(&components(path)?)
+    }
+
+    /// The file at `path`.
+    pub(crate) fn file(&self, path: &Path) -> io::Result<Arc<N>> {
+        match self.entries.get(&self.place(path)?) {
+            Some(Entry::File(node)) => Ok(Arc::clone(node)),
+            Some(Entry::Dir(_)) => Err(os(Errno::ISDIR)),
+            None => Err(os(Errno::NOENT)),
+        }
+    }
+
+    /// Whether anything is at `path`.
+    pub(crate) fn exists(&self, path: &Path) -> bool {
+        self.dir(path).is_ok() || self.file(path).is_ok()
+    }
+
+    fn entries_of(&self, dir: DirId) -> impl Iterator<Item = (&Arc<str>, &Entry<N>)> {
+        let first = Name { dir, name: "".into() };
+        let names = self.entries.range(first..).take_while(move |(name, _)| name.dir == dir);
+        names.map(|(name, entry)| (&name.name, entry))
+    }
+
+    /// Names in the directory at `path`, sorted.
+    pub(crate) fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        let dir = self.dir(path)?;
+        Ok(self.entries_of(dir).map(|(name, _)| name.to_string()).collect())
+    }
+
+    /// Looks for the file to open, and obeys the options about creating.
+    pub(crate) fn plan_open(&self, path: &Path, options: OpenOptions) -> io::Result<Opening<N>> {
+        options.check()?;
+        let place = self.place(path)?;
+        match self.entries.get(&place) {
+            Some(_) if options.create_new => Err(os(Errno::EXIST)),
+            Some(Entry::Dir(_)) => Err(os(Errno::ISDIR)),
+            Some(Entry::File(node)) => Ok(Opening::Existing(Arc::clone(node))),
+            None if options.create || options.create_new => Ok(Opening::Missing(place)),
+            None => Err(os(Errno::NOENT)),
+        }
+    }
+
+    /// The first missing directory of `path` as a new one, or `None` if all are there. Call again after applying it.
+    pub(crate) fn plan_create_dir(&mut self, path: &Path) -> io::Result<Option<Change<N>>> {
+        let mut dir = ROOT;
+        for name in components(path)? {
+            match self.get(dir, &name) {
+                Some(Entry::Dir(next)) => dir = *next,
+                Some(Entry::File(_)) => return Err(os(Errno::NOTDIR)),
+                None => {
+                    let new = DirId(self.next_dir);
+                    self.next_dir += 1;
+                    return Ok(Some(Change { name: Name { dir, name }, entry: Some(Entry::Dir(new)) }));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The changes of a rename: none if both names are the same.
+    pub(crate) fn plan_rename(&self, from: &Path, to: &Path) -> io::Result<Vec<Change<N>>> {
+        let (from, to) = (self.place(from)?, self.place(to)?);
+        let moved = self.entries.get(&from).ok_or_else(|| os(Errno::NOENT))?;
+        if from == to {
+            return Ok(Vec::new());
+        }
+        match (moved, self.entries.get(&to)) {
+            (Entry::Dir(_), Some(Entry::File(_))) => return Err(os(Errno::NOTDIR)),
+            (Entry::File(_), Some(Entry::Dir(_))) => return Err(os(Errno::ISDIR)),
+            (_, Some(Entry::Dir(dir))) if self.entries_of(*dir).next().is_some() => {
+                return Err(os(Errno::NOTEMPTY));
+            }
+            (Entry::Dir(dir), _) if self.is_inside(to.dir, *dir) => return Err(os(Errno::INVAL)),
+            _ => {}
+        }
+        let entry = Some(moved.clone());
+        Ok(vec![Change { name: from, entry: None }, Change { name: to, entry }])
+    }
+
+    /// Whether `dir` is `above`, or below it.
+    fn is_inside(&self, dir: DirId, above: DirId) -> bool {
+        dir == above
+            || self.entries_of(above).any(|(_, entry)| match entry {
+                Entry::Dir(next) => self.is_inside(dir, *next),
+                Entry::File(_) => false,
+            })
+    }
+
+    /// The change of a removal.
+    pub(crate) fn plan_remove(&self, path: &Path) -> io::Result<Change<N>> {
+        self.file(path)?;
+        Ok(Change { name: self.place(path)?, entry: None })
+    }
+
+    /// Makes a planned change.
+    pub(crate) fn apply(&mut self, change: &Change<N>) {
+        match &change.entry {
+            Some(entry) => self.entries.insert(change.name.clone(), entry.clone()),
+            None => self.entries.remove(&change.name),
+        };
+    }
+
+    /// Every file with its path, in the order of the paths' names.
+    pub(crate) fn files(&self) -> Vec<(PathBuf, Arc<N>)> {
+        let mut files = Vec::new();
+        self.collect(ROOT, Path::new("/"), &mut files);
+        files
+    }
+
+    fn collect(&self, dir: DirId, path: &Path, files: &mut Vec<(PathBuf, Arc<N>)>) {
+        for (name, entry) in self.entries_of(dir) {
+            let path = path.join(&**name);
+            match entry {
+                Entry::Dir(next) => self.collect(*next, &path, files),
+                Entry::File(node) => files.push((path, Arc::clone(node))),
+            }
+        }
+    }
+
+    /// Never gives a new directory the number of one of `other`'s.
+    pub(crate) fn reserve_dirs_of(&mut self, other: &Self) {
+        self.next_dir = self.next_dir.max(other.next_dir);
+    }
+
+    /// The same names for other files. Drops what cannot be reached from the root.
+    pub(crate) fn map<M>(&self, each: &mut impl FnMut(&Arc<N>) -> Arc<M>) -> Tree<M> {
+        let mut mapped = Tree { entries: BTreeMap::new(), next_dir: self.next_dir };
+        self.map_dir(ROOT, each, &mut mapped);
+        mapped
+    }
+
+    fn map_dir<M>(&self, dir: DirId, each: &mut impl FnMut(&Arc<N>) -> Arc<M>, mapped: &mut Tree<M>) {
+        for (name, entry) in self.entries_of(dir) {
+            let entry = match entry {
+                Entry::Dir(next) => {
+                    self.map_dir(*next, each, mapped);
+                    Entry::Dir(*next)
+                }
+                Entry::File(node) => Entry::File(each(node)),
+            };
+            mapped.entries.insert(Name { dir, name: Arc::clone(name) }, entry);
+        }
+    }
+}
+
+impl<N> Change<N> {
+    /// The same change for other files.
+    pub(crate) fn map<M>(&self, each: &mut impl FnMut(&Arc<N>) -> Arc<M>) -> Change<M> {
+        let entry = self.entry.as_ref().map(|entry| match entry {
+            Entry::Dir(dir) => Entry::Dir(*dir),
+            Entry::File(node) => Entry::File(each(node)),
+        });
+        Change { name: self.name.clone(), entry }
+    }
+}
