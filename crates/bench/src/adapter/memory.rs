@@ -1,0 +1,170 @@
+//! A `BTreeMap` behind a lock: the reference that the runner is tested with, and the price of the runner itself.
+//!
+//! Nothing is ever on disk, so its figures say only what measuring costs. Commits become durable in order when
+//! somebody waits for one, as if that waiter wrote the log of all before it.
+
+use crate::engine::{
+    Engine, EngineSettings, ReadWork, Reader, Session, Sink, Store, Ticket, WriteWork, Writer,
+};
+use crate::error::EngineError;
+use azekura_base::sync::atomic::{
+    AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
+use azekura_base::sync::{Arc, Mutex, RwLock};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
+
+/// Stores in memory, one per directory, for as long as the engine lives.
+#[derive(Debug, Default)]
+pub struct MemoryEngine {
+    stores: Mutex<HashMap<PathBuf, Arc<Data>>>,
+}
+
+#[derive(Debug, Default)]
+struct Data {
+    records: RwLock<BTreeMap<Vec<u8>, Vec<u8>>>,
+    log_bytes: AtomicU64,
+    /// Number of the newest commit. Written under the write lock of `records`.
+    committed: AtomicU64,
+    /// All commits up to this one are durable. Raised by waiters.
+    durable: AtomicU64,
+}
+
+impl Engine for MemoryEngine {
+    fn name(&self) -> &str {
+        "memory"
+    }
+
+    fn describe(&self, _settings: &EngineSettings) -> BTreeMap<String, String> {
+        BTreeMap::from([("durability".into(), "none".into())])
+    }
+
+    fn pipelines(&self) -> bool {
+        true
+    }
+
+    fn open(&self, dir: &Path, _settings: &EngineSettings) -> Result<Box<dyn Store>, EngineError> {
+        let mut stores = self.stores.lock();
+        // A directory that was emptied by hand is an empty store; a marker file tells.
+        let marker = dir.join("in-memory");
+        if !marker.exists() {
+            stores.remove(dir);
+            std::fs::write(&marker, "").map_err(|e| EngineError::failed("opening", e))?;
+        }
+        Ok(Box::new(MemoryStore(Arc::clone(stores.entry(dir.to_owned()).or_default()))))
+    }
+}
+
+struct MemoryStore(Arc<Data>);
+
+impl Store for MemoryStore {
+    fn session(&self) -> Result<Box<dyn Session + '_>, EngineError> {
+        Ok(Box::new(MemorySession(&self.0)))
+    }
+
+    fn log_bytes(&self) -> Option<u64> {
+        // Relaxed: a statistic.
+        Some(self.0.log_bytes.load(Relaxed))
+    }
+
+    fn close(self: Box<Self>) -> Result<(), EngineError> {
+        Ok(())
+    }
+}
+
+struct MemorySession<'s>(&'s Arc<Data>);
+
+impl MemorySession<'_> {
+    fn commit(&self, work: &mut WriteWork<'_>) -> Result<u64, EngineError> {
+        let mut records = self.0.records.write();
+        let mut writes = Writes { records: &mut records, log_bytes: 0 };
+        work(&mut writes)?;
+        self.0.log_bytes.fetch_add(writes.log_bytes, Relaxed);
+        Ok(self.0.committed.fetch_add(1, SeqCst) + 1)
+    }
+}
+
+impl Session for MemorySession<'_> {
+    fn read(&mut self, work: &mut ReadWork<'_>) -> Result<u64, EngineError> {
+        work(&mut Reads(&self.0.records.read()))?;
+        Ok(0)
+    }
+
+    fn write(&mut self, work: &mut WriteWork<'_>) -> Result<u64, EngineError> {
+        let number = self.commit(work)?;
+        self.0.durable.fetch_max(number, SeqCst);
+        Ok(0)
+    }
+
+    fn write_async(&mut self, work: &mut WriteWork<'_>) -> Result<(u64, Box<dyn Ticket>), EngineError> {
+        let number = self.commit(work)?;
+        Ok((0, Box::new(MemoryTicket { data: Arc::clone(self.0), number })))
+    }
+}
+
+struct MemoryTicket {
+    data: Arc<Data>,
+    number: u64,
+}
+
+impl Ticket for MemoryTicket {
+    fn is_durable(&self) -> Result<bool, EngineError> {
+        Ok(self.data.durable.load(SeqCst) >= self.number)
+    }
+
+    fn wait(self: Box<Self>) -> Result<(), EngineError> {
+        self.data.durable.fetch_max(self.data.committed.load(SeqCst), SeqCst);
+        Ok(())
+    }
+}
+
+struct Reads<'r>(&'r BTreeMap<Vec<u8>, Vec<u8>>);
+
+impl Reader for Reads<'_> {
+    fn get(&mut self, key: &[u8], sink: &mut Sink) -> Result<bool, EngineError> {
+        Ok(get(self.0, key, sink))
+    }
+
+    fn scan(&mut self, from: &[u8], limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
+        scan(self.0, from, limit, sink);
+        Ok(())
+    }
+}
+
+struct Writes<'w> {
+    records: &'w mut BTreeMap<Vec<u8>, Vec<u8>>,
+    log_bytes: u64,
+}
+
+impl Reader for Writes<'_> {
+    fn get(&mut self, key: &[u8], sink: &mut Sink) -> Result<bool, EngineError> {
+        Ok(get(self.records, key, sink))
+    }
+
+    fn scan(&mut self, from: &[u8], limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
+        scan(self.records, from, limit, sink);
+        Ok(())
+    }
+}
+
+impl Writer for Writes<'_> {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), EngineError> {
+        self.records.insert(key.to_vec(), value.to_vec());
+        self.log_bytes += (key.len() + value.len()) as u64;
+        Ok(())
+    }
+}
+
+fn get(records: &BTreeMap<Vec<u8>, Vec<u8>>, key: &[u8], sink: &mut Sink) -> bool {
+    let value = records.get(key);
+    value.inspect(|value| sink.add(key, value)).is_some()
+}
+
+fn scan(records: &BTreeMap<Vec<u8>, Vec<u8>>, from: &[u8], limit: u64, sink: &mut Sink) {
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    for (key, value) in records.range::<[u8], _>((Bound::Included(from), Bound::Unbounded)).take(limit) {
+        sink.add(key, value);
+    }
+}

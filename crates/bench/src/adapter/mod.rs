@@ -1,0 +1,3 @@
+//! Engines that need nothing but Rust.
+
+pub mod memory;

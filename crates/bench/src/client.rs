@@ -1,0 +1,246 @@
+//! What one client thread does during a phase.
+//!
+//! Blocking: take the next transaction, run it, record how long it took, again. The time from the end of one to the end of
+//! the next counts as the latency: one look at the clock per transaction, and the generator's share (tens of
+//! nanoseconds) included.
+//!
+//! Pipelined: commits are put into a first-in first-out window. Before each new transaction those at its front that are durable
+//! leave it; when it is full, the thread waits for the oldest. The latency is from the beginning of the transaction until it
+//! leaves.
+
+use crate::engine::{Reader, Session, Sink, Ticket, Writer};
+use crate::error::{BenchError, EngineError};
+use crate::latency::Latencies;
+use azekura_workload::{Step, Stream};
+use std::collections::VecDeque;
+use std::time::Instant;
+
+/// What a client has done.
+#[derive(Debug, Clone, Default)]
+pub struct Tally {
+    /// Operations, in the workload's unit.
+    pub ops: u64,
+    /// How often transactions were run again.
+    pub retries: u64,
+    /// Point reads that found nothing.
+    pub missing: u64,
+    /// Latencies of transactions that only read.
+    pub reads: Latencies,
+    /// Latencies of transactions that wrote.
+    pub writes: Latencies,
+}
+
+impl Tally {
+    /// Adds what another client has done.
+    pub fn merge(&mut self, other: &Tally) {
+        self.ops += other.ops;
+        self.retries += other.retries;
+        self.missing += other.missing;
+        self.reads.merge(&other.reads);
+        self.writes.merge(&other.writes);
+    }
+}
+
+/// How the work counts and what its clients may assume.
+#[derive(Debug, Clone, Copy)]
+pub struct Manner {
+    /// Transactions are one operation each, whatever they do (U-1, U-10, YCSB).
+    pub whole_transactions: bool,
+    /// New keys come in ascending order, each above all others.
+    pub appends: bool,
+    /// Bytes of each value.
+    pub value_bytes: usize,
+    /// Commits that may be in flight; `None` is blocking.
+    pub window: Option<usize>,
+}
+
+/// Does the work of `stream` until `go_on` (asked after each transaction with the operations done so far) says no, or the
+/// stream ends. What is in flight then is waited for, and counts.
+///
+/// # Errors
+///
+/// What the engine says. Reads that found nothing are only counted.
+pub fn run(
+    session: &mut dyn Session,
+    stream: &mut Stream,
+    manner: Manner,
+    mut go_on: impl FnMut(u64) -> bool,
+) -> Result<Tally, BenchError> {
+    let mut client = Client {
+        session,
+        manner,
+        sink: Sink::default(),
+        value: vec![0; manner.value_bytes],
+        tally: Tally::default(),
+        window: VecDeque::with_capacity(manner.window.unwrap_or(0)),
+    };
+    let mut steps = Vec::new();
+    let mut began = Instant::now();
+    loop {
+        stream.next_transaction(&mut steps);
+        if steps.is_empty() {
+            break;
+        }
+        began = client.transaction(&steps, began)?;
+        steps.iter().for_each(|step| stream.acknowledge(step));
+        if !go_on(client.tally.ops) {
+            break;
+        }
+    }
+    client.drain(0)?;
+    std::hint::black_box(client.sink.mixed());
+    Ok(client.tally)
+}
+
+struct InFlight {
+    began: Instant,
+    ticket: Box<dyn Ticket>,
+}
+
+struct Client<'s> {
+    session: &'s mut dyn Session,
+    manner: Manner,
+    sink: Sink,
+    /// Scratch for the bytes of one value.
+    value: Vec<u8>,
+    tally: Tally,
+    window: VecDeque<InFlight>,
+}
+
+/// What one run of a transaction's steps saw. Begun anew when the transaction is run again.
+#[derive(Default)]
+struct Seen {
+    gets: u64,
+    missing: u64,
+    scanned: u64,
+    written: u64,
+}
+
+impl Client<'_> {
+    /// Runs one transaction. Returns when the next begins.
+    fn transaction(&mut self, steps: &[Step], began: Instant) -> Result<Instant, BenchError> {
+        if !steps.iter().any(Step::writes) {
+            return self.read_only(steps, began);
+        }
+        let mut seen = Seen::default();
+        let (value, sink, manner) = (&mut self.value, &mut self.sink, self.manner);
+        let mut work = |writer: &mut dyn Writer| {
+            seen = Seen::default();
+            steps.iter().try_for_each(|step| apply(step, writer, manner, value, sink, &mut seen))
+        };
+        let now = match manner.window {
+            None => {
+                self.tally.retries += self.session.write(&mut work)?;
+                let now = Instant::now();
+                self.tally.writes.record(now - began);
+                now
+            }
+            Some(window) => {
+                let (retries, ticket) = self.session.write_async(&mut work)?;
+                self.tally.retries += retries;
+                self.window.push_back(InFlight { began, ticket });
+                self.drain(window - 1)?;
+                Instant::now()
+            }
+        };
+        self.tally.missing += seen.missing;
+        self.tally.ops += if manner.whole_transactions { 1 } else { seen.written };
+        Ok(now)
+    }
+
+    fn read_only(&mut self, steps: &[Step], began: Instant) -> Result<Instant, BenchError> {
+        let mut seen = Seen::default();
+        let sink = &mut self.sink;
+        self.tally.retries += self.session.read(&mut |reader| {
+            seen = Seen::default();
+            steps.iter().try_for_each(|step| match step {
+                Step::Get { key } => get(reader, key.as_bytes(), sink, &mut seen),
+                Step::Scan { from, limit } => scan(reader, from.as_bytes(), *limit, sink, &mut seen),
+                _ => unreachable!("only transactions without writes come here"),
+            })
+        })?;
+        let now = Instant::now();
+        self.tally.reads.record(now - began);
+        self.tally.missing += seen.missing;
+        self.tally.ops += if self.manner.whole_transactions { 1 } else { seen.gets + seen.scanned };
+        Ok(now)
+    }
+
+    /// Lets durable commits leave the window, and waits for the oldest while more than `most` are in it.
+    fn drain(&mut self, most: usize) -> Result<(), BenchError> {
+        let mut now = None;
+        while let Some(oldest) = self.window.front() {
+            let durable = oldest.ticket.is_durable()?;
+            if !durable && self.window.len() <= most {
+                break;
+            }
+            let Some(InFlight { began, ticket }) = self.window.pop_front() else { break };
+            if !durable {
+                ticket.wait()?;
+                now = None;
+            }
+            // One look at the clock for all that became durable together.
+            let now = *now.get_or_insert_with(Instant::now);
+            self.tally.writes.record(now - began);
+        }
+        Ok(())
+    }
+}
+
+fn apply(
+    step: &Step,
+    writer: &mut dyn Writer,
+    manner: Manner,
+    bytes: &mut [u8],
+    sink: &mut Sink,
+    seen: &mut Seen,
+) -> Result<(), EngineError> {
+    match step {
+        Step::Get { key } => get(writer, key.as_bytes(), sink, seen),
+        Step::Scan { from, limit } => scan(writer, from.as_bytes(), *limit, sink, seen),
+        Step::Put { key, value } => {
+            value.fill(bytes);
+            seen.written += 1;
+            writer.put(key.as_bytes(), bytes)
+        }
+        Step::ReadModifyWrite { key, value } => {
+            get(writer, key.as_bytes(), sink, seen)?;
+            value.fill(bytes);
+            seen.written += 1;
+            writer.put(key.as_bytes(), bytes)
+        }
+        Step::Insert { key, value, .. } => {
+            value.fill(bytes);
+            seen.written += 1;
+            if manner.appends {
+                writer.append(key.as_bytes(), bytes)
+            } else {
+                writer.put(key.as_bytes(), bytes)
+            }
+        }
+    }
+}
+
+fn get<R: Reader + ?Sized>(
+    reader: &mut R,
+    key: &[u8],
+    sink: &mut Sink,
+    seen: &mut Seen,
+) -> Result<(), EngineError> {
+    seen.gets += 1;
+    seen.missing += u64::from(!reader.get(key, sink)?);
+    Ok(())
+}
+
+fn scan<R: Reader + ?Sized>(
+    reader: &mut R,
+    from: &[u8],
+    limit: u64,
+    sink: &mut Sink,
+    seen: &mut Seen,
+) -> Result<(), EngineError> {
+    let before = sink.records();
+    reader.scan(from, limit, sink)?;
+    seen.scanned += sink.records() - before;
+    Ok(())
+}

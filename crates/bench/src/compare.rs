@@ -1,0 +1,265 @@
+//! Runs a plan over several engines, interleaved: of each cell first one run of every engine, then the next of
+//! every engine, each time beginning with another one, so that a slow minute of the machine hits all alike.
+//!
+//! A store is filled once per workload and engine, and opened anew for every run; only one is open at a time. An
+//! engine that fails is left out of the rest of the workload and reported; the others go on.
+
+use crate::client::Manner;
+use crate::engine::Engine;
+use crate::error::BenchError;
+use crate::machine::Machine;
+use crate::phase::{self, End, Measured};
+use crate::plan::{Commit, Plan};
+use crate::prepare;
+use crate::progress::{Progress, ms};
+use crate::report::Report;
+use crate::settings::Cell;
+use azekura_workload::{Family, Population, Workload};
+use std::sync::Arc;
+
+/// What a plan brought.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// One report per cell and engine.
+    pub reports: Vec<Report>,
+    /// What did not work.
+    pub failures: Vec<Failure>,
+}
+
+/// An engine that was left out of (the rest of) a workload.
+#[derive(Debug)]
+pub struct Failure {
+    /// The workload.
+    pub workload: String,
+    /// The engine.
+    pub engine: String,
+    /// Client threads of the run; 0 while the store was being filled.
+    pub threads: usize,
+    /// Why.
+    pub error: BenchError,
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{} left out of {} ({} threads): {}",
+            self.engine, self.workload, self.threads, self.error
+        )?;
+        let mut source = std::error::Error::source(&self.error);
+        while let Some(error) = source {
+            write!(f, ": {error}")?;
+            source = error.source();
+        }
+        Ok(())
+    }
+}
+
+/// Runs the plan. `each` gets every report as soon as its cell is done.
+///
+/// # Errors
+///
+/// The plan's directory cannot be made. What engines do wrong is in the outcome.
+pub fn compare(
+    engines: &[Box<dyn Engine>],
+    plan: &Plan,
+    progress: &Progress,
+    each: &mut dyn FnMut(&Report),
+) -> Result<Outcome, BenchError> {
+    std::fs::create_dir_all(&plan.dir).map_err(BenchError::io("making", &plan.dir))?;
+    let machine = Machine::here(&plan.dir);
+    let mut outcome = Outcome::default();
+    for workload in &plan.workloads {
+        let mut contest =
+            Contest { plan, workload, progress, machine: &machine, entrants: Vec::new(), runs: 0 };
+        contest.enter(engines, &mut outcome);
+        for &threads in &plan.threads {
+            for commit in plan.commits(workload) {
+                contest.cell(threads.max(1), commit, &mut outcome, each);
+            }
+        }
+        contest.clean_up(engines);
+    }
+    progress.finish();
+    Ok(outcome)
+}
+
+/// One workload over all engines.
+struct Contest<'a> {
+    plan: &'a Plan,
+    workload: &'a Workload,
+    progress: &'a Progress,
+    machine: &'a Machine,
+    entrants: Vec<Entrant<'a>>,
+    /// Rounds made so far; each has a seed of its own, the same for all engines.
+    runs: u64,
+}
+
+/// An engine that has not failed in this workload, and which records its store holds.
+struct Entrant<'a> {
+    engine: &'a dyn Engine,
+    population: Arc<Population>,
+}
+
+impl<'a> Contest<'a> {
+    fn enter(&mut self, engines: &'a [Box<dyn Engine>], outcome: &mut Outcome) {
+        for engine in engines {
+            let engine = engine.as_ref();
+            match self.fill(engine) {
+                Ok(()) => self.entrants.push(Entrant { engine, population: self.workload.population() }),
+                Err(error) => self.fail(engine, 0, error, outcome),
+            }
+        }
+    }
+
+    fn fail(&self, engine: &dyn Engine, threads: usize, error: BenchError, outcome: &mut Outcome) {
+        let failure =
+            Failure { workload: self.workload.to_string(), engine: engine.name().to_owned(), threads, error };
+        self.progress.line(&failure.to_string());
+        outcome.failures.push(failure);
+    }
+
+    fn fill(&self, engine: &dyn Engine) -> Result<(), BenchError> {
+        if self.workload.is_load() {
+            return Ok(());
+        }
+        let cell = Cell { engine, workload: self.workload, threads: 1, commit: Commit::Blocking };
+        let dir = cell.store_dir(self.plan);
+        prepare::fresh_dir(&dir)?;
+        self.progress
+            .begin(&format!("{} {}: filling", self.workload, engine.name()), self.workload.records());
+        let store = engine.open(&dir, &cell.engine_settings(self.plan))?;
+        prepare::fill(store.as_ref(), &self.workload.dataset(), &mut |done| self.progress.at(done))?;
+        store.close()?;
+        prepare::settle(&dir)
+    }
+
+    /// All runs of one cell.
+    fn cell(&mut self, threads: usize, commit: Commit, outcome: &mut Outcome, each: &mut dyn FnMut(&Report)) {
+        let takes_part = |e: &Entrant<'_>| commit == Commit::Blocking || e.engine.pipelines();
+        let mut runs: Vec<Vec<Measured>> = self.entrants.iter().map(|_| Vec::new()).collect();
+        let mut failed: Vec<Option<BenchError>> = self.entrants.iter().map(|_| None).collect();
+        for run in 0..self.plan.runs.max(1) {
+            self.runs += 1;
+            for turn in 0..self.entrants.len() {
+                let at = (run + turn) % self.entrants.len();
+                let entrant = &self.entrants[at];
+                if failed[at].is_some() || !takes_part(entrant) {
+                    continue;
+                }
+                let cell = Cell { engine: entrant.engine, workload: self.workload, threads, commit };
+                match self.run(&cell, &entrant.population, run) {
+                    Ok(measured) => runs[at].push(measured),
+                    Err(error) => failed[at] = Some(error),
+                }
+            }
+        }
+        for (at, error) in failed.iter_mut().enumerate() {
+            let engine = self.entrants[at].engine;
+            if let Some(error) = error.take() {
+                runs[at].clear();
+                self.fail(engine, threads, error, outcome);
+                self.entrants[at].population = Arc::new(Population::new(0));
+            } else if !runs[at].is_empty() {
+                let cell = Cell { engine, workload: self.workload, threads, commit };
+                let report = Report::new(&cell, self.plan, self.machine, &runs[at]);
+                each(&report);
+                outcome.reports.push(report);
+            }
+        }
+        self.entrants.retain(|e| e.population.horizon() > 0);
+    }
+
+    /// One run: open, warm or cool, warm up, measure, check, close.
+    fn run(&self, cell: &Cell<'_>, population: &Arc<Population>, run: usize) -> Result<Measured, BenchError> {
+        let dir = cell.store_dir(self.plan);
+        let family = self.workload.family();
+        match family {
+            Family::Load => prepare::fresh_dir(&dir)?,
+            Family::LargerThanCache => prepare::cool(&dir)?,
+            _ => {}
+        }
+        let store = cell.engine.open(&dir, &cell.engine_settings(self.plan))?;
+        if !matches!(family, Family::Load | Family::LargerThanCache) {
+            prepare::warm_and_check(store.as_ref(), population.horizon())?;
+        }
+        let seed = self.plan.seed.wrapping_add(self.runs << 32);
+        let mut streams: Vec<_> =
+            cell.lanes().map(|lane| self.workload.stream(population, lane, seed)).collect();
+        let manner = manner(cell);
+        let warm_up = self.plan.warm_up;
+        if !warm_up.is_zero() && family != Family::Load {
+            phase::run(store.as_ref(), &mut streams, manner, End::After(warm_up), &mut |_, _| {})?;
+        }
+
+        let what = format!(
+            "{} {} {} threads, run {}/{}",
+            self.workload,
+            cell.engine.name(),
+            cell.threads,
+            run + 1,
+            self.plan.runs
+        );
+        let measured = if family == Family::Load {
+            self.progress.begin(&what, self.workload.records());
+            phase::run(store.as_ref(), &mut streams, manner, End::WithTheWork, &mut |_, ops| {
+                self.progress.at(ops);
+            })?
+        } else {
+            self.progress.begin(&what, ms(self.plan.measured));
+            let end = End::After(self.plan.measured);
+            phase::run(store.as_ref(), &mut streams, manner, end, &mut |time, _| self.progress.at(ms(time)))?
+        };
+        self.check(&measured, population)?;
+        if family == Family::Load {
+            prepare::warm_and_check(store.as_ref(), self.workload.records())?;
+        }
+        store.close()?;
+        prepare::settle(&dir)?;
+        Ok(measured)
+    }
+
+    /// Whether the engine found all that it was asked for.
+    fn check(&self, measured: &Measured, population: &Population) -> Result<(), BenchError> {
+        let tally = &measured.tally;
+        if tally.missing > 0 {
+            return Err(BenchError::WrongAnswer {
+                what: "reads that found nothing",
+                expected: 0,
+                found: tally.missing,
+            });
+        }
+        let expected = tally.reads.count() * population.horizon();
+        if self.workload.family() == Family::Scan && tally.ops != expected {
+            return Err(BenchError::WrongAnswer { what: "records scanned", expected, found: tally.ops });
+        }
+        Ok(())
+    }
+
+    /// Removes the stores, unless they are to be kept. What cannot be removed is told and left.
+    fn clean_up(&self, engines: &[Box<dyn Engine>]) {
+        if self.plan.keep {
+            return;
+        }
+        for engine in engines {
+            let cell = Cell {
+                engine: engine.as_ref(),
+                workload: self.workload,
+                threads: 1,
+                commit: Commit::Blocking,
+            };
+            if let Err(error) = prepare::remove_dir(&cell.store_dir(self.plan)) {
+                self.progress.line(&error.to_string());
+            }
+        }
+    }
+}
+
+fn manner(cell: &Cell<'_>) -> Manner {
+    Manner {
+        whole_transactions: matches!(cell.workload.family(), Family::U1 | Family::U10 | Family::Ycsb(_)),
+        appends: cell.workload.is_load() && cell.threads == 1,
+        value_bytes: cell.workload.value_bytes(),
+        window: (cell.commit != Commit::Blocking).then(|| cell.commit.window(cell.threads)),
+    }
+}

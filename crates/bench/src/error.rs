@@ -1,0 +1,91 @@
+//! What can go wrong in an engine, and in a run.
+
+use std::path::PathBuf;
+
+/// An engine could not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// The transaction lost against another one (deadlock, write conflict, busy): run it again.
+    #[error("conflict while {doing}")]
+    Conflict {
+        /// What was being done, as "committing".
+        doing: &'static str,
+        /// The engine's own error.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// Anything else: the run ends.
+    #[error("{doing}")]
+    Failed {
+        /// What was being done, as "opening".
+        doing: &'static str,
+        /// The engine's own error.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+impl EngineError {
+    /// Wraps an engine's error that ends the run.
+    pub fn failed(doing: &'static str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Failed { doing, source: source.into() }
+    }
+
+    /// Wraps an engine's error that a retry may cure.
+    pub fn conflict(
+        doing: &'static str,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        Self::Conflict { doing, source: source.into() }
+    }
+
+    /// Whether running the transaction again may help.
+    #[must_use]
+    pub const fn is_conflict(&self) -> bool {
+        matches!(self, Self::Conflict { .. })
+    }
+}
+
+/// A run could not be carried out, or the engine gave wrong answers.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BenchError {
+    /// The engine failed.
+    #[error("engine failed")]
+    Engine(#[from] EngineError),
+    /// A record that must be there was not found, or a scan met another number of records than there are.
+    #[error("wrong answer: {what}: expected {expected}, found {found}")]
+    WrongAnswer {
+        /// What was looked at.
+        what: &'static str,
+        /// How many there should be.
+        expected: u64,
+        /// How many there were.
+        found: u64,
+    },
+    /// The engine has no asynchronous commit.
+    #[error("{engine} has no pipelined commit")]
+    NotPipelined {
+        /// The engine's name.
+        engine: String,
+    },
+    /// The data directory could not be used.
+    #[error("{doing} {path}")]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// To which file or directory.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: std::io::Error,
+    },
+    /// A client thread panicked; its message is on standard error.
+    #[error("a client thread panicked")]
+    Panicked,
+}
+
+impl BenchError {
+    pub(crate) fn io(doing: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { doing, path, source }
+    }
+}

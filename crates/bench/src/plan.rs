@@ -1,0 +1,133 @@
+//! What to run, over how many threads, how long and how often.
+
+use azekura_workload::Workload;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How a client waits for its commits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Commit {
+    /// Each thread waits until its commit is durable before it goes on.
+    Blocking,
+    /// Each thread goes on with at most so many of its commits not yet durable.
+    Pipelined {
+        /// Commits in flight over all threads together.
+        in_flight: usize,
+    },
+}
+
+impl Commit {
+    /// The word in reports.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Blocking => "blocking",
+            Self::Pipelined { .. } => "pipelined",
+        }
+    }
+
+    /// Commits that may be in flight over all of `threads` threads together.
+    #[must_use]
+    pub fn in_flight(self, threads: usize) -> usize {
+        self.window(threads) * threads
+    }
+
+    /// Commits that each of `threads` threads may have in flight; at least one.
+    #[must_use]
+    pub fn window(self, threads: usize) -> usize {
+        match self {
+            Self::Blocking => 1,
+            Self::Pipelined { in_flight } => (in_flight / threads.max(1)).max(1),
+        }
+    }
+}
+
+/// A set of cells (workload × threads × way of committing), each run several times.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The workloads, with their sizes.
+    pub workloads: Vec<Workload>,
+    /// Numbers of client threads.
+    pub threads: Vec<usize>,
+    /// Numbers of commits in flight, for engines that can pipeline and workloads that write; besides the blocking cells.
+    pub in_flight: Vec<usize>,
+    /// Whether the blocking cells are run.
+    pub blocking: bool,
+    /// Measured stretch of each run. Loads take as long as they take.
+    pub measured: Duration,
+    /// Unmeasured stretch before it.
+    pub warm_up: Duration,
+    /// Runs per cell; the median counts.
+    pub runs: usize,
+    /// Bytes of every engine's cache.
+    pub cache_bytes: u64,
+    /// Cache for the larger-than-cache workload.
+    pub small_cache_bytes: u64,
+    /// Seed of the first run; each further run adds one.
+    pub seed: u64,
+    /// Where the stores go; made if absent. Stores are removed afterwards.
+    pub dir: PathBuf,
+    /// Keeps the stores.
+    pub keep: bool,
+    /// The commit of the source that is measured, for the report.
+    pub revision: Option<String>,
+}
+
+impl Plan {
+    /// One short run of nothing yet, with stores in `dir`: to be filled in.
+    #[must_use]
+    pub fn in_dir(dir: impl Into<PathBuf>) -> Self {
+        Self {
+            workloads: Vec::new(),
+            threads: vec![1],
+            in_flight: Vec::new(),
+            blocking: true,
+            measured: Duration::from_secs(1),
+            warm_up: Duration::ZERO,
+            runs: 1,
+            cache_bytes: 1 << 30,
+            small_cache_bytes: 64 << 20,
+            seed: 1,
+            dir: dir.into(),
+            keep: false,
+            revision: None,
+        }
+    }
+
+    /// The cache for a workload.
+    #[must_use]
+    pub fn cache_for(&self, workload: &Workload) -> u64 {
+        match workload.family() {
+            azekura_workload::Family::LargerThanCache => self.small_cache_bytes,
+            _ => self.cache_bytes,
+        }
+    }
+
+    /// The ways of committing that are run for a workload.
+    pub(crate) fn commits(&self, workload: &Workload) -> Vec<Commit> {
+        let pipelined = self.in_flight.iter().filter(|_| workload.writes());
+        // A workload that writes nothing has nothing to pipeline: it is run once, whatever was asked for.
+        let blocking = (self.blocking || !workload.writes()).then_some(Commit::Blocking);
+        blocking.into_iter().chain(pipelined.map(|&in_flight| Commit::Pipelined { in_flight })).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_flight_is_shared_by_the_threads() {
+        let pipelined = Commit::Pipelined { in_flight: 64 };
+        assert_eq!((pipelined.window(2), pipelined.in_flight(2)), (32, 64));
+        assert_eq!((pipelined.window(100), pipelined.in_flight(100)), (1, 100));
+        assert_eq!((Commit::Blocking.window(8), Commit::Blocking.in_flight(8)), (1, 8));
+    }
+
+    #[test]
+    fn only_workloads_that_write_are_pipelined() {
+        let plan = Plan { in_flight: vec![64, 512], ..Plan::in_dir("x") };
+        assert_eq!(plan.commits(&"u1".parse().unwrap()).len(), 3);
+        assert_eq!(plan.commits(&"read".parse().unwrap()), [Commit::Blocking]);
+    }
+}

@@ -1,0 +1,40 @@
+//! Reports as line charts: rate over threads, one line per engine, one chart per workload.
+
+mod page;
+mod svg;
+
+pub use page::html;
+
+use crate::report::Report;
+use svg::{Chart, Line};
+
+/// A chart of one workload's reports as an SVG document. Empty if there are none.
+#[must_use]
+pub fn svg(workload: &str, reports: &[Report]) -> String {
+    let rows: Vec<&Report> = reports.iter().filter(|r| r.workload == workload).collect();
+    let Some(first) = rows.first() else { return String::new() };
+    let mut lines: Vec<Line> = Vec::new();
+    for row in &rows {
+        let name = row.series();
+        let point = (row.threads, row.ops_per_s);
+        match lines.iter_mut().find(|line| line.name == name) {
+            Some(line) => line.points.push(point),
+            None => lines.push(Line { name, points: vec![point] }),
+        }
+    }
+    for line in &mut lines {
+        line.points.sort_by_key(|p| p.0);
+    }
+    Chart { title: format!("{workload}: {} per second", first.unit), lines }.render()
+}
+
+/// Names of the workloads in the order in which the reports bring them.
+pub(crate) fn workloads(reports: &[Report]) -> Vec<&str> {
+    let mut names: Vec<&str> = Vec::new();
+    for report in reports {
+        if !names.contains(&report.workload.as_str()) {
+            names.push(&report.workload);
+        }
+    }
+    names
+}

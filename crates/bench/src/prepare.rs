@@ -1,0 +1,136 @@
+//! Filling, warming and cooling a store, outside of every measured stretch.
+
+use crate::engine::{Session, Sink, Store};
+use crate::error::BenchError;
+use azekura_workload::Dataset;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+/// Records per transaction while a store is filled.
+const FILL_GROUP: usize = 10_000;
+
+/// Writes the data set in key order. `watch` is told how many records are in.
+///
+/// # Errors
+///
+/// What the engine says.
+pub fn fill(store: &dyn Store, dataset: &Dataset, watch: &mut dyn FnMut(u64)) -> Result<(), BenchError> {
+    let mut session = store.session()?;
+    let mut items = dataset.items_in_key_order();
+    let mut group = Vec::with_capacity(FILL_GROUP);
+    let mut value = vec![0; dataset.value_bytes()];
+    let mut done = 0;
+    loop {
+        group.clear();
+        group.extend(items.by_ref().take(FILL_GROUP));
+        if group.is_empty() {
+            return Ok(());
+        }
+        session.write(&mut |writer| {
+            group.iter().try_for_each(|&item| {
+                dataset.value(item).fill(&mut value);
+                writer.append(dataset.key(item).as_bytes(), &value)
+            })
+        })?;
+        done += group.len() as u64;
+        watch(done);
+    }
+}
+
+/// Reads the whole table once, so that the cache holds what fits, and checks it: each value is one that was
+/// written, and there are `expected` records.
+///
+/// # Errors
+///
+/// What the engine says; [`BenchError::WrongAnswer`] when the check fails.
+pub fn warm_and_check(store: &dyn Store, expected: u64) -> Result<(), BenchError> {
+    let mut session = store.session()?;
+    let sink = whole_table(session.as_mut())?;
+    if sink.damaged() > 0 {
+        return Err(BenchError::WrongAnswer { what: "damaged values", expected: 0, found: sink.damaged() });
+    }
+    if sink.records() != expected {
+        return Err(BenchError::WrongAnswer { what: "records", expected, found: sink.records() });
+    }
+    Ok(())
+}
+
+fn whole_table(session: &mut dyn Session) -> Result<Sink, BenchError> {
+    let mut sink = Sink::checking();
+    session.read(&mut |reader| {
+        sink = Sink::checking();
+        reader.scan(&[], u64::MAX, &mut sink)
+    })?;
+    Ok(sink)
+}
+
+/// Writes everything below `dir` to the device, so that nothing of one engine's work is left to be done by the kernel during
+/// another's run.
+///
+/// # Errors
+///
+/// [`BenchError::Io`].
+pub fn settle(dir: &Path) -> Result<(), BenchError> {
+    for path in files(dir)? {
+        open(&path)?.sync_all().map_err(BenchError::io("syncing", &path))?;
+    }
+    Ok(())
+}
+
+/// Drops everything below `dir` from the kernel's page cache (the store must be closed), so that the next opening begins cold.
+///
+/// # Errors
+///
+/// [`BenchError::Io`].
+pub fn cool(dir: &Path) -> Result<(), BenchError> {
+    settle(dir)?;
+    for path in files(dir)? {
+        rustix::fs::fadvise(open(&path)?, 0, None, rustix::fs::Advice::DontNeed)
+            .map_err(|e| BenchError::io("dropping from the page cache", &path)(e.into()))?;
+    }
+    Ok(())
+}
+
+fn open(path: &Path) -> Result<File, BenchError> {
+    File::open(path).map_err(BenchError::io("opening", path))
+}
+
+/// All regular files below `dir`.
+fn files(dir: &Path) -> Result<Vec<PathBuf>, BenchError> {
+    let mut found = Vec::new();
+    let mut dirs = vec![dir.to_owned()];
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(&dir).map_err(BenchError::io("listing", &dir))? {
+            let entry = entry.map_err(BenchError::io("listing", &dir))?;
+            let kind = entry.file_type().map_err(BenchError::io("listing", &dir))?;
+            if kind.is_dir() {
+                dirs.push(entry.path());
+            } else if kind.is_file() {
+                found.push(entry.path());
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Makes `dir` an empty directory.
+///
+/// # Errors
+///
+/// [`BenchError::Io`].
+pub fn fresh_dir(dir: &Path) -> Result<(), BenchError> {
+    remove_dir(dir)?;
+    fs::create_dir_all(dir).map_err(BenchError::io("making", dir))
+}
+
+/// Removes `dir` and what is in it; it may be absent.
+///
+/// # Errors
+///
+/// [`BenchError::Io`].
+pub fn remove_dir(dir: &Path) -> Result<(), BenchError> {
+    match fs::remove_dir_all(dir) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(BenchError::io("removing", dir)(e)),
+        _ => Ok(()),
+    }
+}
