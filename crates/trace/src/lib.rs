@@ -22,14 +22,35 @@
 //! |---|---|
 //! | [`site`] | names: places where threads wait, operations they wait in |
 //! | [`kind`] | what a wait is for and in which column it counts |
+//! | [`recording`] | how to record, and what comes of it |
+//! | [`event`] | the 32 bytes a probe writes |
+//! | [`ring`] | the hand-off from a recording thread to the collector |
+//! | [`file`] | the trace file, and a trace in memory |
+//! | [`error`] | what can go wrong |
+//!
+//! With the feature `off` (and in loom models) probes are no code at all and guards have no size.
 
+pub mod error;
+pub mod event;
+pub mod file;
 pub mod kind;
+pub mod recording;
+pub mod ring;
 pub mod site;
 
-mod silent;
+#[cfg(not(any(feature = "off", loom)))]
+#[path = "live/mod.rs"]
+mod probes;
 
+#[cfg(any(feature = "off", loom))]
+#[path = "silent.rs"]
+mod probes;
+
+pub use error::{ReadError, StartError, StopError};
 pub use kind::{HoldMode, ThreadTag, WaitClass, WaitKind};
-pub use silent::{
-    HoldGuard, OperationGuard, WaitGuard, hold, is_enabled, mark, operation, thread_tag, wait, wait_for,
+pub use probes::{
+    HoldGuard, OperationGuard, WaitGuard, hold, is_enabled, mark, operation, released, start, stop,
+    thread_tag, wait, wait_for,
 };
+pub use recording::{CpuTime, Options, Recording};
 pub use site::{Operation, Site};

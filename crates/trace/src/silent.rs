@@ -1,7 +1,37 @@
 //! The probes when they are compiled out (feature `off`, or a loom model): the same names, no code.
 
+use crate::error::{StartError, StopError};
+use crate::recording::{Options, Recording};
 use crate::{HoldMode, Operation, Site, ThreadTag, WaitKind};
 use std::marker::PhantomData;
+
+/// A definition's place in its registry: there is none.
+#[derive(Debug)]
+pub(crate) struct Registration;
+
+impl Registration {
+    pub(crate) const fn new() -> Self {
+        Self
+    }
+}
+
+/// Begins to record; compiled out.
+///
+/// # Errors
+///
+/// Always [`StartError::CompiledOut`].
+pub fn start(_options: Options) -> Result<(), StartError> {
+    Err(StartError::CompiledOut)
+}
+
+/// Ends the recording; compiled out.
+///
+/// # Errors
+///
+/// Always [`StopError::NotStarted`].
+pub fn stop() -> Result<Recording, StopError> {
+    Err(StopError::NotStarted)
+}
 
 /// The time from [`operation`] to its drop.
 #[derive(Debug)]
@@ -16,7 +46,7 @@ pub struct WaitGuard(PhantomData<*const ()>);
 /// The time from [`hold`] to its drop.
 #[derive(Debug)]
 #[must_use = "the hold ends when this is dropped"]
-pub struct HoldGuard(PhantomData<()>);
+pub struct HoldGuard(PhantomData<*const ()>);
 
 /// Begins an operation on this thread; compiled out.
 #[inline(always)]
@@ -41,6 +71,10 @@ pub fn wait_for(_site: &'static Site, _object: usize, _kind: WaitKind, _holder: 
 pub fn hold(_site: &'static Site, _object: usize, _mode: HoldMode) -> HoldGuard {
     HoldGuard(PhantomData)
 }
+
+/// Tells that a resource was let go while others wait; compiled out.
+#[inline(always)]
+pub fn released(_site: &'static Site, _object: usize) {}
 
 /// Marks an instant; compiled out.
 #[inline(always)]

@@ -5,6 +5,7 @@
 //! apart without anybody inventing names. There is deliberately no `Default`: it would report the library's own
 //! line for every lock.
 
+use crate::probes::Registration;
 use std::panic::Location;
 
 /// A place where threads wait: a lock, a latch, a queue, a device.
@@ -19,7 +20,7 @@ use std::panic::Location;
 /// assert!(PAGE_LATCH.file().ends_with(".rs"));
 /// ```
 #[derive(Debug)]
-pub struct Site(Definition);
+pub struct Site(pub(crate) Definition);
 
 /// A kind of work whose waits are told apart from those of other kinds: `get`, `commit`, `index_read`.
 ///
@@ -29,7 +30,7 @@ pub struct Site(Definition);
 /// assert_eq!(GET.name(), "get");
 /// ```
 #[derive(Debug)]
-pub struct Operation(Definition);
+pub struct Operation(pub(crate) Definition);
 
 impl Site {
     /// A site that carries the caller's source line.
@@ -99,16 +100,18 @@ impl Operation {
     }
 }
 
-/// What sites and operations have in common: a name and a place.
+/// What sites and operations have in common: a name, a place, and an id drawn when first recorded.
 #[derive(Debug)]
-struct Definition {
-    name: &'static str,
-    file: &'static str,
-    line: u32,
+pub(crate) struct Definition {
+    pub(crate) name: &'static str,
+    pub(crate) file: &'static str,
+    pub(crate) line: u32,
+    #[cfg_attr(any(feature = "off", loom), expect(dead_code, reason = "nothing is recorded"))]
+    pub(crate) registration: Registration,
 }
 
 impl Definition {
-    const fn new(name: &'static str, file: &'static str, line: u32) -> Self {
-        Self { name, file, line }
+    pub(crate) const fn new(name: &'static str, file: &'static str, line: u32) -> Self {
+        Self { name, file, line, registration: Registration::new() }
     }
 }

@@ -1,0 +1,59 @@
+//! What a probe costs: off, on, and on with each way to know CPU time.
+//!
+//! `cargo bench -p azekura-trace`. The figures of one machine are in the crate's README-sized table at the foot
+//! of `docs/`; run it on yours.
+
+use azekura_trace::{
+    CpuTime, HoldMode, Operation, Options, Site, WaitKind, hold, operation, start, stop, wait,
+};
+use criterion::{Criterion, criterion_group, criterion_main};
+use std::hint::black_box;
+use std::time::Duration;
+
+static GET: Operation = Operation::new("get");
+static CACHE: Site = Site::new("cache");
+
+fn probes(c: &mut Criterion, state: &str) {
+    c.bench_function(&format!("{state}: operation, enter and exit"), |b| b.iter(|| drop(operation(&GET))));
+    c.bench_function(&format!("{state}: wait, begin and end"), |b| {
+        b.iter(|| drop(wait(&CACHE, black_box(64), WaitKind::Latch)));
+    });
+    c.bench_function(&format!("{state}: hold, 1 of 64 recorded"), |b| {
+        b.iter(|| drop(hold(&CACHE, black_box(64), HoldMode::Exclusive)));
+    });
+}
+
+fn recording(c: &mut Criterion, state: &str, cpu: CpuTime) {
+    // No collector: on two processors it would be measured too. A full ring loses, which costs about as much
+    // as recording; so the ring is large enough to stay open through a measurement.
+    let options = Options {
+        cpu,
+        drain_every: Some(Duration::from_millis(1)),
+        ring_events: 1 << 20,
+        ..Options::default()
+    };
+    if start(options).is_err() {
+        return; // feature `off`
+    }
+    probes(c, state);
+    if let Ok(recording) = stop() {
+        println!("{state}: {} events, {} lost", recording.events(), recording.lost());
+    }
+}
+
+fn all(c: &mut Criterion) {
+    probes(c, "off");
+    recording(c, "on, no CPU time", CpuTime::Off);
+    recording(c, "on, rseq or thread clock", CpuTime::Auto);
+    recording(c, "on, thread clock", CpuTime::ThreadClock);
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default()
+        .sample_size(30)
+        .warm_up_time(Duration::from_millis(100))
+        .measurement_time(Duration::from_millis(300));
+    targets = all
+}
+criterion_main!(benches);

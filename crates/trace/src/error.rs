@@ -1,0 +1,105 @@
+//! What can go wrong: starting, stopping, reading a trace file.
+
+use std::io;
+use std::path::PathBuf;
+
+/// A recording could not be started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// One recording at a time: stop the other first.
+    #[error("a recording is already under way")]
+    AlreadyStarted,
+    /// This program was built with the feature `off`.
+    #[error("the probes are compiled out of this program (feature `off`)")]
+    CompiledOut,
+    /// The trace file could not be created.
+    #[error("create trace file {}", path.display())]
+    Create {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+    /// The collector's thread could not be started.
+    #[error("start the collector's thread")]
+    Thread {
+        /// The operating system's reason.
+        source: io::Error,
+    },
+    /// The kernel does not support the CPU clock that was insisted on.
+    #[error("restartable sequences do not tell context switches here; use CpuTime::Auto")]
+    NoRseq,
+}
+
+/// A recording could not be ended properly.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StopError {
+    /// There is nothing to stop.
+    #[error("no recording is under way")]
+    NotStarted,
+    /// The trace file could not be written; what was written before can still be read.
+    #[error("write trace file {}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+    /// The collector panicked: a bug of this crate.
+    #[error("the collector's thread panicked")]
+    CollectorDied,
+}
+
+/// A trace could not be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The operating system failed.
+    #[error("read trace file {}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+    /// Not a trace file at all.
+    #[error("not a trace file: it begins with {found:02x?}")]
+    NotATrace {
+        /// Its first bytes.
+        found: Vec<u8>,
+    },
+    /// A trace of another version of this program.
+    #[error("trace file of version {found}, this program reads {expected}")]
+    Version {
+        /// In the file.
+        found: u32,
+        /// Of this program.
+        expected: u32,
+    },
+    /// A block's bytes are not those that were written.
+    #[error("block at offset {offset}: checksum {found:#010x}, expected {expected:#010x}")]
+    Checksum {
+        /// Where the block begins.
+        offset: u64,
+        /// As computed from the bytes.
+        found: u32,
+        /// As stored.
+        expected: u32,
+    },
+    /// A block's checksum is right and its content makes no sense: written by a broken program.
+    #[error("block at offset {offset}: {what}")]
+    Malformed {
+        /// Where the block begins.
+        offset: u64,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// The file ends before its first blocks: nothing can be told from it.
+    #[error("trace file cut off at {len} bytes, before its head was complete")]
+    NoHead {
+        /// Bytes that are there.
+        len: u64,
+    },
+}

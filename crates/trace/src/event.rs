@@ -1,0 +1,150 @@
+//! The event: 32 bytes, four words, the only thing a probe writes.
+//!
+//! | kind | `object` | `argument` |
+//! |---|---|---|
+//! | `Enter`, `Exit` | – | – |
+//! | `WaitBegin` | instance waited for | [`WaitKind`](crate::WaitKind) number; holder's tag in the upper half |
+//! | `WaitEnd` | instance waited for | – |
+//! | `Hold` | instance held, until now | ticks it was held |
+//! | `Release` | instance let go while others waited | – |
+//! | `Anchor` | CPU time of the thread, ns | – |
+//! | `Mark` | value given by the program | – |
+//! | `Lost` | events lost just before this one | – |
+//!
+//! In the words of the paper's framework (section 3.2): `WaitBegin` is *Request & Wait*, `WaitEnd` is *Accept*,
+//! `Release` and the end of a `Hold` are *Finish*; `Enter` and `Exit` are *Accept* and *Finish* of the thread
+//! that serves the operation. An uncontended acquisition is *Request* and *Accept* at once and is not recorded.
+
+/// What an event tells. The numbers are part of the trace file's format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum EventKind {
+    /// An operation begins.
+    Enter = 1,
+    /// The operation ends.
+    Exit = 2,
+    /// A contended wait begins.
+    WaitBegin = 3,
+    /// The wait is over: the resource is ours.
+    WaitEnd = 4,
+    /// A hold ended; its length is the argument.
+    Hold = 5,
+    /// A resource that others wait for was let go.
+    Release = 6,
+    /// The thread's CPU time at this instant.
+    Anchor = 7,
+    /// The program marked this instant.
+    Mark = 8,
+    /// Events were lost between the last event and the next.
+    Lost = 9,
+}
+
+impl EventKind {
+    /// The kind with this number, if there is one.
+    #[must_use]
+    pub const fn from_number(number: u8) -> Option<Self> {
+        Some(match number {
+            1 => Self::Enter,
+            2 => Self::Exit,
+            3 => Self::WaitBegin,
+            4 => Self::WaitEnd,
+            5 => Self::Hold,
+            6 => Self::Release,
+            7 => Self::Anchor,
+            8 => Self::Mark,
+            9 => Self::Lost,
+            _ => return None,
+        })
+    }
+}
+
+/// The thread left its CPU at least once between the event before and this one.
+pub const SWITCHED: u8 = 1;
+/// A `Hold` drawn by lot, and not because it had been waited for.
+pub const SAMPLED: u8 = 2;
+/// A `Hold` shared with others.
+pub const SHARED: u8 = 4;
+
+/// One event of one thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event {
+    /// The trace's clock; [`Calibration`](crate::file::Calibration) makes it nanoseconds.
+    pub ticks: u64,
+    /// What happened.
+    pub kind: EventKind,
+    /// [`SWITCHED`], [`SAMPLED`], [`SHARED`].
+    pub flags: u8,
+    /// The innermost operation the thread was in (for `Enter` and `Exit`: the operation itself); 0 for none.
+    pub operation: u16,
+    /// The site; 0 for none.
+    pub site: u32,
+    /// See the table above.
+    pub object: u64,
+    /// See the table above.
+    pub argument: u64,
+}
+
+impl Event {
+    /// An event with nothing but time and kind.
+    #[must_use]
+    pub const fn new(ticks: u64, kind: EventKind) -> Self {
+        Self { ticks, kind, flags: 0, operation: 0, site: 0, object: 0, argument: 0 }
+    }
+
+    /// The event as the four words of a ring's slot.
+    #[inline]
+    #[must_use]
+    pub const fn to_words(self) -> [u64; 4] {
+        let packed = self.kind as u64
+            | (self.flags as u64) << 8
+            | (self.operation as u64) << 16
+            | (self.site as u64) << 32;
+        [self.ticks, packed, self.object, self.argument]
+    }
+
+    /// The event of four words; `None` when the kind's number is none of ours.
+    #[must_use]
+    pub const fn from_words(words: [u64; 4]) -> Option<Self> {
+        let Some(kind) = EventKind::from_number(words[1] as u8) else { return None };
+        Some(Self {
+            ticks: words[0],
+            kind,
+            flags: (words[1] >> 8) as u8,
+            operation: (words[1] >> 16) as u16,
+            site: (words[1] >> 32) as u32,
+            object: words[2],
+            argument: words[3],
+        })
+    }
+
+    /// Whether the thread left its CPU since its event before.
+    #[must_use]
+    pub const fn is_switched(&self) -> bool {
+        self.flags & SWITCHED != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_32_bytes_and_survives_the_packing() {
+        assert_eq!(size_of::<Event>(), 32);
+        for number in 0..=u8::MAX {
+            let Some(kind) = EventKind::from_number(number) else { continue };
+            assert_eq!(kind as u8, number);
+            let event = Event {
+                ticks: u64::MAX - 1,
+                kind,
+                flags: 0xa5,
+                operation: 0xbeef,
+                site: 0xdead_beef,
+                object: 3,
+                argument: u64::MAX,
+            };
+            assert_eq!(Event::from_words(event.to_words()), Some(event));
+        }
+        assert_eq!(Event::from_words([0; 4]), None);
+    }
+}

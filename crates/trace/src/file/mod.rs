@@ -1,0 +1,251 @@
+//! The trace file: what a recording is on disk, and in memory once read.
+//!
+//! ```text
+//! file  = magic "AZKTRACE", version u32, CRC-32C of the twelve bytes before u32, blocks
+//! block = kind u8, low 24 bits of the CRC-32C of kind and length, payload length u32,
+//!         CRC-32C of these eight bytes and the payload u32, payload
+//! ```
+//!
+//! | kind | payload |
+//! |---|---|
+//! | 1 session | [`SessionInfo`]; the first block, once |
+//! | 2 sites, 3 operations | id, name, file, line of each; grows as names are first recorded |
+//! | 4 thread | [`ThreadTrace`] without its events; before the thread's first events |
+//! | 5 events | a thread's tag, its losses so far, and delta-coded events (about ten bytes each) |
+//! | 6 clock | [`ClockSample`]; one at the start, one with each drain, one at the end |
+//! | 7 end | events and losses of the whole; nothing follows |
+//!
+//! Integers in payloads are LEB128 ([`azekura_base::varint`]), those of heads little endian. There is no index:
+//! a file whose writer was killed is read up to its last whole block, and [`Ending::CutShort`] says so. Blocks of
+//! unknown kind are passed over. All other deviations are a typed [`ReadError`](crate::ReadError).
+
+mod codec;
+mod read;
+mod write;
+
+pub use write::{Encoder, ThreadInfo};
+
+use crate::event::Event;
+use std::collections::BTreeMap;
+
+const MAGIC: &[u8; 8] = b"AZKTRACE";
+const VERSION: u32 = 1;
+
+/// Kinds of blocks.
+mod block {
+    pub(super) const SESSION: u8 = 1;
+    pub(super) const SITES: u8 = 2;
+    pub(super) const OPERATIONS: u8 = 3;
+    pub(super) const THREAD: u8 = 4;
+    pub(super) const EVENTS: u8 = 5;
+    pub(super) const CLOCK: u8 = 6;
+    pub(super) const END: u8 = 7;
+    /// Bytes before a block's payload.
+    pub(super) const HEAD: usize = 12;
+
+    /// The first eight bytes of a block. Their own check tells a damaged length from a file cut short.
+    pub(super) fn head(kind: u8, len: u32) -> [u8; 8] {
+        let mut head = [0; 8];
+        head[0] = kind;
+        head[4..].copy_from_slice(&len.to_le_bytes());
+        let crc = azekura_base::checksum::crc32c(&head);
+        head[1..4].copy_from_slice(&crc.to_le_bytes()[..3]);
+        head
+    }
+}
+
+/// Where ticks come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum TimeSource {
+    /// The processor's time-stamp counter, calibrated against `CLOCK_MONOTONIC`.
+    Tsc = 1,
+    /// `CLOCK_MONOTONIC`; a tick is a nanosecond.
+    Monotonic = 2,
+}
+
+/// How the CPU time of a thread is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum CpuSource {
+    /// Not at all.
+    None = 0,
+    /// At every event: the kernel shows switches through restartable sequences, and the thread clock is
+    /// read once after each.
+    Rseq = 1,
+    /// The thread clock is read at every event, at 200 ns each.
+    ThreadClock = 2,
+}
+
+/// Clocks at one instant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClockSample {
+    /// The trace's clock.
+    pub ticks: u64,
+    /// `CLOCK_MONOTONIC`, ns.
+    pub monotonic_ns: u64,
+    /// CPU time of the whole process, ns.
+    pub process_cpu_ns: u64,
+}
+
+/// What holds for a whole recording.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionInfo {
+    /// Where ticks come from.
+    pub time: TimeSource,
+    /// How CPU time is known, for threads that say nothing else.
+    pub cpu: CpuSource,
+    /// One of so many holds is drawn by lot and recorded.
+    pub hold_sampling: u32,
+    /// Cost of one event, picoseconds, measured when the recording started.
+    pub event_cost_ps: u64,
+    /// Ticks per second as estimated at the start; used when the file has no second clock sample.
+    pub ticks_per_second: u64,
+    /// The process.
+    pub process_id: u32,
+    /// Processors the process could use.
+    pub processors: u32,
+    /// Start, ns since 1970.
+    pub started_wall_ns: u64,
+    /// What the user called it.
+    pub label: String,
+}
+
+/// A site's or operation's name and the line that created it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Name {
+    /// As given by the program.
+    pub name: String,
+    /// Source file.
+    pub file: String,
+    /// Source line.
+    pub line: u32,
+}
+
+/// One thread's part of a recording.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ThreadTrace {
+    /// The thread's number in traces.
+    pub tag: u32,
+    /// The operating system's number.
+    pub os_id: u32,
+    /// The thread's name, or empty.
+    pub name: String,
+    /// How its CPU time is known.
+    pub cpu: CpuSource,
+    /// Events that found the ring full (hazard T2).
+    pub lost: u64,
+    /// In the order in which the thread recorded them.
+    pub events: Vec<Event>,
+}
+
+/// How a trace file ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// With its end block.
+    Complete,
+    /// Somewhere: the writer died. All whole blocks before were read.
+    CutShort {
+        /// Where the last whole block ends.
+        offset: u64,
+    },
+}
+
+/// A recording, read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trace {
+    /// What holds for all of it.
+    pub session: SessionInfo,
+    /// The first clock sample.
+    pub begin: ClockSample,
+    /// The last one.
+    pub end: ClockSample,
+    /// Names of sites, by id.
+    pub sites: BTreeMap<u32, Name>,
+    /// Names of operations, by id.
+    pub operations: BTreeMap<u16, Name>,
+    /// Threads, by tag.
+    pub threads: Vec<ThreadTrace>,
+    /// How the file ended.
+    pub ending: Ending,
+}
+
+/// Turns ticks into nanoseconds since the recording began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Calibration {
+    begin: u64,
+    /// Nanoseconds per tick, times 2^32.
+    scale: u64,
+}
+
+impl Calibration {
+    /// From two samples; from `ticks_per_second` where they lie too close together (under a millisecond) to
+    /// tell a rate.
+    #[must_use]
+    pub fn new(begin: &ClockSample, end: &ClockSample, ticks_per_second: u64) -> Self {
+        let ns = end.monotonic_ns.saturating_sub(begin.monotonic_ns);
+        let ticks = end.ticks.saturating_sub(begin.ticks);
+        let (ns, ticks) =
+            if ns < 1_000_000 || ticks == 0 { (1_000_000_000, ticks_per_second.max(1)) } else { (ns, ticks) };
+        let scale = (u128::from(ns) << 32) / u128::from(ticks);
+        Self { begin: begin.ticks, scale: u64::try_from(scale).unwrap_or(u64::MAX) }
+    }
+
+    /// Nanoseconds since the beginning; 0 for what lies before it.
+    #[inline]
+    #[must_use]
+    pub fn ns(&self, ticks: u64) -> u64 {
+        self.span_ns(ticks.saturating_sub(self.begin))
+    }
+
+    /// Nanoseconds of a number of ticks.
+    #[inline]
+    #[must_use]
+    pub fn span_ns(&self, ticks: u64) -> u64 {
+        ((u128::from(ticks) * u128::from(self.scale)) >> 32) as u64
+    }
+}
+
+impl Trace {
+    /// The trace's conversion of ticks.
+    #[must_use]
+    pub fn calibration(&self) -> Calibration {
+        Calibration::new(&self.begin, &self.end, self.session.ticks_per_second)
+    }
+
+    /// Events in all threads.
+    #[must_use]
+    pub fn event_count(&self) -> u64 {
+        self.threads.iter().map(|t| t.events.len() as u64).sum()
+    }
+
+    /// Events lost in all threads.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.threads.iter().map(|t| t.lost).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(ticks: u64, monotonic_ns: u64) -> ClockSample {
+        ClockSample { ticks, monotonic_ns, process_cpu_ns: 0 }
+    }
+
+    #[test]
+    fn t3_ticks_become_nanoseconds_by_two_samples() {
+        let c = Calibration::new(&sample(1000, 77), &sample(2_600_001_000, 1_000_000_077), 1);
+        assert_eq!(c.ns(1000), 0);
+        assert_eq!(c.ns(900), 0, "before the beginning");
+        assert!(c.ns(2_600_001_000).abs_diff(1_000_000_000) <= 1);
+        assert!(c.span_ns(26).abs_diff(10) <= 1);
+    }
+
+    #[test]
+    fn a_single_sample_falls_back_to_the_estimate() {
+        let c = Calibration::new(&sample(5, 5), &sample(5, 5), 2_000_000_000);
+        assert_eq!(c.ns(2_000_000_005), 1_000_000_000);
+    }
+}

@@ -1,0 +1,222 @@
+//! From bytes to a [`Trace`]: every length checked, every checksum verified, no byte trusted.
+
+use super::{
+    ClockSample, CpuSource, Ending, MAGIC, Name, SessionInfo, ThreadTrace, TimeSource, Trace, VERSION, block,
+    codec,
+};
+use crate::error::ReadError;
+use azekura_base::checksum::{crc32c, crc32c_append};
+use azekura_base::varint::{take_bytes, take_u8, take_u64};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Why a payload makes no sense.
+type Wrong = &'static str;
+
+impl Trace {
+    /// Reads a trace file. Memory: 32 bytes per event.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`]. A file cut short after its head is no error: see [`Trace::ending`].
+    pub fn read(path: impl AsRef<Path>) -> Result<Self, ReadError> {
+        let path = path.as_ref();
+        let bytes = std::fs::read(path).map_err(|source| ReadError::Io { path: path.to_owned(), source })?;
+        Self::from_bytes(&bytes)
+    }
+
+    /// Reads the bytes of a trace file.
+    ///
+    /// # Errors
+    ///
+    /// As [`Trace::read`].
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, ReadError> {
+        let start = check_head(bytes)?;
+        let mut parts = Parts::default();
+        let mut at = start;
+        while parts.end.is_none() {
+            let Some((kind, payload)) = next_block(bytes, at)? else { break };
+            parts.take(kind, payload).map_err(|what| ReadError::Malformed { offset: at as u64, what })?;
+            at += block::HEAD + payload.len();
+        }
+        parts.finish(at as u64, bytes.len() as u64)
+    }
+}
+
+/// Checks magic and version; answers where the blocks begin.
+fn check_head(bytes: &[u8]) -> Result<usize, ReadError> {
+    const LEN: usize = 16;
+    let found = &bytes[..bytes.len().min(MAGIC.len())];
+    if found != &MAGIC[..found.len()] || found.is_empty() {
+        return Err(ReadError::NotATrace { found: found.to_vec() });
+    }
+    let Some(head) = bytes.get(..LEN) else { return Err(ReadError::NoHead { len: bytes.len() as u64 }) };
+    let (found, expected) = (crc32c(&head[..12]), u32_at(head, 12));
+    if found != expected {
+        return Err(ReadError::Checksum { offset: 0, found, expected });
+    }
+    match u32_at(head, 8) {
+        VERSION => Ok(LEN),
+        found => Err(ReadError::Version { found, expected: VERSION }),
+    }
+}
+
+/// The block at `at`; `None` when the file ends before the block does.
+fn next_block(bytes: &[u8], at: usize) -> Result<Option<(u8, &[u8])>, ReadError> {
+    let rest = &bytes[at..];
+    let Some(head) = rest.get(..block::HEAD) else { return Ok(None) };
+    let expected = block::head(head[0], u32_at(head, 4));
+    if head[..8] != expected {
+        let (found, expected) = (u32_at(head, 0) >> 8, u32_at(&expected, 0) >> 8);
+        return Err(ReadError::Checksum { offset: at as u64, found, expected });
+    }
+    let len = u32_at(head, 4) as usize;
+    let Some(payload) = rest[block::HEAD..].get(..len) else { return Ok(None) };
+    let (found, expected) = (crc32c_append(crc32c(&head[..8]), payload), u32_at(head, 8));
+    if found != expected {
+        return Err(ReadError::Checksum { offset: at as u64, found, expected });
+    }
+    Ok(Some((head[0], payload)))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+/// What the blocks read so far have told.
+#[derive(Debug, Default)]
+struct Parts {
+    session: Option<SessionInfo>,
+    clock: Option<(ClockSample, ClockSample)>,
+    sites: BTreeMap<u32, Name>,
+    operations: BTreeMap<u16, Name>,
+    threads: BTreeMap<u32, ThreadTrace>,
+    /// Events and losses, as the end block counts them.
+    end: Option<(u64, u64)>,
+}
+
+impl Parts {
+    fn take(&mut self, kind: u8, mut payload: &[u8]) -> Result<(), Wrong> {
+        let input = &mut payload;
+        match (kind, &self.session) {
+            (block::SESSION, None) => self.session = Some(session(input)?),
+            (block::SESSION, Some(_)) => return Err("a second session"),
+            (_, None) => return Err("a block before the session"),
+            (block::SITES, _) => self.take_sites(input)?,
+            (block::OPERATIONS, _) => self.take_operations(input)?,
+            (block::THREAD, _) => self.take_thread(input)?,
+            (block::EVENTS, _) => self.take_events(input)?,
+            (block::CLOCK, _) => self.take_clock(input)?,
+            (block::END, _) => self.end = Some((number(input)?, number(input)?)),
+            _ => return Ok(()), // of a later minor version
+        }
+        if payload.is_empty() { Ok(()) } else { Err("bytes behind the end of a block's content") }
+    }
+
+    fn take_sites(&mut self, input: &mut &[u8]) -> Result<(), Wrong> {
+        while !input.is_empty() {
+            let (id, name) = named(input)?;
+            self.sites.insert(id, name);
+        }
+        Ok(())
+    }
+
+    fn take_operations(&mut self, input: &mut &[u8]) -> Result<(), Wrong> {
+        while !input.is_empty() {
+            let (id, name) = named(input)?;
+            self.operations.insert(u16::try_from(id).map_err(|_| "an operation's id beyond 16 bits")?, name);
+        }
+        Ok(())
+    }
+
+    fn take_thread(&mut self, input: &mut &[u8]) -> Result<(), Wrong> {
+        let (tag, os_id, cpu) = (small(input)?, small(input)?, cpu_source(input)?);
+        let thread = ThreadTrace { tag, os_id, cpu, name: text(input)?, lost: 0, events: Vec::new() };
+        match self.threads.insert(tag, thread) {
+            None => Ok(()),
+            Some(_) => Err("a second thread of the same number"),
+        }
+    }
+
+    fn take_events(&mut self, input: &mut &[u8]) -> Result<(), Wrong> {
+        let tag = small(input)?;
+        let thread = self.threads.get_mut(&tag).ok_or("events of an unknown thread")?;
+        thread.lost = number(input)?;
+        codec::decode(input, &mut thread.events)
+    }
+
+    fn take_clock(&mut self, input: &mut &[u8]) -> Result<(), Wrong> {
+        let (ticks, monotonic_ns, process_cpu_ns) = (number(input)?, number(input)?, number(input)?);
+        let sample = ClockSample { ticks, monotonic_ns, process_cpu_ns };
+        let begin = self.clock.map_or(sample, |(begin, _)| begin);
+        if sample.ticks < begin.ticks || sample.monotonic_ns < begin.monotonic_ns {
+            return Err("the clock ran backwards");
+        }
+        self.clock = Some((begin, sample));
+        Ok(())
+    }
+
+    fn finish(self, offset: u64, len: u64) -> Result<Trace, ReadError> {
+        let (Some(session), Some((begin, end))) = (self.session, self.clock) else {
+            return Err(ReadError::NoHead { len });
+        };
+        let ending = if self.end.is_some() { Ending::Complete } else { Ending::CutShort { offset } };
+        let threads = self.threads.into_values().collect();
+        let trace =
+            Trace { session, begin, end, sites: self.sites, operations: self.operations, threads, ending };
+        match self.end {
+            Some(counts) if counts != (trace.event_count(), trace.lost()) => {
+                Err(ReadError::Malformed { offset, what: "the end counts other events than there are" })
+            }
+            Some(_) if offset != len => Err(ReadError::Malformed { offset, what: "bytes behind the end" }),
+            _ => Ok(trace),
+        }
+    }
+}
+
+fn session(input: &mut &[u8]) -> Result<SessionInfo, Wrong> {
+    let time = match take_u8(input).ok_or(CUT)? {
+        1 => TimeSource::Tsc,
+        2 => TimeSource::Monotonic,
+        _ => return Err("a clock of unknown kind"),
+    };
+    Ok(SessionInfo {
+        time,
+        cpu: cpu_source(input)?,
+        hold_sampling: small(input)?,
+        event_cost_ps: number(input)?,
+        ticks_per_second: number(input)?,
+        process_id: small(input)?,
+        processors: small(input)?,
+        started_wall_ns: number(input)?,
+        label: text(input)?,
+    })
+}
+
+fn named(input: &mut &[u8]) -> Result<(u32, Name), Wrong> {
+    Ok((small(input)?, Name { name: text(input)?, file: text(input)?, line: small(input)? }))
+}
+
+const CUT: Wrong = "a field is cut off";
+
+fn number(input: &mut &[u8]) -> Result<u64, Wrong> {
+    take_u64(input).ok_or(CUT)
+}
+
+fn small(input: &mut &[u8]) -> Result<u32, Wrong> {
+    u32::try_from(number(input)?).map_err(|_| "a number beyond 32 bits")
+}
+
+fn text(input: &mut &[u8]) -> Result<String, Wrong> {
+    let bytes = take_bytes(input).ok_or(CUT)?;
+    String::from_utf8(bytes.to_vec()).map_err(|_| "a name that is not UTF-8")
+}
+
+fn cpu_source(input: &mut &[u8]) -> Result<CpuSource, Wrong> {
+    Ok(match take_u8(input).ok_or(CUT)? {
+        0 => CpuSource::None,
+        1 => CpuSource::Rseq,
+        2 => CpuSource::ThreadClock,
+        _ => return Err("a CPU clock of unknown kind"),
+    })
+}

@@ -1,0 +1,185 @@
+//! A recording as bytes: blocks, appended to a buffer that goes to a file or stays in memory.
+
+use super::{ClockSample, CpuSource, MAGIC, SessionInfo, VERSION, block, codec};
+use crate::event::Event;
+use azekura_base::checksum::{crc32c, crc32c_append};
+use azekura_base::varint::{put_bytes, put_u64};
+
+/// Appends a recording's blocks to a buffer.
+///
+/// Order: [`Encoder::session`] first, [`Encoder::end`] last, a thread before its events; the rest is free.
+#[derive(Debug, Default)]
+pub struct Encoder {
+    out: Vec<u8>,
+    payload: Vec<u8>,
+    events: u64,
+}
+
+/// A thread, before its events.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ThreadInfo {
+    /// Its number in traces.
+    pub tag: u32,
+    /// The operating system's number.
+    pub os_id: u32,
+    /// Its name, or empty.
+    pub name: String,
+    /// How its CPU time is known.
+    pub cpu: CpuSource,
+}
+
+impl Encoder {
+    /// An encoder that has written nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The head of the file and the session.
+    pub fn session(&mut self, session: &SessionInfo) {
+        let mut head = [0; 12];
+        head[..8].copy_from_slice(MAGIC);
+        head[8..].copy_from_slice(&VERSION.to_le_bytes());
+        self.out.extend_from_slice(&head);
+        self.out.extend_from_slice(&crc32c(&head).to_le_bytes());
+        self.block(block::SESSION, |out| {
+            out.extend_from_slice(&[session.time as u8, session.cpu as u8]);
+            for number in [
+                u64::from(session.hold_sampling),
+                session.event_cost_ps,
+                session.ticks_per_second,
+                session.process_id.into(),
+                session.processors.into(),
+                session.started_wall_ns,
+            ] {
+                put_u64(out, number);
+            }
+            put_bytes(out, session.label.as_bytes());
+        });
+    }
+
+    /// Names of sites: id, name, file, line.
+    pub fn sites<'a>(&mut self, names: impl IntoIterator<Item = (u32, &'a str, &'a str, u32)>) {
+        self.names(block::SITES, names);
+    }
+
+    /// Names of operations: id, name, file, line.
+    pub fn operations<'a>(&mut self, names: impl IntoIterator<Item = (u32, &'a str, &'a str, u32)>) {
+        self.names(block::OPERATIONS, names);
+    }
+
+    fn names<'a>(&mut self, kind: u8, names: impl IntoIterator<Item = (u32, &'a str, &'a str, u32)>) {
+        let mut names = names.into_iter().peekable();
+        if names.peek().is_none() {
+            return;
+        }
+        self.block(kind, |out| {
+            for (id, name, file, line) in names {
+                put_u64(out, id.into());
+                put_bytes(out, name.as_bytes());
+                put_bytes(out, file.as_bytes());
+                put_u64(out, line.into());
+            }
+        });
+    }
+
+    /// A thread that is about to have events.
+    pub fn thread(&mut self, thread: &ThreadInfo) {
+        self.block(block::THREAD, |out| {
+            put_u64(out, thread.tag.into());
+            put_u64(out, thread.os_id.into());
+            out.push(thread.cpu as u8);
+            put_bytes(out, thread.name.as_bytes());
+        });
+    }
+
+    /// More events of a thread; `lost` counts its losses since it began.
+    pub fn events(&mut self, tag: u32, lost: u64, events: &[Event]) {
+        self.events += events.len() as u64;
+        self.block(block::EVENTS, |out| {
+            put_u64(out, tag.into());
+            put_u64(out, lost);
+            codec::encode(events, out);
+        });
+    }
+
+    /// Both clocks at one instant.
+    pub fn clock(&mut self, sample: &ClockSample) {
+        self.block(block::CLOCK, |out| {
+            put_u64(out, sample.ticks);
+            put_u64(out, sample.monotonic_ns);
+            put_u64(out, sample.process_cpu_ns);
+        });
+    }
+
+    /// The end of the recording.
+    pub fn end(&mut self, lost: u64) {
+        let events = self.events;
+        self.block(block::END, |out| {
+            put_u64(out, events);
+            put_u64(out, lost);
+        });
+    }
+
+    /// Events encoded so far.
+    #[must_use]
+    pub fn event_count(&self) -> u64 {
+        self.events
+    }
+
+    /// Bytes not taken yet.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.out
+    }
+
+    /// Forgets the bytes not taken yet: they have been written.
+    pub fn clear(&mut self) {
+        self.out.clear();
+    }
+
+    /// The bytes not taken yet.
+    #[must_use]
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.out
+    }
+
+    fn block(&mut self, kind: u8, fill: impl FnOnce(&mut Vec<u8>)) {
+        self.payload.clear();
+        fill(&mut self.payload);
+        let len = u32::try_from(self.payload.len()).expect("a block holds at most one ring of events");
+        let head = block::head(kind, len);
+        let crc = crc32c_append(crc32c(&head), &self.payload);
+        self.out.extend_from_slice(&head);
+        self.out.extend_from_slice(&crc.to_le_bytes());
+        self.out.extend_from_slice(&self.payload);
+    }
+}
+
+impl super::Trace {
+    /// The trace as the bytes of a trace file. What [`Trace::from_bytes`](super::Trace::from_bytes) makes of
+    /// them is equal, if its ending is.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        /// Events per block: far below a block's length limit.
+        const BLOCK: usize = 1 << 16;
+        let mut encoder = Encoder::new();
+        encoder.session(&self.session);
+        encoder.clock(&self.begin);
+        encoder.sites(self.sites.iter().map(|(id, n)| (*id, n.name.as_str(), n.file.as_str(), n.line)));
+        encoder.operations(
+            self.operations.iter().map(|(id, n)| (u32::from(*id), n.name.as_str(), n.file.as_str(), n.line)),
+        );
+        for thread in &self.threads {
+            let (tag, os_id, cpu) = (thread.tag, thread.os_id, thread.cpu);
+            encoder.thread(&ThreadInfo { tag, os_id, cpu, name: thread.name.clone() });
+            for events in thread.events.chunks(BLOCK) {
+                encoder.events(tag, thread.lost, events);
+            }
+            encoder.events(tag, thread.lost, &[]);
+        }
+        encoder.clock(&self.end);
+        encoder.end(self.lost());
+        encoder.into_bytes()
+    }
+}

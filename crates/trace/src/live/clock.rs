@@ -1,0 +1,91 @@
+//! The one clock of a recording (hazard T3), and CPU clocks.
+//!
+//! Where the processor's time-stamp counter runs at a constant rate in all states (CPUID's "invariant TSC",
+//! which the kernel shows as `constant_tsc` and `nonstop_tsc`), a tick is one `rdtsc`, 8 ns, comparable
+//! between processors. Elsewhere a tick is a nanosecond of `CLOCK_MONOTONIC`. Samples of both, taken at start and
+//! stop, let the analyzer turn ticks into nanoseconds.
+
+use crate::file::{ClockSample, TimeSource};
+use rustix::time::{ClockId, clock_gettime};
+use std::sync::OnceLock;
+
+/// The clock this machine offers; asked once.
+pub(super) fn time_source() -> TimeSource {
+    static SOURCE: OnceLock<TimeSource> = OnceLock::new();
+    *SOURCE.get_or_init(|| if has_invariant_tsc() { TimeSource::Tsc } else { TimeSource::Monotonic })
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_invariant_tsc() -> bool {
+    use std::arch::x86_64::__cpuid;
+    const POWER_MANAGEMENT: u32 = 0x8000_0007;
+    const INVARIANT_TSC: u32 = 1 << 8;
+    __cpuid(0x8000_0000).eax >= POWER_MANAGEMENT && __cpuid(POWER_MANAGEMENT).edx & INVARIANT_TSC != 0
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_invariant_tsc() -> bool {
+    false
+}
+
+/// The clock's reading now. No fence: neighbours may slip past it by a few nanoseconds.
+#[inline]
+pub(super) fn ticks(source: TimeSource) -> u64 {
+    match source {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: every x86-64 has the instruction; TimeSource::Tsc is chosen only where it counts time.
+        TimeSource::Tsc => unsafe { std::arch::x86_64::_rdtsc() },
+        _ => monotonic_ns(),
+    }
+}
+
+/// Nanoseconds of `CLOCK_MONOTONIC`.
+pub(super) fn monotonic_ns() -> u64 {
+    nanoseconds(ClockId::Monotonic)
+}
+
+/// CPU time of the calling thread, exact; about 200 ns.
+pub(super) fn thread_cpu_ns() -> u64 {
+    nanoseconds(ClockId::ThreadCPUTime)
+}
+
+fn nanoseconds(clock: ClockId) -> u64 {
+    let t = clock_gettime(clock);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+/// Both clocks at one instant: of several tries the one whose two tick readings lie closest together.
+pub(super) fn sample(source: TimeSource) -> ClockSample {
+    let (_, ticks, monotonic_ns) = (0..16)
+        .map(|_| {
+            let before = ticks(source);
+            let ns = monotonic_ns();
+            let after = ticks(source);
+            (after.saturating_sub(before), before + after.saturating_sub(before) / 2, ns)
+        })
+        .min()
+        .expect("sixteen tries");
+    let monotonic_ns = if source == TimeSource::Monotonic { ticks } else { monotonic_ns };
+    ClockSample { ticks, monotonic_ns, process_cpu_ns: nanoseconds(ClockId::ProcessCPUTime) }
+}
+
+/// The wall clock, ns since 1970: only to label the recording.
+pub(super) fn wall_ns() -> u64 {
+    nanoseconds(ClockId::Realtime)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_sources_run_forward_and_agree_about_a_while() {
+        for source in [time_source(), TimeSource::Monotonic] {
+            let a = sample(source);
+            while monotonic_ns() < a.monotonic_ns + 2_000_000 {}
+            let b = sample(source);
+            assert!(b.ticks > a.ticks, "{source:?}");
+            assert!(b.process_cpu_ns > a.process_cpu_ns, "{source:?}");
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! The collector: takes events out of the rings, encodes them, and writes them or keeps them.
+
+use super::clock;
+use super::registry::{OPERATIONS, SITES};
+use super::session::SESSION;
+use crate::error::{StartError, StopError};
+use crate::event::Event;
+use crate::file::{Encoder, SessionInfo, ThreadInfo, TimeSource};
+use crate::recording::Recording;
+use crate::ring::Consumer;
+use crate::site::Definition;
+use azekura_base::sync::atomic::Ordering::Relaxed;
+use azekura_base::sync::{Condvar, Mutex};
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::ptr;
+use std::time::Duration;
+
+/// Rings that the collector does not know yet.
+pub(super) static JOINING: Mutex<Vec<Joining>> = Mutex::new(Vec::new());
+
+/// A ring that the collector does not know yet.
+pub(super) struct Joining {
+    pub(super) session: u32,
+    pub(super) thread: ThreadInfo,
+    pub(super) consumer: Consumer,
+}
+
+/// Wakes the collector's thread.
+#[derive(Default)]
+pub(super) struct Bell {
+    stop: Mutex<bool>,
+    wake: Condvar,
+}
+
+impl Bell {
+    /// Tells the collector's thread to come to its end.
+    pub(super) fn ring(&self) {
+        *self.stop.lock() = true;
+        self.wake.notify_all();
+    }
+}
+
+/// The collector's thread: drains, sleeps, until told to stop. Does not sleep while a ring fills quickly.
+pub(super) fn collect(mut collector: Box<Collector>, bell: &Bell, pause: Duration) -> Box<Collector> {
+    loop {
+        let busy = collector.drain();
+        let mut stop = bell.stop.lock();
+        if !*stop && !busy {
+            bell.wake.wait_for(&mut stop, pause);
+        }
+        if *stop {
+            drop(stop);
+            return collector;
+        }
+    }
+}
+
+/// Where the encoded bytes go.
+enum Sink {
+    Memory,
+    File { path: PathBuf, file: File, failed: Option<io::Error> },
+}
+
+/// Drains rings, encodes, writes.
+pub(super) struct Collector {
+    session: u32,
+    time: TimeSource,
+    encoder: Encoder,
+    sink: Sink,
+    rings: Vec<(u32, Consumer)>,
+    /// Losses of rings that are gone.
+    lost_before: u64,
+    threads: u64,
+    sites_seen: *const Definition,
+    operations_seen: *const Definition,
+    batch: Vec<Event>,
+}
+
+// SAFETY: the two pointers are positions on the registries' lists of statics; any thread may follow them.
+unsafe impl Send for Collector {}
+
+impl Collector {
+    pub(super) fn new(session: u32, info: &SessionInfo, path: Option<PathBuf>) -> Result<Self, StartError> {
+        let sink = match path {
+            None => Sink::Memory,
+            Some(path) => match File::create(&path) {
+                Ok(file) => Sink::File { path, file, failed: None },
+                Err(source) => return Err(StartError::Create { path, source }),
+            },
+        };
+        let mut encoder = Encoder::new();
+        encoder.session(info);
+        encoder.clock(&clock::sample(info.time));
+        let mut collector = Self {
+            session,
+            time: info.time,
+            encoder,
+            sink,
+            rings: Vec::new(),
+            lost_before: 0,
+            threads: 0,
+            sites_seen: ptr::null(),
+            operations_seen: ptr::null(),
+            batch: Vec::new(),
+        };
+        collector.write();
+        match collector.sink {
+            Sink::File { path, failed: Some(source), .. } => Err(StartError::Create { path, source }),
+            _ => Ok(collector),
+        }
+    }
+
+    /// Takes what all rings hold and writes it. Answers whether some ring was half full.
+    fn drain(&mut self) -> bool {
+        self.admit();
+        let (encoder, batch) = (&mut self.encoder, &mut self.batch);
+        let (mut busy, mut any) = (false, false);
+        let mut gone = 0;
+        self.rings.retain_mut(|(tag, consumer)| {
+            let closed = consumer.is_closed(); // before the drain (RING-3)
+            batch.clear();
+            let taken = consumer.drain(|e| batch.push(e));
+            busy |= taken * 2 >= consumer.capacity();
+            if taken > 0 || closed {
+                any = true;
+                encoder.events(*tag, consumer.lost(), batch);
+            }
+            if closed {
+                gone += consumer.lost();
+            }
+            !closed
+        });
+        self.lost_before += gone;
+        if any {
+            self.encoder.clock(&clock::sample(self.time));
+            self.name_new();
+            self.write();
+        }
+        busy
+    }
+
+    fn admit(&mut self) {
+        for joining in std::mem::take(&mut *JOINING.lock()) {
+            // A thread may join a recording that has just ended: its ring is dropped here.
+            if joining.session == self.session {
+                self.encoder.thread(&joining.thread);
+                self.rings.push((joining.thread.tag, joining.consumer));
+                self.threads += 1;
+            }
+        }
+    }
+
+    fn name_new(&mut self) {
+        let tell = |(id, d): (u32, &'static Definition)| (id, d.name, d.file, d.line);
+        self.encoder.sites(SITES.since(&mut self.sites_seen).into_iter().map(tell));
+        self.encoder.operations(OPERATIONS.since(&mut self.operations_seen).into_iter().map(tell));
+    }
+
+    /// After a failure the recording is over: probes are switched off, and [`stop`] tells the reason.
+    fn write(&mut self) {
+        let Sink::File { file, failed, .. } = &mut self.sink else { return };
+        if failed.is_none()
+            && let Err(error) = file.write_all(self.encoder.as_bytes())
+        {
+            *failed = Some(error);
+            // Only our own recording: a later one cannot begin before `stop` took this one away.
+            let _ = SESSION.compare_exchange(self.session, 0, Relaxed, Relaxed);
+        }
+        self.encoder.clear();
+    }
+
+    pub(super) fn finish(mut self) -> Result<Recording, StopError> {
+        self.drain();
+        for (tag, consumer) in &self.rings {
+            self.encoder.events(*tag, consumer.lost(), &[]);
+        }
+        let lost = self.lost_before + self.rings.iter().map(|(_, c)| c.lost()).sum::<u64>();
+        self.encoder.clock(&clock::sample(self.time));
+        self.name_new();
+        self.encoder.end(lost);
+        self.write();
+        let (events, threads) = (self.encoder.event_count(), self.threads);
+        match self.sink {
+            Sink::Memory => Ok(Recording::in_memory(events, lost, threads, self.encoder.into_bytes())),
+            Sink::File { path, failed: None, .. } => Ok(Recording::in_file(events, lost, threads, path)),
+            Sink::File { path, failed: Some(source), .. } => Err(StopError::Write { path, source }),
+        }
+    }
+}

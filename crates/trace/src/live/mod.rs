@@ -1,0 +1,334 @@
+//! The probes as they are when they record.
+//!
+//! Off, a probe is one relaxed load and a branch; the guard remembers that it is not to end anything. On, it
+//! finds the thread's recorder through a thread-local pointer without destructor, and writes 32 bytes.
+//!
+//! - **PROBE-1** [`RECORDER`] is null or points at a `Recorder` that this thread made and nobody else knows; it is
+//!   freed only by this thread, in [`renew`] or in [`Owner`]'s destructor, and the pointer is nulled before.
+//! - **PROBE-2** No code of the program runs while a reference to the recorder exists (no callback, no
+//!   allocation, no destructor of others), so there is never a second one. Probes are not for signal handlers.
+
+mod clock;
+mod collector;
+mod cpu;
+mod recorder;
+mod registry;
+mod session;
+
+pub(crate) use registry::Registration;
+pub use session::{start, stop};
+
+use crate::event::{Event, EventKind, SAMPLED, SHARED};
+use crate::{HoldMode, Operation, Site, ThreadTag, WaitKind};
+use azekura_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use recorder::{Recorder, When};
+use registry::{OPERATIONS, SITES};
+use session::SESSION;
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::ptr;
+
+thread_local! {
+    static RECORDER: Cell<*mut Recorder> = const { Cell::new(ptr::null_mut()) };
+    static STATE: Cell<State> = const { Cell::new(State::Open) };
+    static OWNER: Owner = const { Owner };
+    static TAG: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Whether this thread may make a recorder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Open,
+    /// It is making one: an allocator with probes in it must not make another.
+    Making,
+    /// The thread is ending.
+    Ended,
+}
+
+/// Frees the thread's recorder when the thread ends.
+struct Owner;
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        STATE.set(State::Ended);
+        discard();
+    }
+}
+
+fn discard() {
+    let recorder = RECORDER.replace(ptr::null_mut());
+    if !recorder.is_null() {
+        // SAFETY: PROBE-1: made by Box::into_raw in `renew`, and the pointer is gone from RECORDER.
+        drop(unsafe { Box::from_raw(recorder) });
+    }
+}
+
+/// Runs `f` with this thread's recorder of `session`, if that is still the recording under way.
+#[inline]
+fn with_recorder<R>(session: u32, f: impl FnOnce(&mut Recorder) -> R) -> Option<R> {
+    let mut recorder = RECORDER.get();
+    // SAFETY: PROBE-1.
+    if recorder.is_null() || unsafe { (*recorder).session } != session {
+        recorder = renew(session)?;
+    }
+    // SAFETY: PROBE-1, PROBE-2: every `f` in this module only records.
+    Some(f(unsafe { &mut *recorder }))
+}
+
+/// The thread's first event in a recording: a new recorder. Allocates; happens once per thread and recording.
+#[cold]
+#[inline(never)]
+fn renew(session: u32) -> Option<*mut Recorder> {
+    if SESSION.load(Relaxed) != session || STATE.get() != State::Open {
+        return None;
+    }
+    STATE.set(State::Making);
+    discard();
+    // From here on the destructor runs at the thread's end; if that is now, there is nothing to record.
+    let recorder = OWNER
+        .try_with(|_| ())
+        .ok()
+        .and_then(|()| session::join(thread_tag().0))
+        .map(|recorder| (recorder.session == session, Box::into_raw(Box::new(recorder))));
+    STATE.set(State::Open);
+    let (current, recorder) = recorder?;
+    RECORDER.set(recorder);
+    current.then_some(recorder)
+}
+
+/// The time from [`operation`] to its drop. Belongs to the thread that began it.
+#[derive(Debug)]
+#[must_use = "the operation ends when this is dropped"]
+pub struct OperationGuard {
+    /// 0 when nothing was recorded at the beginning.
+    session: u32,
+    operation: u16,
+    outer: u16,
+    here: PhantomData<*const ()>,
+}
+
+/// Begins an operation on this thread, inside the one it is in, if any.
+///
+/// Off: one relaxed load. On: about ten nanoseconds, and again at the end. Never blocks; the thread's first event
+/// in a recording allocates its ring.
+#[inline]
+pub fn operation(operation: &'static Operation) -> OperationGuard {
+    match SESSION.load(Relaxed) {
+        0 => OperationGuard { session: 0, operation: 0, outer: 0, here: PhantomData },
+        session => enter(session, operation),
+    }
+}
+
+#[inline(never)]
+fn enter(session: u32, operation: &'static Operation) -> OperationGuard {
+    let id = u16::try_from(OPERATIONS.id(&operation.0)).unwrap_or(0);
+    let outer = with_recorder(session, |r| {
+        let outer = r.set_operation(id);
+        r.record(When::Before, EventKind::Enter, 0, 0, 0);
+        outer
+    });
+    let session = if outer.is_some() { session } else { 0 };
+    OperationGuard { session, operation: id, outer: outer.unwrap_or(0), here: PhantomData }
+}
+
+impl Drop for OperationGuard {
+    #[inline]
+    fn drop(&mut self) {
+        if self.session != 0 {
+            leave(self);
+        }
+    }
+}
+
+#[inline(never)]
+fn leave(guard: &OperationGuard) {
+    if SESSION.load(Relaxed) != guard.session {
+        return; // the recording ended inside the operation
+    }
+    with_recorder(guard.session, |r| {
+        r.set_operation(guard.operation);
+        r.record(When::After, EventKind::Exit, 0, 0, 0);
+        r.set_operation(guard.outer);
+    });
+}
+
+/// The time from [`wait`] to its drop. Belongs to the thread that waits.
+#[derive(Debug)]
+#[must_use = "the wait ends when this is dropped"]
+pub struct WaitGuard {
+    session: u32,
+    site: u32,
+    object: u64,
+    here: PhantomData<*const ()>,
+}
+
+/// Begins a contended wait for `object`, an instance of `site`; the guard's drop ends it.
+///
+/// To be called only when the resource could not be had at once: an uncontended acquisition is not a wait, and
+/// recording it would accuse the innocent (hazard T1). Waits may stand inside waits (hazard T4). Costs as
+/// [`operation`].
+#[inline]
+pub fn wait(site: &'static Site, object: usize, kind: WaitKind) -> WaitGuard {
+    wait_for(site, object, kind, ThreadTag::NONE)
+}
+
+/// As [`wait`], for a resource whose holder is known: the report then says who was waited for.
+#[inline]
+pub fn wait_for(site: &'static Site, object: usize, kind: WaitKind, holder: ThreadTag) -> WaitGuard {
+    match SESSION.load(Relaxed) {
+        0 => WaitGuard { session: 0, site: 0, object: 0, here: PhantomData },
+        session => begin_wait(session, site, object as u64, kind, holder),
+    }
+}
+
+#[inline(never)]
+fn begin_wait(
+    session: u32,
+    site: &'static Site,
+    object: u64,
+    kind: WaitKind,
+    holder: ThreadTag,
+) -> WaitGuard {
+    let site = SITES.id(&site.0);
+    let argument = kind as u64 | u64::from(holder.0) << 32;
+    let begun =
+        with_recorder(session, |r| r.record(When::Before, EventKind::WaitBegin, site, object, argument));
+    let session = if begun.is_some() { session } else { 0 };
+    WaitGuard { session, site, object, here: PhantomData }
+}
+
+impl Drop for WaitGuard {
+    #[inline]
+    fn drop(&mut self) {
+        if self.session != 0 {
+            end_wait(self);
+        }
+    }
+}
+
+#[inline(never)]
+fn end_wait(guard: &WaitGuard) {
+    if SESSION.load(Relaxed) != guard.session {
+        return;
+    }
+    with_recorder(guard.session, |r| {
+        // Later: the waiter now holds the resource, and others may be waiting for it.
+        r.record(When::Later, EventKind::WaitEnd, guard.site, guard.object, 0);
+        r.waited = (guard.site, guard.object);
+    });
+}
+
+/// The time from [`hold`] to its drop.
+#[derive(Debug)]
+#[must_use = "the hold ends when this is dropped"]
+pub struct HoldGuard {
+    session: u32,
+    site: u32,
+    object: u64,
+    begin: u64,
+    flags: u8,
+    here: PhantomData<*const ()>,
+}
+
+/// Begins to hold `object`; to be dropped just after it was let go.
+///
+/// Recorded are a few holds drawn by lot ([`Options::hold_sampling`](crate::Options::hold_sampling); from them
+/// comes the ceiling that the lock sets to throughput), and those that followed a wait (they name the holder
+/// whom the next one waits for). The others cost two or three nanoseconds and read no clock.
+#[inline]
+pub fn hold(site: &'static Site, object: usize, mode: HoldMode) -> HoldGuard {
+    match SESSION.load(Relaxed) {
+        0 => HoldGuard { session: 0, site: 0, object: 0, begin: 0, flags: 0, here: PhantomData },
+        session => begin_hold(session, site, object as u64, mode),
+    }
+}
+
+#[inline(never)]
+fn begin_hold(session: u32, site: &'static Site, object: u64, mode: HoldMode) -> HoldGuard {
+    let site = SITES.id(&site.0);
+    let begun = with_recorder(session, |r| {
+        let drawn = r.draws_this_hold();
+        let waited = std::mem::take(&mut r.waited) == (site, object);
+        (drawn || waited).then(|| (r.ticks(), if drawn { SAMPLED } else { 0 }))
+    });
+    let (session, (begin, flags)) = match begun.flatten() {
+        Some(begun) => (session, begun),
+        None => (0, (0, 0)),
+    };
+    let flags = flags | if mode == HoldMode::Shared { SHARED } else { 0 };
+    HoldGuard { session, site, object, begin, flags, here: PhantomData }
+}
+
+impl Drop for HoldGuard {
+    #[inline]
+    fn drop(&mut self) {
+        if self.session != 0 {
+            end_hold(self);
+        }
+    }
+}
+
+#[inline(never)]
+fn end_hold(guard: &HoldGuard) {
+    if SESSION.load(Relaxed) != guard.session {
+        return;
+    }
+    with_recorder(guard.session, |r| {
+        let argument = r.ticks().saturating_sub(guard.begin);
+        let operation = r.operation();
+        let event =
+            Event { flags: guard.flags, operation, site: guard.site, ..Event::new(0, EventKind::Hold) };
+        r.record_event(When::After, Event { object: guard.object, argument, ..event });
+    });
+}
+
+/// Tells that `object` was just let go while others wait for it: they waited for this thread.
+///
+/// For locks that see their waiters when they are released; one event, after the release.
+#[inline]
+pub fn released(site: &'static Site, object: usize) {
+    match SESSION.load(Relaxed) {
+        0 => {}
+        session => record_once(session, EventKind::Release, site, object as u64),
+    }
+}
+
+/// Marks this instant with a value of the program's own: the start of the measured part, a phase, a size.
+#[inline]
+pub fn mark(site: &'static Site, value: u64) {
+    match SESSION.load(Relaxed) {
+        0 => {}
+        session => record_once(session, EventKind::Mark, site, value),
+    }
+}
+
+#[inline(never)]
+fn record_once(session: u32, kind: EventKind, site: &'static Site, object: u64) {
+    let site = SITES.id(&site.0);
+    with_recorder(session, |r| r.record(When::After, kind, site, object, 0));
+}
+
+/// This thread's number in traces; the same for its whole life. A lock may keep it to name its holder.
+#[inline]
+#[must_use]
+pub fn thread_tag() -> ThreadTag {
+    match TAG.get() {
+        0 => ThreadTag(draw_tag()),
+        tag => ThreadTag(tag),
+    }
+}
+
+#[cold]
+fn draw_tag() -> u32 {
+    static TAGS: AtomicU32 = AtomicU32::new(0);
+    let tag = TAGS.fetch_add(1, Relaxed) + 1; // a number and nothing else
+    TAG.set(tag);
+    tag
+}
+
+/// Whether a recording is under way. One relaxed load.
+#[inline]
+#[must_use]
+pub fn is_enabled() -> bool {
+    SESSION.load(Relaxed) != 0
+}

@@ -1,0 +1,113 @@
+//! Which sites and operations were recorded: a list that only grows, without lock or allocation.
+//!
+//! A definition gets its id when it is first recorded, by CAS from 0, and the winner pushes it onto a list that
+//! runs through the definitions themselves (they are statics). The collector reads the list; it may meet
+//! an id in an event a moment before its definition, never the other way round for longer than one drain.
+
+use crate::site::Definition;
+use azekura_base::sync::atomic::{
+    AtomicPtr, AtomicU32,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use std::ptr;
+
+/// A definition's place in its registry.
+#[derive(Debug)]
+pub(crate) struct Registration {
+    /// 0 until first recorded; then never changes.
+    id: AtomicU32,
+    /// The definition registered before this one. Written before the push that publishes it.
+    next: AtomicPtr<Definition>,
+}
+
+impl Registration {
+    pub(crate) const fn new() -> Self {
+        Self { id: AtomicU32::new(0), next: AtomicPtr::new(ptr::null_mut()) }
+    }
+}
+
+/// All definitions of one sort that were recorded in this process.
+pub(super) struct Registry {
+    newest: AtomicPtr<Definition>,
+    ids: AtomicU32,
+}
+
+pub(super) static SITES: Registry = Registry::new();
+pub(super) static OPERATIONS: Registry = Registry::new();
+
+impl Registry {
+    const fn new() -> Self {
+        Self { newest: AtomicPtr::new(ptr::null_mut()), ids: AtomicU32::new(0) }
+    }
+
+    /// The definition's id, drawn now if it has none.
+    #[inline]
+    pub(super) fn id(&self, definition: &'static Definition) -> u32 {
+        // Relaxed: the id itself is all we use.
+        match definition.registration.id.load(Relaxed) {
+            0 => self.register(definition),
+            id => id,
+        }
+    }
+
+    #[cold]
+    fn register(&self, definition: &'static Definition) -> u32 {
+        let drawn = self.ids.fetch_add(1, Relaxed) + 1;
+        let registration = &definition.registration;
+        if let Err(theirs) = registration.id.compare_exchange(0, drawn, Relaxed, Relaxed) {
+            return theirs; // another thread was first; our number stays unused
+        }
+        let mut newest = self.newest.load(Relaxed);
+        loop {
+            registration.next.store(newest, Relaxed); // published by the CAS
+            let ours = ptr::from_ref(definition).cast_mut();
+            // Release: pairs with the Acquire in `since`; `next` and `id` become visible.
+            match self.newest.compare_exchange_weak(newest, ours, Release, Relaxed) {
+                Ok(_) => return drawn,
+                Err(now) => newest = now,
+            }
+        }
+    }
+
+    /// Definitions registered since `seen` was moved here last, newest first, with their ids. `seen` is null
+    /// at first.
+    pub(super) fn since(&self, seen: &mut *const Definition) -> Vec<(u32, &'static Definition)> {
+        // Acquire: pairs with the Release in `register`.
+        let newest = self.newest.load(Acquire).cast_const();
+        let mut found = Vec::new();
+        let mut at = newest;
+        while at != *seen {
+            // SAFETY: only `register` stores pointers here, all from `&'static Definition`, and `seen` lies on
+            // the list or is null, so the walk meets it before it meets null.
+            let definition: &'static Definition = unsafe { &*at };
+            found.push((definition.registration.id.load(Relaxed), definition));
+            at = definition.registration.next.load(Relaxed).cast_const();
+        }
+        *seen = newest;
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_definition_gets_one_id_however_many_threads_ask() {
+        static REGISTRY: Registry = Registry::new();
+        static DEFINITIONS: [Definition; 8] = [const { Definition::new("d", "f", 1) }; 8];
+        let ask = || DEFINITIONS.iter().map(|d| REGISTRY.id(d)).collect::<Vec<_>>();
+        let answers = std::thread::scope(|s| {
+            let threads: Vec<_> = (0..4).map(|_| s.spawn(ask)).collect();
+            threads.into_iter().map(|t| t.join().unwrap()).collect::<Vec<_>>()
+        });
+        assert!(answers.iter().all(|a| *a == answers[0]));
+        let mut seen = ptr::null();
+        let mut ids: Vec<_> = REGISTRY.since(&mut seen).into_iter().map(|(id, _)| id).collect();
+        ids.sort_unstable();
+        let mut expected = answers[0].clone();
+        expected.sort_unstable();
+        assert_eq!(ids, expected);
+        assert!(REGISTRY.since(&mut seen).is_empty());
+    }
+}

@@ -1,0 +1,167 @@
+//! A recording from start to stop: who records, who collects, where it goes.
+//!
+//! | `SESSION` | means |
+//! |---|---|
+//! | 0 | off: a probe is one relaxed load |
+//! | n | the n-th recording of this process is under way |
+//!
+//! A thread joins a recording at its first event: it makes a ring and puts the ring's other end into
+//! [`JOINING`](super::collector::JOINING). The collector takes it from there, drains all rings every few milliseconds, encodes, writes.
+//! After `SESSION` became 0 it drains once more; an event that a thread was just writing may miss that last
+//! drain. Rings live as long as their two ends, so nothing dangles whoever leaves first.
+
+use super::collector::{Bell, Collector, JOINING, Joining, collect};
+use super::recorder::{Recorder, When};
+use super::{clock, cpu};
+use crate::error::{StartError, StopError};
+use crate::event::EventKind;
+use crate::file::{CpuSource, SessionInfo, ThreadInfo, TimeSource};
+use crate::recording::{CpuTime, Options, Recording};
+use crate::ring;
+use azekura_base::CachePadded;
+use azekura_base::sync::Mutex;
+use azekura_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The recording under way, 0 for none. Written by [`start`] and [`stop`], read by every probe: on a line of its
+/// own. Relaxed everywhere: what a thread needs to join it takes from [`ACTIVE`]'s mutex.
+pub(super) static SESSION: CachePadded<AtomicU32> = CachePadded::new(AtomicU32::new(0));
+
+/// The recording under way. Held for moments, except by [`start`] and [`stop`] themselves.
+static ACTIVE: Mutex<Option<Active>> = Mutex::new(None);
+
+/// What a joining thread must know, and what [`stop`] needs.
+struct Active {
+    session: u32,
+    info: SessionInfo,
+    ring_events: usize,
+    collector: Collecting,
+}
+
+enum Collecting {
+    /// By the caller of [`stop`]: no thread, one drain at the end.
+    AtStop(Box<Collector>),
+    /// By a thread.
+    Thread { bell: Arc<Bell>, thread: std::thread::JoinHandle<Box<Collector>> },
+}
+
+/// Begins to record.
+///
+/// # Errors
+///
+/// [`StartError`]: another recording is under way, or the file or the thread could not be had.
+pub fn start(options: Options) -> Result<(), StartError> {
+    static SESSIONS: AtomicU32 = AtomicU32::new(0);
+    let mut active = ACTIVE.lock();
+    if active.is_some() {
+        return Err(StartError::AlreadyStarted);
+    }
+    let info = session_info(&options)?;
+    let session = SESSIONS.fetch_add(1, Relaxed) + 1;
+    let collector = Box::new(Collector::new(session, &info, options.file)?);
+    let collector = match options.drain_every {
+        None => Collecting::AtStop(collector),
+        Some(pause) => spawn(collector, pause)?,
+    };
+    *active = Some(Active { session, info, ring_events: options.ring_events, collector });
+    SESSION.store(session, Relaxed);
+    Ok(())
+}
+
+/// Ends the recording.
+///
+/// Blocks until the last events are written. Events that other threads are writing at this instant may be
+/// missing.
+///
+/// # Errors
+///
+/// [`StopError`]: there was nothing to stop, or the file could not be written.
+pub fn stop() -> Result<Recording, StopError> {
+    let active = {
+        let mut active = ACTIVE.lock();
+        SESSION.store(0, Relaxed);
+        active.take().ok_or(StopError::NotStarted)?
+    };
+    let collector = match active.collector {
+        Collecting::AtStop(collector) => collector,
+        Collecting::Thread { bell, thread } => {
+            bell.ring();
+            thread.join().map_err(|_| StopError::CollectorDied)?
+        }
+    };
+    collector.finish()
+}
+
+fn session_info(options: &Options) -> Result<SessionInfo, StartError> {
+    let time = clock::time_source();
+    let first = clock::sample(time);
+    let works = cpu::rseq_works(); // sleeps a millisecond, which also gives the clock a first rate
+    let second = clock::sample(time);
+    let cpu = match options.cpu {
+        CpuTime::Off => CpuSource::None,
+        CpuTime::ThreadClock => CpuSource::ThreadClock,
+        CpuTime::Auto if !works => CpuSource::ThreadClock,
+        CpuTime::Rseq if !works => return Err(StartError::NoRseq),
+        CpuTime::Auto | CpuTime::Rseq => CpuSource::Rseq,
+    };
+    let (ticks, ns) = (second.ticks - first.ticks, (second.monotonic_ns - first.monotonic_ns).max(1));
+    Ok(SessionInfo {
+        time,
+        cpu,
+        hold_sampling: options.hold_sampling.max(1),
+        event_cost_ps: event_cost_ps(time, cpu),
+        ticks_per_second: (u128::from(ticks) * 1_000_000_000 / u128::from(ns)) as u64,
+        process_id: std::process::id(),
+        processors: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
+        started_wall_ns: clock::wall_ns(),
+        label: options.label.clone(),
+    })
+}
+
+/// What an event costs on this machine now: the least mean of a few hundred, so that neighbours do not count.
+fn event_cost_ps(time: TimeSource, cpu: CpuSource) -> u64 {
+    const BATCH: u64 = 256;
+    let (producer, mut consumer) = ring::ring(4 * BATCH as usize);
+    let mut recorder = Recorder::new(0, time, cpu, 1, 1, producer);
+    let cheapest = (0..20).map(|_| {
+        let begin = clock::monotonic_ns();
+        for i in 0..BATCH {
+            recorder.record(When::After, EventKind::Mark, 1, i, i);
+        }
+        let ns = clock::monotonic_ns() - begin;
+        consumer.drain(|_| ());
+        ns * 1000 / BATCH
+    });
+    cheapest.min().unwrap_or(0)
+}
+
+/// Makes the calling thread part of the recording under way; `None` when there is none any more.
+pub(super) fn join(tag: u32) -> Option<Recorder> {
+    let (session, time, cpu, sampling, ring_events) = {
+        let active = ACTIVE.lock();
+        let active = active.as_ref()?;
+        let info = &active.info;
+        (active.session, info.time, info.cpu, info.hold_sampling, active.ring_events)
+    };
+    let (producer, consumer) = ring::ring(ring_events);
+    let recorder = Recorder::new(session, time, cpu, sampling, tag, producer);
+    let thread = ThreadInfo {
+        tag,
+        os_id: rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs(),
+        name: std::thread::current().name().unwrap_or_default().to_owned(),
+        cpu: recorder.cpu_source(),
+    };
+    JOINING.lock().push(Joining { session, thread, consumer });
+    Some(recorder)
+}
+
+fn spawn(collector: Box<Collector>, pause: Duration) -> Result<Collecting, StartError> {
+    let bell = Arc::new(Bell::default());
+    let theirs = Arc::clone(&bell);
+    let thread = std::thread::Builder::new()
+        .name("azekura-trace".to_owned())
+        .spawn(move || collect(collector, &theirs, pause))
+        .map_err(|source| StartError::Thread { source })?;
+    Ok(Collecting::Thread { bell, thread })
+}

@@ -1,0 +1,252 @@
+//! The ring between one recording thread and the collector.
+//!
+//! One producer, one consumer, no lock, no allocation after creation, and the producer never waits: an event
+//! that finds the ring full is lost and counted (hazard T2). A shared ring would cost two to four times as much
+//! per event, because its head would travel between the processors.
+//!
+//! | counter | written by | means |
+//! |---|---|---|
+//! | `head` | producer | slots below it are filled |
+//! | `tail` | consumer | slots below it may be filled again |
+//! | `lost` | producer | events that found the ring full |
+//! | `closed` | producer, once | no event follows: the thread is gone |
+//!
+//! - **RING-1** `tail <= head <= tail + capacity`; a slot `s` is written only while `s == head < tail + capacity`
+//!   and read only while `tail <= s < head`. So no slot is read while it is written.
+//! - **RING-2** Every event offered is delivered once and in order, or counted in `lost`; a [`EventKind::Lost`]
+//!   event stands in the stream exactly where events are missing, unless the ring never had room again.
+//! - **RING-3** `closed` is stored after the last `head`; who sees `closed` and drains then has everything.
+
+use crate::event::{Event, EventKind};
+use azekura_base::CachePadded;
+use azekura_base::sync::Arc;
+use azekura_base::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+/// Slots are words of relaxed atomics: plain moves to the processor, and no data race to argue about.
+#[derive(Debug)]
+struct Slot([AtomicU64; 4]);
+
+#[derive(Debug)]
+struct Ring {
+    slots: Box<[Slot]>,
+    head: CachePadded<AtomicU64>,
+    tail: CachePadded<AtomicU64>,
+    lost: AtomicU64,
+    closed: AtomicBool,
+}
+
+/// The recording thread's end. Dropping it closes the ring.
+#[derive(Debug)]
+pub struct Producer {
+    ring: Arc<Ring>,
+    /// Our own copy of `head`: nobody else writes it.
+    head: u64,
+    /// Below this slot number we may write without a look at `tail`.
+    limit: u64,
+    /// Events lost since the last one that was delivered.
+    lost_here: u64,
+    lost: u64,
+}
+
+/// The collector's end.
+#[derive(Debug)]
+pub struct Consumer {
+    ring: Arc<Ring>,
+    /// Our own copy of `tail`: nobody else writes it.
+    tail: u64,
+}
+
+/// A ring of `capacity` events, rounded up to a power of two and to at least two.
+///
+/// Allocates 32 bytes per event, and touches all of them so that no page fault falls into a recording.
+#[must_use]
+pub fn ring(capacity: usize) -> (Producer, Consumer) {
+    let capacity = capacity.max(2).next_power_of_two();
+    let ring = Arc::new(Ring {
+        slots: (0..capacity).map(|_| Slot(std::array::from_fn(|_| AtomicU64::new(u64::MAX)))).collect(),
+        head: CachePadded::new(AtomicU64::new(0)),
+        tail: CachePadded::new(AtomicU64::new(0)),
+        lost: AtomicU64::new(0),
+        closed: AtomicBool::new(false),
+    });
+    let producer =
+        Producer { ring: Arc::clone(&ring), head: 0, limit: capacity as u64, lost_here: 0, lost: 0 };
+    (producer, Consumer { ring, tail: 0 })
+}
+
+impl Ring {
+    fn slot(&self, number: u64) -> &Slot {
+        // The capacity is a power of two, so the mask never leaves the slots.
+        &self.slots[number as usize & (self.slots.len() - 1)]
+    }
+}
+
+impl Producer {
+    /// Offers an event; a full ring loses and counts it. Never waits.
+    #[inline]
+    pub fn push(&mut self, event: Event) {
+        // `limit` is also lowered to `head` while a `Lost` event is owed, so this is the only test.
+        if self.head < self.limit { self.write(event) } else { self.push_slowly(event) }
+    }
+
+    #[inline]
+    fn write(&mut self, event: Event) {
+        let slot = self.ring.slot(self.head);
+        for (word, value) in slot.0.iter().zip(event.to_words()) {
+            word.store(value, Relaxed); // published by the store below
+        }
+        self.head += 1;
+        // Release: pairs with the Acquire in `Consumer::drain`; the slot's words become visible with it.
+        self.ring.head.store(self.head, Release);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn push_slowly(&mut self, event: Event) {
+        // Acquire: pairs with the Release in `Consumer::drain`; its reads of the slots are over (RING-1).
+        let tail = self.ring.tail.load(Acquire);
+        let free = self.ring.slots.len() as u64 - (self.head - tail);
+        let needed = 1 + u64::from(self.lost_here > 0);
+        if free < needed {
+            self.lost_here += 1;
+            self.lost += 1;
+            self.limit = self.head;
+            // Relaxed: a statistic; `closed` or the end of the session orders the last value.
+            self.ring.lost.store(self.lost, Relaxed);
+            return;
+        }
+        self.limit = tail + self.ring.slots.len() as u64;
+        if self.lost_here > 0 {
+            let object = std::mem::take(&mut self.lost_here);
+            self.write(Event { object, ..Event::new(event.ticks, EventKind::Lost) });
+        }
+        self.write(event);
+    }
+}
+
+impl Drop for Producer {
+    fn drop(&mut self) {
+        // Release: pairs with the Acquire in `Consumer::is_closed` (RING-3).
+        self.ring.closed.store(true, Release);
+    }
+}
+
+impl Consumer {
+    /// Takes every event that is there, oldest first, and gives their slots back.
+    pub fn drain(&mut self, mut each: impl FnMut(Event)) -> usize {
+        // Acquire: pairs with the Release in `Producer::write`.
+        let head = self.ring.head.load(Acquire);
+        let taken = (head - self.tail) as usize;
+        while self.tail < head {
+            let slot = self.ring.slot(self.tail);
+            let words = std::array::from_fn(|i| slot.0[i].load(Relaxed)); // ordered by `head`
+            // Always whole (RING-1); a kind that is none of ours cannot have been pushed.
+            Event::from_words(words).into_iter().for_each(&mut each);
+            self.tail += 1;
+        }
+        // Release: pairs with the Acquire in `Producer::push_slowly`; our reads happen before its next writes.
+        self.ring.tail.store(self.tail, Release);
+        taken
+    }
+
+    /// Events lost so far.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.ring.lost.load(Relaxed)
+    }
+
+    /// Whether the producer is gone. A drain that begins after `true` takes the last event there is.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        // Acquire: pairs with the Release in `Producer::drop` (RING-3).
+        self.ring.closed.load(Acquire)
+    }
+
+    /// Events the ring can hold.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.ring.slots.len()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn event(ticks: u64) -> Event {
+        Event::new(ticks, EventKind::Mark)
+    }
+
+    fn drained(consumer: &mut Consumer) -> Vec<Event> {
+        let mut events = Vec::new();
+        consumer.drain(|e| events.push(e));
+        events
+    }
+
+    #[test]
+    fn t2_a_full_ring_counts_what_it_loses_and_says_where() {
+        let (mut producer, mut consumer) = ring(4);
+        (0..7).for_each(|i| producer.push(event(i)));
+        assert_eq!(consumer.lost(), 3);
+        assert_eq!(drained(&mut consumer), (0..4).map(event).collect::<Vec<_>>());
+        producer.push(event(7));
+        let lost = Event { object: 3, ..Event::new(7, EventKind::Lost) };
+        assert_eq!(drained(&mut consumer), [lost, event(7)]);
+        assert_eq!(consumer.lost(), 3);
+    }
+
+    #[test]
+    fn the_mark_of_a_loss_waits_for_room_for_two() {
+        let (mut producer, mut consumer) = ring(2);
+        (0..3).for_each(|i| producer.push(event(i)));
+        let mut first = None;
+        consumer.tail = 0;
+        // One slot given back is not enough for the mark and the event.
+        consumer.ring.tail.store(1, Release);
+        producer.push(event(3));
+        assert_eq!(consumer.lost(), 2);
+        consumer.tail = 1;
+        consumer.drain(|e| first = Some(e));
+        assert_eq!(first, Some(event(1)));
+        producer.push(event(4));
+        assert_eq!(drained(&mut consumer)[0].object, 2);
+    }
+
+    #[test]
+    fn a_closed_ring_still_gives_its_events() {
+        let (mut producer, mut consumer) = ring(8);
+        producer.push(event(1));
+        assert!(!consumer.is_closed());
+        drop(producer);
+        assert!(consumer.is_closed());
+        assert_eq!(drained(&mut consumer), [event(1)]);
+    }
+
+    #[test]
+    fn a_slow_collector_and_a_fast_thread_account_for_every_event() {
+        let (mut producer, mut consumer) = ring(64);
+        let total = 200_000;
+        let thread = std::thread::spawn(move || (0..total).for_each(|i| producer.push(event(i))));
+        let (mut delivered, mut marked, mut last) = (0, 0, None);
+        loop {
+            let closed = consumer.is_closed();
+            consumer.drain(|e| match e.kind {
+                EventKind::Lost => marked += e.object,
+                _ => {
+                    assert!(last < Some(e.ticks), "order");
+                    last = Some(e.ticks);
+                    delivered += 1;
+                }
+            });
+            if closed {
+                break;
+            }
+        }
+        thread.join().unwrap();
+        assert_eq!(delivered + consumer.lost(), total);
+        assert!(marked <= consumer.lost());
+    }
+}

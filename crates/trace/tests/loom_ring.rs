@@ -1,0 +1,58 @@
+//! T2: the hand-off between a recording thread and the collector, in every interleaving.
+//!
+//! Checked: each event offered is delivered once, whole and in order, or counted as lost; a closed ring is
+//! complete. Weakening either Release or either Acquire of `head`, `tail` or `closed` makes a model fail.
+#![cfg(loom)]
+
+use azekura_trace::event::{Event, EventKind};
+use azekura_trace::ring::{Consumer, ring};
+
+fn event(i: u64) -> Event {
+    Event { object: i * 10, argument: i * 100, ..Event::new(i, EventKind::Mark) }
+}
+
+/// Drains and checks that what comes is whole and in order; returns what was delivered.
+fn drain(consumer: &mut Consumer, delivered: &mut Vec<u64>) {
+    consumer.drain(|e| {
+        if e.kind == EventKind::Mark {
+            assert_eq!(e, event(e.ticks), "a torn event");
+            assert!(delivered.last() < Some(&e.ticks), "out of order");
+            delivered.push(e.ticks);
+        }
+    });
+}
+
+#[test]
+fn every_event_is_delivered_whole_or_counted() {
+    loom::model(|| {
+        let (mut producer, mut consumer) = ring(2);
+        let thread = loom::thread::spawn(move || {
+            for i in 1..=4 {
+                producer.push(event(i));
+            }
+        });
+        let mut delivered = Vec::new();
+        drain(&mut consumer, &mut delivered);
+        drain(&mut consumer, &mut delivered);
+        thread.join().unwrap();
+        drain(&mut consumer, &mut delivered);
+        assert_eq!(delivered.len() as u64 + consumer.lost(), 4);
+    });
+}
+
+#[test]
+fn a_ring_seen_closed_is_complete() {
+    loom::model(|| {
+        let (mut producer, mut consumer) = ring(4);
+        let thread = loom::thread::spawn(move || {
+            producer.push(event(1));
+            producer.push(event(2));
+        });
+        let mut delivered = Vec::new();
+        if consumer.is_closed() {
+            drain(&mut consumer, &mut delivered);
+            assert_eq!(delivered, [1, 2]);
+        }
+        thread.join().unwrap();
+    });
+}
