@@ -264,3 +264,63 @@ impl Drop for OsLock {
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scratch_file(no_dsync: bool) -> OsFile {
+        OsFile { file: tempfile::tempfile().unwrap(), alignment: None, no_dsync: AtomicBool::new(no_dsync) }
+    }
+
+    #[test]
+    fn where_rwf_dsync_was_refused_it_writes_and_syncs() {
+        let file = scratch_file(true);
+        file.write_at_sync(5, b"azekura").unwrap();
+        let mut bytes = [0; 7];
+        assert_eq!(file.read_at(5, &mut bytes).unwrap(), 7);
+        assert_eq!(&bytes, b"azekura");
+    }
+
+    #[test]
+    fn a_refusal_of_rwf_dsync_is_met_by_a_write_and_a_sync() {
+        // A file of procfs that can be written but has neither `pwritev2` flags nor `fsync`: the write happens, and
+        // the sync's own error shows that it was tried. The value written is the one it has.
+        let path = "/proc/self/oom_score_adj";
+        let value = std::fs::read(path).unwrap();
+        let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+        let file = OsFile { file, alignment: None, no_dsync: AtomicBool::new(false) };
+        let error = file.write_at_sync(0, &value).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(Errno::INVAL.raw_os_error()));
+        assert!(file.no_dsync.load(Relaxed));
+        let mut unsynced = false;
+        assert_eq!(file.write_dsync(&value, 0, &mut unsynced).unwrap(), value.len());
+        assert!(unsynced, "the caller has to sync");
+    }
+
+    #[test]
+    fn a_short_or_interrupted_write_goes_on() {
+        let file = scratch_file(false);
+        let mut calls = Vec::new();
+        let mut short = |buf: &[u8], offset| {
+            calls.push((offset, buf.len()));
+            if calls.len() == 2 { Err(io::ErrorKind::Interrupted.into()) } else { Ok(buf.len().min(3)) }
+        };
+        file.write_all(10, b"12345678", &mut short).unwrap();
+        assert_eq!(calls, [(10, 8), (13, 5), (13, 5), (16, 2)]);
+    }
+
+    #[test]
+    fn a_short_direct_write_goes_on_from_a_whole_block() {
+        let file = OsFile { alignment: Some(512), ..scratch_file(false) };
+        let mut calls = Vec::new();
+        let mut short = |buf: &[u8], offset| {
+            calls.push((offset, buf.len()));
+            Ok(buf.len().min(700))
+        };
+        file.write_all(512, &PageBuf::zeroed(4096)[..1536], &mut short).unwrap();
+        assert_eq!(calls, [(512, 1536), (1024, 1024), (1536, 512)]);
+        let stuck = file.write_all(0, &PageBuf::zeroed(4096), |_, _| Ok(100));
+        assert_eq!(stuck.unwrap_err().kind(), io::ErrorKind::WriteZero);
+    }
+}

@@ -125,9 +125,11 @@ impl Inode {
         self.unsynced.push(Unsynced { io, change, forgotten: false });
     }
 
-    /// A write into the cache.
+    /// A write into the cache; of no bytes, nothing.
     pub(crate) fn write(&mut self, io: u64, offset: u64, bytes: Bytes) {
-        self.change(io, Change::Write { offset, bytes });
+        if bytes.len() > 0 {
+            self.change(io, Change::Write { offset, bytes });
+        }
     }
 
     /// A change of length, in the cache.

@@ -1,0 +1,49 @@
+//! What the fault disk's tests share.
+#![allow(dead_code, reason = "each test file is a program of its own and uses a part")]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use azekura_io::{FaultFs, File, Fs, OpenOptions};
+
+/// Crashes per question: the rarest outcome asked for below has a chance of more than 1 in 50 for a seed.
+pub(crate) const SEEDS: u64 = 1000;
+
+pub(crate) const SECTOR: usize = 512;
+
+pub(crate) fn path(name: &str) -> &Path {
+    Path::new(name)
+}
+
+/// A new file whose name is durable.
+pub(crate) fn create(fs: &FaultFs, name: &str) -> Arc<dyn File> {
+    let file = fs.open(path(name), OpenOptions::new().create_new(true)).expect("a new file");
+    fs.sync_dir(path("/")).expect("the power is on");
+    file
+}
+
+/// `count` sectors of one byte.
+pub(crate) fn sectors(count: usize, byte: u8) -> Vec<u8> {
+    vec![byte; count * SECTOR]
+}
+
+/// The file's contents after each of many crashes.
+pub(crate) fn outcomes(fs: &FaultFs, name: &str) -> Vec<Vec<u8>> {
+    (0..SEEDS).map(|seed| fs.crash(seed).contents(path(name)).expect("its name is durable")).collect()
+}
+
+/// Fails unless some outcome is so, and some is not.
+#[track_caller]
+pub(crate) fn sometimes<T: std::fmt::Debug>(outcomes: &[T], what: &str, is_so: impl Fn(&T) -> bool) {
+    let count = outcomes.iter().filter(|outcome| is_so(outcome)).count();
+    assert!(count > 0, "never in {} crashes: {what}", outcomes.len());
+    assert!(count < outcomes.len(), "in each of {} crashes: {what}", outcomes.len());
+}
+
+/// The one byte that a sector consists of.
+#[track_caller]
+pub(crate) fn sector_byte(bytes: &[u8], sector: usize) -> u8 {
+    let sector = &bytes[sector * SECTOR..(sector + 1) * SECTOR];
+    assert!(sector.iter().all(|&b| b == sector[0]), "a torn sector");
+    sector[0]
+}

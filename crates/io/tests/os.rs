@@ -1,0 +1,56 @@
+//! What only the operating system's files can show.
+
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use azekura_base::PageBuf;
+use azekura_io::{Fs, OpenOptions, OsFs, create_dir_all_durable};
+
+#[test]
+fn written_zeroes_take_space_and_a_set_length_does_not() {
+    let scratch = tempfile::tempdir().unwrap();
+    let blocks = |name: &str| std::fs::metadata(scratch.path().join(name)).unwrap().blocks();
+    let create = OpenOptions::new().create(true);
+    let (zeroes, hole) = (scratch.path().join("zeroes"), scratch.path().join("hole"));
+    let (zeroes, hole) = (OsFs.open(&zeroes, create).unwrap(), OsFs.open(&hole, create).unwrap());
+    zeroes.write_zeroes(0, 2 << 20).unwrap();
+    zeroes.sync().unwrap();
+    hole.set_len(2 << 20).unwrap();
+    hole.sync().unwrap();
+    assert!(blocks("zeroes") * 512 >= 2 << 20, "{} sectors", blocks("zeroes"));
+    assert!(blocks("hole") * 512 < 2 << 20, "{} sectors", blocks("hole"));
+}
+
+#[test]
+fn a_full_device_is_storage_full() {
+    let full = OsFs.open(Path::new("/dev/full"), OpenOptions::new()).unwrap();
+    assert_eq!(full.write_at(0, b"x").unwrap_err().kind(), ErrorKind::StorageFull);
+    assert_eq!(full.write_zeroes(0, 9).unwrap_err().kind(), ErrorKind::StorageFull);
+}
+
+#[test]
+fn direct_io_is_had_or_given_up_without_an_error() {
+    // Where direct I/O is refused (procfs), the file still opens; where it is had, alignment tells.
+    let refused =
+        OsFs.open(Path::new("/proc/self/stat"), OpenOptions::new().direct(true).read_only(true)).unwrap();
+    assert!(!refused.is_direct());
+    assert_eq!(refused.alignment(), 1);
+    let mut bytes = [0; 5];
+    assert_eq!(refused.read_at(0, &mut bytes).unwrap(), 5);
+
+    let scratch = tempfile::tempdir().unwrap();
+    let options = OpenOptions::new().create_new(true).direct(true);
+    let file = OsFs.open(&scratch.path().join("f"), options).unwrap();
+    assert_eq!(file.is_direct(), file.alignment() > 1);
+    file.write_at_sync(0, &PageBuf::zeroed(8192)).unwrap();
+    assert_eq!(file.len().unwrap(), 8192);
+}
+
+#[test]
+fn a_relative_directory_is_made_durable() {
+    // Its parent is the working directory, which has no name in the path.
+    let name = format!("target-of-a-test-{}", std::process::id());
+    create_dir_all_durable(&OsFs, Path::new(&name)).unwrap();
+    std::fs::remove_dir(&name).unwrap();
+}
