@@ -1,0 +1,2 @@
+//! Cost of one lock and its release.
+fn main() {}

@@ -1,0 +1,174 @@
+//! Modes as small sets of bits, so that a queue can be judged with two ANDs.
+//!
+//! A *claim* is one thing a mode says: a table mode is one claim; a key mode is at most one claim for its gap and one
+//! for its record. Tables and keys have five claims each and never meet in one queue.
+//!
+//! - **CLAIM-1** Two modes are compatible exactly when no claim of one conflicts with a claim of the other.
+//! - **CLAIM-2** The supremum of two modes is a function of the union of their claims.
+//!
+//! Both are checked against `mode` for every pair, at the foot of this file.
+
+use crate::mode::{GapMode, KeyMode, RecordMode, TableMode};
+
+/// Claims of one mode, or the union of several; bits 0 to 4.
+pub(crate) type Claims = u8;
+
+/// Number of different claims in one queue.
+pub(crate) const CLAIMS: usize = 5;
+/// Every claim.
+pub(crate) const ALL: Claims = (1 << CLAIMS) - 1;
+
+const GAP: [Claims; 4] = [0, 1, 2, 4];
+const RECORD: [Claims; 3] = [0, 8, 16];
+
+/// Which of the two families of modes a queue holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    Key = 0,
+    Table = 1,
+}
+
+pub(crate) const fn of_table(mode: TableMode) -> Claims {
+    1 << mode as u8
+}
+
+pub(crate) const fn of_key(mode: KeyMode) -> Claims {
+    GAP[mode.gap as usize] | RECORD[mode.record as usize]
+}
+
+/// The key mode with these claims.
+pub(crate) const fn key_mode(claims: Claims) -> KeyMode {
+    let gap = match claims & 7 {
+        0 => GapMode::None,
+        1 => GapMode::I,
+        2 => GapMode::S,
+        _ => GapMode::X,
+    };
+    let record = match claims >> 3 {
+        0 => RecordMode::None,
+        1 => RecordMode::S,
+        _ => RecordMode::X,
+    };
+    KeyMode { gap, record }
+}
+
+/// The table mode with this claim; `None` for no claim.
+pub(crate) const fn table_mode(claims: Claims) -> Option<TableMode> {
+    if claims == 0 { None } else { Some(TableMode::ALL[claims.trailing_zeros() as usize]) }
+}
+
+/// Every claim that conflicts with one of `claims`.
+#[inline]
+pub(crate) const fn conflicts(family: Family, claims: Claims) -> Claims {
+    CONFLICTS[family as usize][(claims & ALL) as usize]
+}
+
+/// The claims of the least mode above all modes whose union is `claims`.
+#[inline]
+pub(crate) const fn normal(family: Family, claims: Claims) -> Claims {
+    NORMAL[family as usize][(claims & ALL) as usize]
+}
+
+const SETS: usize = 1 << CLAIMS;
+const CONFLICTS: [[Claims; SETS]; 2] = [key_conflicts(), table_conflicts()];
+const NORMAL: [[Claims; SETS]; 2] = [key_normal(), table_normal()];
+
+const fn single_key(bit: usize) -> KeyMode {
+    key_mode(1 << bit)
+}
+
+const fn key_conflicts() -> [Claims; SETS] {
+    let mut table = [0; SETS];
+    let mut set = 0;
+    while set < SETS {
+        let (mut a, mut found) = (0, 0);
+        while a < CLAIMS * CLAIMS {
+            let (ours, theirs) = (a / CLAIMS, a % CLAIMS);
+            if set >> ours & 1 == 1 && !single_key(ours).is_compatible(single_key(theirs)) {
+                found |= 1 << theirs;
+            }
+            a += 1;
+        }
+        table[set] = found;
+        set += 1;
+    }
+    table
+}
+
+const fn table_conflicts() -> [Claims; SETS] {
+    let mut table = [0; SETS];
+    let mut set = 0;
+    while set < SETS {
+        let (mut a, mut found) = (0, 0);
+        while a < CLAIMS * CLAIMS {
+            let (ours, theirs) = (a / CLAIMS, a % CLAIMS);
+            if set >> ours & 1 == 1 && !TableMode::ALL[ours].is_compatible(TableMode::ALL[theirs]) {
+                found |= 1 << theirs;
+            }
+            a += 1;
+        }
+        table[set] = found;
+        set += 1;
+    }
+    table
+}
+
+const fn key_normal() -> [Claims; SETS] {
+    let mut table = [0; SETS];
+    let mut set = 0;
+    while set < SETS {
+        let (mut bit, mut mode) = (0, KeyMode::NONE);
+        while bit < CLAIMS {
+            if set >> bit & 1 == 1 {
+                mode = mode.supremum(single_key(bit));
+            }
+            bit += 1;
+        }
+        table[set] = of_key(mode);
+        set += 1;
+    }
+    table
+}
+
+const fn table_normal() -> [Claims; SETS] {
+    let mut table = [0; SETS];
+    let mut set = 1;
+    while set < SETS {
+        let mut mode = TableMode::ALL[set.trailing_zeros() as usize];
+        let mut bit = 0;
+        while bit < CLAIMS {
+            if set >> bit & 1 == 1 {
+                mode = mode.supremum(TableMode::ALL[bit]);
+            }
+            bit += 1;
+        }
+        table[set] = of_table(mode);
+        set += 1;
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_say_the_same_as_the_modes() {
+        for a in TableMode::ALL {
+            for b in TableMode::ALL {
+                let (x, y) = (of_table(a), of_table(b));
+                assert_eq!(conflicts(Family::Table, x) & y == 0, a.is_compatible(b), "CLAIM-1 {a} {b}");
+                assert_eq!(table_mode(normal(Family::Table, x | y)), Some(a.supremum(b)), "CLAIM-2 {a} {b}");
+            }
+        }
+        for a in KeyMode::all() {
+            assert_eq!(key_mode(of_key(a)), a);
+            for b in KeyMode::all() {
+                let (x, y) = (of_key(a), of_key(b));
+                assert_eq!(conflicts(Family::Key, x) & y == 0, a.is_compatible(b), "CLAIM-1 {a} {b}");
+                assert_eq!(key_mode(normal(Family::Key, x | y)), a.supremum(b), "CLAIM-2 {a} {b}");
+            }
+        }
+        assert_eq!(table_mode(normal(Family::Table, 0)), None);
+    }
+}

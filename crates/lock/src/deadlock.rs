@@ -1,0 +1,161 @@
+//! Exact deadlock detection: when a wait begins, the waits-for graph is searched as it is at that moment.
+//!
+//! An edge A → B says: A waits, and B is one of its blockers (a holder in conflict, or, for a newcomer, a waiter
+//! before it in conflict; see `queue`). Nothing is stored: the edges of A are read off A's queue, under the latch of
+//! its stripe. One mutex, the *waits latch*, is held from before a request is put among the waiters until the search
+//! for circles through it is done, and by everybody who takes a waiting request back (timeouts, victims). Grants and
+//! releases do not need it. Latch order: waits latch, then one stripe's latch, then an owner's intents.
+//!
+//! - **WAIT-1** A request joins the waiters, and leaves them other than by a grant, only under the waits latch.
+//! - **WAIT-2** A transaction that waits holds on to all it holds.
+//!
+//! **No circle is missed.** A circle consists of waiting transactions. Take the one of them, T, that began to wait
+//! last, or that, as a conversion, came to stand before others last. Only T's beginning can close the circle: a
+//! waiter's blockers grow in no other way than by a conversion that is granted (its owner runs: it closes a circle
+//! only if it waits later, and then it is itself "last") or that begins to wait before others. (A newcomer that is
+//! granted while others wait is compatible with all of them; a waiter that is granted blocks those behind it just as
+//! it did before.) T's search starts after T stands in its queue, and by WAIT-1 all others of the circle stand in
+//! theirs; edges of the circle cannot go away while all its members wait (next paragraph). So the search finds it.
+//!
+//! **No circle is false.** The search reads one queue after another, so suppose it reports T1 → … → Tn → T1 and the
+//! edges did not all exist at once. Let Ti → Ti+1 be the first of them to go away after it was read. It goes away
+//! only if Ti stops waiting, which needs (WAIT-1) a grant and so all of Ti's blockers gone, or if Ti+1 stops being
+//! a blocker: it released (then it ran: WAIT-2) or it left the queue (by a grant, after which it still blocks, or
+//! under the waits latch). In each case Ti+1 was not waiting for a moment before the search ended. But the search
+//! saw Ti+1 wait. If later than that moment: it began to wait during the search, against WAIT-1. If earlier: its
+//! own edge, Ti+1 → Ti+2, went away before Ti → Ti+1 did, against "first". So they all exist at once.
+//!
+//! **The cheap exit.** A circle through T needs somebody who waits for T. Whoever begins to wait marks its blockers
+//! (`Owner::set_awaited`), and a conversion that passes waiters marks itself; a T without the mark skips the search.
+//!
+//! The victim is the youngest of the circle. One wait can close several circles; they are broken one by one until
+//! none goes through T, or T itself was chosen.
+
+use azekura_base::TxnId;
+
+use crate::error::LockError;
+use crate::owner::Owners;
+use crate::stripe::NONE;
+
+/// Where an owner's waiting request is, or was.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WaitPlace {
+    pub(crate) stripe: u32,
+    pub(crate) request: u32,
+}
+
+const NOWHERE: WaitPlace = WaitPlace { stripe: NONE, request: NONE };
+
+/// What the waits latch guards.
+#[derive(Debug, Default)]
+pub(crate) struct Waits {
+    /// By owner. Stays when the wait ends with a grant, so it is checked against the request itself; an owner that
+    /// is waiting now has its present place here (WAIT-1).
+    places: Vec<WaitPlace>,
+    /// Victims that have not yet read their sentence.
+    pub(crate) sentences: Vec<(u32, LockError)>,
+    pub(crate) begun: u64,
+    pub(crate) deadlocks: u64,
+    pub(crate) timeouts: u64,
+}
+
+impl Waits {
+    pub(crate) fn set_place(&mut self, owner: u32, place: WaitPlace) {
+        let index = owner as usize;
+        if self.places.len() <= index {
+            self.places.resize(index + 1, NOWHERE);
+        }
+        self.places[index] = place;
+    }
+
+    /// Where `owner` waits, if it waits at all.
+    pub(crate) fn place(&self, owner: u32) -> Option<WaitPlace> {
+        self.places.get(owner as usize).copied().filter(|p| p.request != NONE)
+    }
+
+    pub(crate) fn sentence(&mut self, owner: u32, cycle: &[u32], owners: &Owners) {
+        let cycle: Vec<TxnId> = cycle.iter().map(|&o| owners.get(o).txn()).collect();
+        self.deadlocks += 1;
+        self.sentences.push((owner, LockError::Deadlock { victim: owners.get(owner).txn(), cycle }));
+    }
+
+    pub(crate) fn take_sentence(&mut self, owner: u32) -> LockError {
+        let at = self.sentences.iter().position(|s| s.0 == owner).expect("a victim has a sentence");
+        self.sentences.swap_remove(at).1
+    }
+}
+
+/// The youngest of a circle: the one with the least work to lose, and with the largest number.
+pub(crate) fn youngest(cycle: &[u32], owners: &Owners) -> u32 {
+    cycle.iter().copied().max_by_key(|&o| owners.get(o).txn()).expect("a circle has members")
+}
+
+/// A circle through `start`, in order, beginning with `start`; `blockers` gives a node's edges.
+///
+/// Depth first, each node once: its cost is the number of edges that can be reached.
+pub(crate) fn find_cycle(start: u32, mut blockers: impl FnMut(u32) -> Vec<u32>) -> Option<Vec<u32>> {
+    let mut seen = std::collections::HashSet::from([start]);
+    let mut path = vec![start];
+    let mut pending = vec![blockers(start)];
+    while let Some(edges) = pending.last_mut() {
+        let Some(next) = edges.pop() else {
+            pending.pop();
+            path.pop();
+            continue;
+        };
+        if next == start {
+            return Some(path);
+        }
+        if seen.insert(next) {
+            path.push(next);
+            pending.push(blockers(next));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Whether `to` can be reached from `from` by at least one edge; repeated squaring of the edge relation.
+    fn reaches(edges: &[Vec<u32>], from: u32, to: u32) -> bool {
+        let n = edges.len();
+        let mut reach = vec![vec![false; n]; n];
+        for (a, targets) in edges.iter().enumerate() {
+            for &b in targets {
+                reach[a][b as usize] = true;
+            }
+        }
+        for k in 0..n {
+            for a in 0..n {
+                for b in 0..n {
+                    reach[a][b] |= reach[a][k] && reach[k][b];
+                }
+            }
+        }
+        reach[from as usize][to as usize]
+    }
+
+    proptest! {
+        #[test]
+        fn a_circle_is_found_exactly_when_there_is_one(
+            edges in (2usize..12).prop_flat_map(|n| {
+                proptest::collection::vec(proptest::collection::vec(0..n as u32, 0..3), n)
+            }),
+        ) {
+            for start in 0..edges.len() as u32 {
+                let found = find_cycle(start, |node| edges[node as usize].clone());
+                prop_assert_eq!(found.is_some(), reaches(&edges, start, start));
+                if let Some(cycle) = found {
+                    prop_assert_eq!(cycle[0], start);
+                    for (i, &node) in cycle.iter().enumerate() {
+                        let next = cycle[(i + 1) % cycle.len()];
+                        prop_assert!(edges[node as usize].contains(&next), "{} -> {} in {:?}", node, next, cycle);
+                    }
+                }
+            }
+        }
+    }
+}

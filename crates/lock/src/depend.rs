@@ -1,0 +1,100 @@
+//! What early lock release leaves behind: the newest commit that let go of a lock here (hazards W8, W9).
+//!
+//! A committing transaction releases its locks when its commit record is in the log buffer, not when it is on disk.
+//! Who gets such a lock next may read what is not durable yet; the commit LSN it depends on is returned with the
+//! grant. A writer needs no care (its own commit LSN is larger); a reader answers only when that LSN is durable.
+//!
+//! Keys share an array of slots by hash: the answer may be the LSN of a neighbour, never an older one than the
+//! lock's own. Tables have two: commits that held IX or SIX write to a line of their thread's own, and whoever locks
+//! the whole table takes the maximum; commits that held X (and so perhaps no lock on the keys they wrote) write to
+//! one slot, which everybody reads who locks the table in any mode, and which changes rarely.
+//!
+//! - **DEPEND-1** A slot is raised before the lock is released, and read after the lock is granted. All accesses
+//!   are Relaxed: release and grant meet in a latch (or in the strong count, see `intent`), which orders them.
+//! - **DEPEND-2** Slots only grow.
+
+use azekura_base::striped::thread_stripe;
+use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use azekura_base::{CachePadded, Lsn, TreeId};
+
+use crate::claims::{self, Claims, Family};
+use crate::id::{LockId, LockName};
+use crate::mode::{GapMode, RecordMode, TableMode};
+
+const LINES: usize = if cfg!(loom) { 1 } else { 16 };
+const TABLES: usize = if cfg!(loom) { 1 } else { 64 };
+
+#[derive(Debug)]
+pub(crate) struct Dependencies {
+    keys: Box<[AtomicU64]>,
+    intents: Box<[CachePadded<[AtomicU64; TABLES]>]>,
+    whole: Box<[AtomicU64]>,
+}
+
+fn zeros(n: usize) -> Box<[AtomicU64]> {
+    (0..n).map(|_| AtomicU64::new(0)).collect()
+}
+
+fn raise(slot: &AtomicU64, lsn: Lsn) {
+    // Look first: a slot that is high enough is not written to. DEPEND-2.
+    if slot.load(Relaxed) < lsn.0 {
+        slot.fetch_max(lsn.0, Relaxed);
+    }
+}
+
+/// Whether a key mode with these claims lets its holder change what others read.
+fn writes_key(claims: Claims) -> bool {
+    let mode = claims::key_mode(claims);
+    mode.record == RecordMode::X || matches!(mode.gap, GapMode::I | GapMode::X)
+}
+
+impl Dependencies {
+    /// `slots` for keys, a power of two.
+    pub(crate) fn new(slots: usize) -> Self {
+        let line = || CachePadded::new(std::array::from_fn(|_| AtomicU64::new(0)));
+        Self { keys: zeros(slots), intents: (0..LINES).map(|_| line()).collect(), whole: zeros(TABLES) }
+    }
+
+    fn key(&self, id: LockId) -> &AtomicU64 {
+        &self.keys[(id.spread() >> 16) as usize & (self.keys.len() - 1)]
+    }
+
+    /// Remembers that a transaction with this commit LSN is about to release a lock.
+    pub(crate) fn leave(&self, id: LockId, claims: Claims, lsn: Lsn) {
+        match id.name() {
+            LockName::Table(tree) => self.leave_table(tree, claims, lsn),
+            LockName::Key { .. } | LockName::End(_) => {
+                if writes_key(claims) {
+                    raise(self.key(id), lsn);
+                }
+            }
+        }
+    }
+
+    fn leave_table(&self, tree: TreeId, claims: Claims, lsn: Lsn) {
+        let place = tree.0 as usize % TABLES;
+        match claims::table_mode(claims) {
+            Some(TableMode::IX | TableMode::SIX) => raise(&self.intents[thread_stripe() % LINES][place], lsn),
+            Some(TableMode::X) => raise(&self.whole[place], lsn),
+            Some(TableMode::IS | TableMode::S) | None => {}
+        }
+    }
+
+    /// The commit that a holder of this lock, granted just now, may depend on; `Lsn(0)` if there is none.
+    pub(crate) fn find(&self, id: LockId, claims: Claims) -> Lsn {
+        debug_assert_eq!(id.family() == Family::Table, matches!(id.name(), LockName::Table(_)));
+        Lsn(match id.name() {
+            LockName::Key { .. } | LockName::End(_) => self.key(id).load(Relaxed),
+            LockName::Table(tree) => {
+                let place = tree.0 as usize % TABLES;
+                let whole = self.whole[place].load(Relaxed);
+                match claims::table_mode(claims) {
+                    Some(TableMode::S | TableMode::SIX | TableMode::X) => {
+                        self.intents.iter().map(|line| line[place].load(Relaxed)).fold(whole, u64::max)
+                    }
+                    _ => whole,
+                }
+            }
+        })
+    }
+}

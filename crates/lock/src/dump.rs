@@ -1,0 +1,135 @@
+//! Who holds and who waits, for diagnosis.
+
+use std::fmt;
+
+use azekura_base::{TreeId, TxnId};
+
+use crate::claims::{self, Claims, Family};
+use crate::id::{KeyRef, LockId, LockName};
+use crate::mode::{KeyMode, TableMode};
+use crate::stripe::{NONE, Stripe};
+use crate::table::{LockTable, STRIPE};
+
+/// A mode of either family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AnyMode {
+    /// Of a table.
+    Table(TableMode),
+    /// Of a key or an end.
+    Key(KeyMode),
+}
+
+/// One lock, as it was while its latch was held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockDump {
+    /// The thing.
+    pub name: LockName,
+    /// Who holds it, and how.
+    pub holders: Vec<(TxnId, AnyMode)>,
+    /// Who waits, first to be served first, and for which mode in all.
+    pub waiters: Vec<(TxnId, AnyMode)>,
+}
+
+fn mode(family: Family, claims: Claims) -> AnyMode {
+    match claims::table_mode(claims) {
+        Some(table) if family == Family::Table => AnyMode::Table(table),
+        _ => AnyMode::Key(claims::key_mode(claims)),
+    }
+}
+
+impl LockTable {
+    /// Who holds a key, and how; in order of age.
+    #[must_use]
+    pub fn holders(&self, tree: TreeId, key: KeyRef<'_>) -> Vec<(TxnId, KeyMode)> {
+        let id = self.key_id(tree, key);
+        let stripe = self.stripe(id).latch(&STRIPE);
+        let head = stripe.find(id);
+        if head == NONE {
+            return Vec::new();
+        }
+        let mut holders: Vec<_> = stripe
+            .holders(head)
+            .map(|r| (self.owners.get(r.owner).txn(), claims::key_mode(r.held)))
+            .collect();
+        holders.sort_unstable_by_key(|h| h.0);
+        holders
+    }
+
+    /// Who holds a table, and how, intents outside the shared table included; in order of age.
+    #[must_use]
+    pub fn table_holders(&self, tree: TreeId) -> Vec<(TxnId, TableMode)> {
+        let id = LockId::table(tree);
+        let dump = self.dump().into_iter().find(|d| d.name == id.name());
+        let mut holders: Vec<_> = dump
+            .into_iter()
+            .flat_map(|d| d.holders)
+            .filter_map(|(txn, mode)| if let AnyMode::Table(mode) = mode { Some((txn, mode)) } else { None })
+            .collect();
+        holders.sort_unstable_by_key(|h| h.0);
+        holders
+    }
+
+    /// Every lock there is, ordered by name. Latches are taken one by one: each lock is shown as it was at some
+    /// moment, not all at the same one.
+    #[must_use]
+    pub fn dump(&self) -> Vec<LockDump> {
+        let mut all = Vec::new();
+        for stripe in &self.stripes {
+            let stripe = stripe.latch(&STRIPE);
+            all.extend(stripe.heads().map(|head| self.dump_head(&stripe, head)));
+        }
+        for owner in (0..self.owners.len()).map(|o| self.owners.get(o)) {
+            let intents = owner.intents.lock();
+            for note in intents.notes().filter(|n| n.request == NONE) {
+                let holder = (owner.txn(), mode(Family::Table, note.claims));
+                all.push(LockDump {
+                    name: LockName::Table(note.tree),
+                    holders: vec![holder],
+                    waiters: Vec::new(),
+                });
+            }
+        }
+        all.sort_by_key(|d| d.name);
+        all.dedup_by(|later, first| {
+            let same = later.name == first.name;
+            if same {
+                first.holders.append(&mut later.holders);
+                first.waiters.append(&mut later.waiters);
+            }
+            same
+        });
+        all
+    }
+
+    fn dump_head(&self, stripe: &Stripe, head: u32) -> LockDump {
+        let id = stripe.head(head).id;
+        let txn = |owner| self.owners.get(owner).txn();
+        LockDump {
+            name: id.name(),
+            holders: stripe.holders(head).map(|r| (txn(r.owner), mode(id.family(), r.held))).collect(),
+            waiters: stripe.waiters(head).map(|r| (txn(r.owner), mode(id.family(), r.want))).collect(),
+        }
+    }
+}
+
+impl fmt::Display for AnyMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Table(mode) => mode.fmt(f),
+            Self::Key(mode) => mode.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for LockDump {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: held by", self.name)?;
+        for (txn, mode) in &self.holders {
+            write!(f, " {txn} ({mode})")?;
+        }
+        if !self.waiters.is_empty() {
+            f.write_str("; waited for by")?;
+        }
+        self.waiters.iter().try_for_each(|(txn, mode)| write!(f, " {txn} ({mode})"))
+    }
+}

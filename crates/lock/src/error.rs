@@ -1,0 +1,74 @@
+//! Why a lock was not granted.
+
+use std::time::Duration;
+
+use azekura_base::TxnId;
+
+/// The lock cannot be had at once; nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the lock is taken; wait for it, or try again later")]
+pub struct WouldBlock;
+
+/// A wait for a lock ended without the lock. What the transaction held before it still holds.
+///
+/// In both cases the caller rolls the transaction back and may retry it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LockError {
+    /// The transaction was the youngest in a circle of transactions each waiting for the next.
+    #[error(
+        "deadlock: transaction {victim} was chosen to give way in the circle {}; roll it back and retry",
+        circle(cycle)
+    )]
+    Deadlock {
+        /// The transaction that gets this error.
+        victim: TxnId,
+        /// Each waits for the next, and the last for the first.
+        cycle: Vec<TxnId>,
+    },
+    /// The lock was not granted in time.
+    #[error(
+        "no lock within {} ms, held up by {}; roll back and retry, or raise the lock timeout",
+        waited.as_millis(),
+        list(holders)
+    )]
+    Timeout {
+        /// How long the transaction waited.
+        waited: Duration,
+        /// Who was in the way when the wait was given up.
+        holders: Vec<TxnId>,
+    },
+}
+
+fn circle(cycle: &[TxnId]) -> String {
+    let mut names: Vec<String> = cycle.iter().map(TxnId::to_string).collect();
+    names.extend(names.first().cloned());
+    names.join(" -> ")
+}
+
+fn list(txns: &[TxnId]) -> String {
+    let names: Vec<String> = txns.iter().map(TxnId::to_string).collect();
+    format!("{} {}", if names.len() == 1 { "transaction" } else { "transactions" }, names.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_say_who_and_what_to_do() {
+        let deadlock = LockError::Deadlock { victim: TxnId(9), cycle: vec![TxnId(4), TxnId(9)] };
+        let text = deadlock.to_string();
+        assert!(
+            text.contains("transaction 9") && text.contains("4 -> 9 -> 4") && text.contains("retry"),
+            "{text}"
+        );
+        let timeout =
+            LockError::Timeout { waited: Duration::from_millis(50), holders: vec![TxnId(3), TxnId(5)] };
+        let text = timeout.to_string();
+        assert!(
+            text.contains("50 ms") && text.contains("transactions 3, 5") && text.contains("retry"),
+            "{text}"
+        );
+    }
+}

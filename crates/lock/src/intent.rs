@@ -1,0 +1,145 @@
+//! Table intents without a shared hot line: every transaction takes IS or IX on its tables, and they never disturb
+//! each other, so they are noted with the owner, and not in the shared table, unless somebody wants S, SIX or X.
+//!
+//! The idea is PostgreSQL's fast-path locking (its lock manager's README names the parts); the steps are ours:
+//!
+//! 1. An intent locks its own owner's small mutex (a line that no other transaction uses), looks at the table's
+//!    *strong count*, and if that is 0 notes tree and mode there. Done.
+//! 2. A strong mode first raises the strong count. Then, under the latch of the table's stripe, it goes through all
+//!    owners' notes and turns each intent on this tree into an ordinary held request. Then it queues as usual.
+//! 3. While the count is not 0, intents go to the shared table like everything else.
+//! 4. At its end a transaction empties its notes; those that were turned into requests are released as such.
+//!
+//! - **INTENT-1** While a strong request on a tree waits or holds, every intent on that tree is a request in the
+//!   shared table: so the queue's rules and the deadlock search see all holders.
+//! - **INTENT-2** A note that was not turned into a request can be dropped by its owner alone: nobody waits for it.
+//!
+//! Why INTENT-1 holds: let intent A and strong B meet in A's owner's mutex. If A comes first, B's visit finds A's
+//! note. If B comes first, A's look at the count, made inside the mutex, comes after B's raising of it, so A sees it
+//! raised and goes the long way. An owner added after B counted the owners is ordered after B by the `grow` mutex of
+//! `owner`. The count covers many trees (it is an array by hash): a false hit costs the long way, nothing else.
+
+use azekura_base::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use azekura_base::{CachePadded, TreeId};
+
+use crate::claims::Claims;
+use crate::id::LockId;
+use crate::owner::Owners;
+use crate::stripe::{NONE, Stripe};
+
+/// Tables a transaction can use at once without touching the shared table.
+pub(crate) const NOTES: usize = 8;
+
+/// One intent of one owner.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Note {
+    pub(crate) tree: TreeId,
+    /// 0: the note is empty.
+    pub(crate) claims: Claims,
+    /// The request it was turned into, or [`NONE`].
+    pub(crate) request: u32,
+}
+
+const EMPTY: Note = Note { tree: TreeId(0), claims: 0, request: NONE };
+
+/// The notes of one owner, under the owner's mutex.
+#[derive(Debug)]
+pub(crate) struct Intents {
+    notes: [Note; NOTES],
+    /// Intents noted here, ever.
+    pub(crate) acquisitions: u64,
+}
+
+impl Intents {
+    pub(crate) const fn new() -> Self {
+        Self { notes: [EMPTY; NOTES], acquisitions: 0 }
+    }
+
+    /// Step 1: notes a new intent, if the fast path is open and a note is free. The note's number.
+    pub(crate) fn add(&mut self, tree: TreeId, claims: Claims, strong: &StrongCounts) -> Option<u32> {
+        let free = self.notes.iter().position(|n| n.claims == 0)?;
+        if strong.is_raised(tree) {
+            return None;
+        }
+        self.notes[free] = Note { tree, claims, request: NONE };
+        self.acquisitions += 1;
+        Some(free as u32)
+    }
+
+    /// Makes a noted intent stronger (IS to IX), if the fast path is open and the note is still only a note.
+    pub(crate) fn strengthen(&mut self, note: u32, claims: Claims, strong: &StrongCounts) -> bool {
+        let note = &mut self.notes[note as usize];
+        if note.request != NONE || strong.is_raised(note.tree) {
+            return false;
+        }
+        note.claims = claims;
+        self.acquisitions += 1;
+        true
+    }
+
+    /// Empties one note.
+    pub(crate) fn take(&mut self, note: u32) -> Note {
+        std::mem::replace(&mut self.notes[note as usize], EMPTY)
+    }
+
+    /// Every intent noted here.
+    pub(crate) fn notes(&self) -> impl Iterator<Item = &Note> {
+        self.notes.iter().filter(|n| n.claims != 0)
+    }
+
+    /// Step 2 for one owner: turns its intent on `tree` into a request of `stripe`, whose latch the caller holds.
+    fn share(&mut self, tree: TreeId, owner: u32, stripe: &mut Stripe) {
+        let found = self.notes.iter_mut().find(|n| n.claims != 0 && n.tree == tree && n.request == NONE);
+        if let Some(note) = found {
+            note.request = stripe.insert_holder(LockId::table(tree), owner, note.claims);
+        }
+    }
+}
+
+/// Turns one owner's intent on `tree` into a request; the caller holds the latch of the table's stripe.
+pub(crate) fn share_own(owners: &Owners, owner: u32, tree: TreeId, stripe: &mut Stripe) {
+    owners.get(owner).intents.lock().share(tree, owner, stripe);
+}
+
+/// Turns every owner's intent on `tree` into a request; the caller holds the latch of the table's stripe and has
+/// raised the strong count.
+pub(crate) fn share_all(owners: &Owners, tree: TreeId, stripe: &mut Stripe) {
+    for owner in 0..owners.len() {
+        share_own(owners, owner, tree, stripe);
+    }
+}
+
+const COUNTS: usize = if cfg!(loom) { 1 } else { 256 };
+
+/// How many strong requests wait or hold, by hash of the tree.
+#[derive(Debug)]
+pub(crate) struct StrongCounts(Box<[CachePadded<AtomicU32>]>);
+
+impl StrongCounts {
+    pub(crate) fn new() -> Self {
+        Self((0..COUNTS).map(|_| CachePadded::new(AtomicU32::new(0))).collect())
+    }
+
+    fn count(&self, tree: TreeId) -> &AtomicU32 {
+        &self.0[tree.0 as usize % COUNTS]
+    }
+
+    fn is_raised(&self, tree: TreeId) -> bool {
+        // Acquire: pairs with the Release in `lower`. Who finds the count back at 0 sees what the strong holder
+        // did, as if it had been handed the lock. (That a raised count is *seen* is the mutexes' doing.)
+        self.count(tree).load(Acquire) != 0
+    }
+
+    /// Step 2's beginning.
+    pub(crate) fn raise(&self, tree: TreeId) {
+        // Relaxed: ordered by the owners' mutexes, which the caller visits next.
+        self.count(tree).fetch_add(1, Relaxed);
+    }
+
+    /// The strong request is gone.
+    pub(crate) fn lower(&self, tree: TreeId) {
+        // Release: pairs with the Acquire in `is_raised`. Read-modify-writes keep earlier releases visible.
+        let before = self.count(tree).fetch_sub(1, Release);
+        debug_assert!(before > 0, "a count is lowered as often as it was raised");
+    }
+}

@@ -1,0 +1,70 @@
+//! Transaction locks: modes, key ranges, a striped lock table, and exact deadlock detection.
+//!
+//! It is not a latch library (a latch keeps a page's bytes whole; a lock keeps a transaction's view whole), and it
+//! does not know which locks an operation needs: that is the store's business.
+//!
+//! ```
+//! use azekura_base::{Lsn, TreeId, TxnId};
+//! use azekura_lock::{KeyMode, KeyRef, LockOptions, LockTable, TableMode, WouldBlock};
+//!
+//! let table = LockTable::new(LockOptions::default());
+//! let (mut writer, mut reader) = (table.begin(TxnId(1)), table.begin(TxnId(2)));
+//! let (tree, key) = (TreeId(7), KeyRef::Key(b"storehouse"));
+//!
+//! table.lock_table(&mut writer, tree, TableMode::IX)?;
+//! table.lock_key(&mut writer, tree, key, KeyMode::UPDATE)?;
+//! table.lock_table(&mut reader, tree, TableMode::IS)?;
+//! assert_eq!(table.try_lock_key(&mut reader, tree, key, KeyMode::READ), Err(WouldBlock));
+//!
+//! // Early lock release: the commit record 42 is in the log buffer, not yet on disk. The reader gets the lock, and
+//! // learns that it must not answer before LSN 42 is durable.
+//! table.release_all(writer, Some(Lsn(42)));
+//! assert_eq!(table.lock_key(&mut reader, tree, key, KeyMode::READ)?, Lsn(42));
+//! table.release_all(reader, None);
+//! # Ok::<(), azekura_lock::LockError>(())
+//! ```
+//!
+//! | module | noun |
+//! |---|---|
+//! | [`mode`] | table modes, key modes (gap and record), compatibility and supremum |
+//! | `claims` | the same as bit sets |
+//! | `id` | names of lockable things in 64 bits |
+//! | `stripe` | one part of the table: pools of heads and requests |
+//! | `queue` | who is granted, who waits, and for whom |
+//! | `owner` | what others must know of a transaction that locks |
+//! | `intent` | IS and IX without a shared hot line |
+//! | `table` | [`LockTable`]: the ways of a request |
+//! | `wait` | enqueue, sleep, what ends a sleep |
+//! | `deadlock` | the waits-for graph, circles, victims |
+//! | `depend` | what early lock release leaves behind |
+//! | `txn` | [`TxnLocks`]: a transaction's own list |
+//! | `dump`, `stats` | what goes on inside, for people |
+
+#![forbid(unsafe_code)]
+
+mod claims;
+mod deadlock;
+mod depend;
+mod dump;
+mod error;
+mod id;
+mod intent;
+mod latched;
+pub mod mode;
+mod owner;
+mod queue;
+#[cfg(all(test, not(loom)))]
+mod reference;
+mod stats;
+mod stripe;
+mod table;
+mod txn;
+mod wait;
+
+pub use dump::{AnyMode, LockDump};
+pub use error::{LockError, WouldBlock};
+pub use id::{KeyRef, LockName};
+pub use mode::{GapMode, KeyMode, RecordMode, TableMode};
+pub use stats::LockStats;
+pub use table::{LockOptions, LockTable};
+pub use txn::TxnLocks;

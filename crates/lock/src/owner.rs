@@ -1,0 +1,177 @@
+//! Owners: what other threads must know of a transaction that uses the lock table.
+//!
+//! An owner is a place in a growing array; its number stands in every request. Places are used again by later
+//! transactions, never freed, so that an index can be followed without counting references.
+//!
+//! | `word` | state | who changes it |
+//! |---|---|---|
+//! | 0 | running | – |
+//! | 1 | waiting | its own thread, when it enqueues its one waiting request |
+//! | 2 | granted | the thread that granted the request, under the stripe's latch |
+//! | 3 | victim | the thread that broke a deadlock, under the waits latch |
+//! | 0 | running | its own thread, when its wait timed out, under the waits latch |
+//!
+//! - **OWNER-1** A transaction waits for at most one lock at a time.
+//! - **OWNER-2** A place passes to another transaction only after the old one holds nothing and waits for nothing.
+
+use std::sync::OnceLock;
+
+use azekura_base::sync::Mutex;
+use azekura_base::sync::WaitWord;
+use azekura_base::sync::atomic::{
+    AtomicBool, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
+use azekura_base::{CachePadded, TxnId};
+use azekura_trace::ThreadTag;
+
+use crate::intent::Intents;
+
+pub(crate) const RUNNING: u32 = 0;
+pub(crate) const WAITING: u32 = 1;
+pub(crate) const GRANTED: u32 = 2;
+pub(crate) const VICTIM: u32 = 3;
+
+#[derive(Debug)]
+pub(crate) struct Owner {
+    txn: AtomicU64,
+    /// The thread that began it, for the trace.
+    thread: AtomicU32,
+    /// Somebody began to wait for this owner: only then can it be part of a circle. May be set for no reason.
+    is_awaited: AtomicBool,
+    word: WaitWord,
+    pub(crate) intents: Mutex<Intents>,
+}
+
+impl Owner {
+    fn new() -> Self {
+        Self {
+            txn: AtomicU64::new(0),
+            thread: AtomicU32::new(0),
+            is_awaited: AtomicBool::new(false),
+            word: WaitWord::new(RUNNING),
+            intents: Mutex::new(Intents::new()),
+        }
+    }
+
+    /// The place's new transaction; called by its own thread before it asks for anything.
+    pub(crate) fn begin(&self, txn: TxnId) {
+        // Relaxed, all four: whoever finds this owner finds it in a request or an intent, under the latch under
+        // which that was put there after this.
+        self.txn.store(txn.0, Relaxed);
+        self.thread.store(azekura_trace::thread_tag().0, Relaxed);
+        self.is_awaited.store(false, Relaxed);
+        self.word.word().store(RUNNING, Relaxed);
+    }
+
+    pub(crate) fn txn(&self) -> TxnId {
+        TxnId(self.txn.load(Relaxed)) // see `begin`
+    }
+
+    pub(crate) fn thread(&self) -> ThreadTag {
+        ThreadTag(self.thread.load(Relaxed)) // see `begin`
+    }
+
+    /// Notes that somebody waits for this owner now.
+    pub(crate) fn set_awaited(&self) {
+        // Relaxed: set under the waits latch or by the owner's own thread, or before the owner is woken; the owner
+        // reads it under the waits latch, after all of these.
+        if !self.is_awaited.load(Relaxed) {
+            self.is_awaited.store(true, Relaxed);
+        }
+    }
+
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.is_awaited.load(Relaxed) // see `set_awaited`
+    }
+
+    /// Announces a wait; by the owner's own thread, before its request can be seen among the waiters.
+    pub(crate) fn set_waiting(&self) {
+        // Relaxed: who ends the wait finds the request under the stripe's latch, later.
+        self.word.word().store(WAITING, Relaxed);
+    }
+
+    /// Ends the wait; the sleeper is woken by a later [`Owner::wake`], when no latch is held any more.
+    pub(crate) fn end_wait(&self, how: u32) {
+        // Release: pairs with the Acquire in `state`; the owner sees what the former holder did.
+        self.word.word().store(how, Release);
+    }
+
+    pub(crate) fn state(&self) -> u32 {
+        self.word.word().load(Acquire) // pairs with `end_wait`
+    }
+
+    pub(crate) fn wake(&self) {
+        self.word.wake_one();
+    }
+
+    /// Sleeps while the state is `WAITING`; may return early.
+    pub(crate) fn sleep(&self, timeout: Option<std::time::Duration>) {
+        self.word.wait(WAITING, timeout);
+    }
+}
+
+const FIRST_CHUNK: u32 = if cfg!(loom) { 2 } else { 64 };
+const CHUNKS: usize = 26;
+
+/// Every owner there is; see the module's head.
+#[derive(Debug)]
+pub(crate) struct Owners {
+    chunks: [OnceLock<Box<[CachePadded<Owner>]>>; CHUNKS],
+    len: AtomicU32,
+    grow: Mutex<()>,
+}
+
+/// Chunk and place in it: chunk `n` holds `FIRST_CHUNK << n` owners.
+const fn locate(index: u32) -> (usize, usize) {
+    let shifted = index / FIRST_CHUNK + 1;
+    let chunk = shifted.ilog2();
+    (chunk as usize, (index - FIRST_CHUNK * ((1 << chunk) - 1)) as usize)
+}
+
+impl Owners {
+    pub(crate) fn new() -> Self {
+        Self { chunks: [const { OnceLock::new() }; CHUNKS], len: AtomicU32::new(0), grow: Mutex::new(()) }
+    }
+
+    /// A new owner.
+    pub(crate) fn add(&self) -> u32 {
+        let _grow = self.grow.lock();
+        let index = self.len.load(Relaxed);
+        let (chunk, _) = locate(index);
+        assert!(chunk < CHUNKS, "more than four thousand million transactions at once");
+        self.chunks[chunk]
+            .get_or_init(|| (0..FIRST_CHUNK << chunk).map(|_| CachePadded::new(Owner::new())).collect());
+        self.len.store(index + 1, Relaxed); // ordered by `grow`
+        index
+    }
+
+    /// Number of owners. An owner added later than this call finds everything its caller did before it.
+    pub(crate) fn len(&self) -> u32 {
+        // The mutex, not the load, is the point: it orders the caller's closing of the fast path (see `intent`)
+        // before every owner that this count leaves out.
+        let _grow = self.grow.lock();
+        self.len.load(Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, index: u32) -> &Owner {
+        let (chunk, place) = locate(index);
+        &self.chunks[chunk].get().expect("an index names an owner that was added")[place]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_index_has_a_place_of_its_own() {
+        let owners = Owners::new();
+        for n in 0..1000 {
+            assert_eq!(owners.add(), n);
+            owners.get(n).begin(TxnId(u64::from(n) + 7));
+        }
+        assert_eq!(owners.len(), 1000);
+        assert!((0..1000).all(|n| owners.get(n).txn() == TxnId(u64::from(n) + 7)));
+    }
+}

@@ -1,0 +1,185 @@
+//! The rules of one lock's queue: who is granted, who waits, and for whom.
+//!
+//! 1. A newcomer is granted when its mode is compatible with every holder and with what every waiter wants (nobody is
+//!    overtaken by somebody it would have to wait for). Else it waits at the end.
+//! 2. A holder that wants more *converts*: it is granted when the supremum is compatible with every other holder.
+//!    Else it waits, before all newcomers. Conversions do not wait for each other's wishes, only for what is held.
+//! 3. When a holder leaves, or a waiter gives up, all waiters are gone through in order: a conversion is granted by
+//!    rule 2, a newcomer when it is compatible with every holder and with all that still wait before it.
+//! 4. An *instant* request is granted by the same rules, and then holds nothing (or what it held before).
+//!
+//! - **QUEUE-1** Any two holders of one lock are compatible.
+//! - **QUEUE-2** A request that waits has at least one *blocker*: by rule 1 or 2 a holder, or, for a newcomer, a
+//!   waiter before it. So no request waits for nobody.
+//! - **QUEUE-3** A grant changes the owner's state under the stripe's latch; the wake-up comes after the latch.
+
+use crate::claims::{self, Claims};
+use crate::id::LockId;
+use crate::owner::{GRANTED, Owners};
+use crate::stripe::{NONE, Stripe};
+
+/// What an owner asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Demand {
+    pub(crate) id: LockId,
+    pub(crate) owner: u32,
+    /// The owner's request if it holds the lock already, else [`NONE`].
+    pub(crate) own: u32,
+    /// Everything it is to hold: the supremum of what it holds and what it asks for.
+    pub(crate) want: Claims,
+    pub(crate) instant: bool,
+}
+
+/// Owners to be woken once the latch is open.
+pub(crate) type Wakes = Vec<u32>;
+
+impl Stripe {
+    /// Grants `demand` if it can be granted now: the request that holds it ([`NONE`] for an instant one of a
+    /// newcomer). `None` when it has to wait; then nothing changed.
+    pub(crate) fn attempt(&mut self, demand: &Demand, owners: &Owners) -> Option<u32> {
+        if demand.own != NONE {
+            return self.attempt_conversion(demand, owners);
+        }
+        let head = self.find(demand.id);
+        if head != NONE {
+            let ahead = self.waiters(head).fold(0, |all, waiter| all | waiter.want);
+            if claims::conflicts(demand.id.family(), demand.want) & (self.head(head).mask | ahead) != 0 {
+                return None;
+            }
+        }
+        self.acquisitions += 1;
+        Some(if demand.instant { NONE } else { self.insert_holder(demand.id, demand.owner, demand.want) })
+    }
+
+    fn attempt_conversion(&mut self, demand: &Demand, owners: &Owners) -> Option<u32> {
+        let own = *self.request(demand.own);
+        let others = self.held_by_others(own.head, own.held);
+        if claims::conflicts(demand.id.family(), demand.want) & others != 0 {
+            return None;
+        }
+        self.acquisitions += 1;
+        if !demand.instant {
+            self.set_held(demand.own, demand.want);
+            if self.head(own.head).first_waiter != NONE {
+                owners.get(demand.owner).set_awaited(); // a waiter may have this owner as its blocker only now
+            }
+        }
+        Some(demand.own)
+    }
+
+    /// Makes `owner` a holder, unasked.
+    #[inline]
+    pub(crate) fn insert_holder(&mut self, id: LockId, owner: u32, claims: Claims) -> u32 {
+        let head = self.find_or_add(id);
+        let request = self.add_request(head, owner);
+        self.set_held(request, claims);
+        request
+    }
+
+    /// Puts a demand that [`Stripe::attempt`] refused among the waiters: its request.
+    pub(crate) fn enqueue(&mut self, demand: &Demand, owners: &Owners) -> u32 {
+        let request = if demand.own == NONE {
+            let head = self.find_or_add(demand.id);
+            self.add_request(head, demand.owner)
+        } else {
+            demand.own
+        };
+        let owner = owners.get(demand.owner);
+        if self.request(request).held != 0 && self.head(self.request(request).head).first_waiter != NONE {
+            owner.set_awaited(); // it stands before waiters now
+        }
+        owner.set_waiting();
+        self.link_waiter(request, demand.want);
+        self.request_mut(request).instant = demand.instant;
+        for blocker in self.blockers(request) {
+            owners.get(blocker).set_awaited();
+        }
+        request
+    }
+
+    /// The owners that a waiting request waits for, each perhaps more than once.
+    pub(crate) fn blockers(&self, request: u32) -> Vec<u32> {
+        let r = self.request(request);
+        let conflicts = claims::conflicts(self.head(r.head).id.family(), r.want);
+        let holders = self.holders(r.head).filter(|h| h.owner != r.owner && h.held & conflicts != 0);
+        let mut blockers: Vec<u32> = holders.map(|h| h.owner).collect();
+        if r.held == 0 {
+            let ahead = self.waiters(r.head).take_while(|w| w.owner != r.owner);
+            blockers.extend(ahead.filter(|w| w.want & conflicts != 0).map(|w| w.owner));
+        }
+        blockers
+    }
+
+    /// Whether `request` is waiting, and of this owner.
+    pub(crate) fn is_waiting(&self, request: u32, owner: u32) -> bool {
+        self.requests_len() > request as usize && {
+            let r = self.request(request);
+            r.owner == owner && r.want != 0
+        }
+    }
+
+    /// Gives a held lock back.
+    #[inline]
+    pub(crate) fn release(&mut self, request: u32, owners: &Owners, wakes: &mut Wakes) {
+        let head = self.request(request).head;
+        self.set_held(request, 0);
+        self.free_request(request);
+        self.after_leaving(head, owners, wakes);
+    }
+
+    /// Takes a waiting request back; a conversion keeps what it held.
+    pub(crate) fn cancel(&mut self, request: u32, owners: &Owners, wakes: &mut Wakes) {
+        let head = self.request(request).head;
+        self.unlink_waiter(request);
+        if self.request(request).held == 0 {
+            self.free_request(request);
+        }
+        self.after_leaving(head, owners, wakes);
+    }
+
+    #[inline]
+    fn after_leaving(&mut self, head: u32, owners: &Owners, wakes: &mut Wakes) {
+        if self.head(head).first_waiter != NONE {
+            self.grant_waiters(head, owners, wakes);
+        }
+        self.remove_if_unused(head);
+    }
+
+    /// Rule 3.
+    fn grant_waiters(&mut self, head: u32, owners: &Owners, wakes: &mut Wakes) {
+        let family = self.head(head).id.family();
+        let mut ahead = 0;
+        let mut waiter = self.head(head).first_waiter;
+        while waiter != NONE {
+            let r = *self.request(waiter);
+            let before = if r.held == 0 { ahead } else { 0 };
+            let in_the_way = self.held_by_others(head, r.held) | before;
+            if claims::conflicts(family, r.want) & in_the_way == 0 {
+                self.grant(waiter, owners);
+                wakes.push(r.owner);
+            } else {
+                ahead |= r.want;
+                if r.held == 0 && claims::conflicts(family, ahead) == claims::ALL {
+                    return; // only newcomers follow, and they all conflict with one that waits before them
+                }
+            }
+            waiter = r.next_waiter;
+        }
+    }
+
+    fn grant(&mut self, waiter: u32, owners: &Owners) {
+        let r = *self.request(waiter);
+        self.acquisitions += 1;
+        self.unlink_waiter(waiter);
+        if !r.instant {
+            self.set_held(waiter, r.want);
+        } else if r.held == 0 {
+            self.free_request(waiter);
+        }
+        let owner = owners.get(r.owner);
+        if r.held != 0 {
+            owner.set_awaited(); // it passed conversions that wait: one of them may have it as its blocker only now
+        }
+        owner.end_wait(GRANTED); // QUEUE-3
+    }
+}

@@ -1,0 +1,45 @@
+//! What the lock table did so far.
+
+use std::time::Duration;
+
+use crate::table::{LockTable, STRIPE, WAITS};
+
+/// Counts since the table was made. Exact when nobody uses the table; otherwise each is some moment's value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockStats {
+    /// Locks granted, conversions and tests included; not those that were covered by what was held.
+    pub acquisitions: u64,
+    /// Of these, intents that did not touch the shared table.
+    pub noted_intents: u64,
+    /// Requests that had to wait.
+    pub waits: u64,
+    /// Total time of the waits that ended.
+    pub wait_time: Duration,
+    /// Waits that ended because their transaction was chosen to break a deadlock.
+    pub deadlocks: u64,
+    /// Waits that ended because of their time limit.
+    pub timeouts: u64,
+    /// Locks that somebody holds or waits for now; intents outside the shared table not counted.
+    pub locks: usize,
+}
+
+impl LockTable {
+    /// The counts so far. Takes every latch of the table in turn: for reports, not for hot paths.
+    #[must_use]
+    pub fn stats(&self) -> LockStats {
+        let mut stats = LockStats::default();
+        for stripe in &self.stripes {
+            let stripe = stripe.latch(&STRIPE);
+            stats.acquisitions += stripe.acquisitions;
+            stats.locks += stripe.len();
+        }
+        stats.noted_intents =
+            (0..self.owners.len()).map(|o| self.owners.get(o).intents.lock().acquisitions).sum();
+        stats.acquisitions += stats.noted_intents;
+        let waits = self.waits.latch(&WAITS);
+        (stats.waits, stats.deadlocks, stats.timeouts) = (waits.begun, waits.deadlocks, waits.timeouts);
+        stats.wait_time = Duration::from_micros(self.wait_micros.sum());
+        stats
+    }
+}

@@ -1,0 +1,383 @@
+//! One stripe of the lock table: which locks exist, and who asks for them. Storage only; the rules are in `queue`.
+//!
+//! A *head* is a lock that somebody holds or waits for; a *request* ties one owner to one head. Both live in pools
+//! and are named by index, so that after warm-up a lock costs no allocation. Heads of one bucket are chained.
+//!
+//! | request | `held` | `want` | in list |
+//! |---|---|---|---|
+//! | granted | its claims | 0 | holders |
+//! | waiting for a first grant | 0 | target claims | waiters |
+//! | waiting to convert | old claims | target claims | holders and waiters |
+//! | free | 0 | 0 | none; `owner` is [`NONE`] |
+//!
+//! - **STRIPE-1** Everything here is changed and read under the stripe's latch only.
+//! - **STRIPE-2** A head exists exactly while it has a holder or a waiter.
+//! - **STRIPE-3** `counts[c]` is the number of holders with claim `c`; `mask` has the claims whose count is not 0.
+//! - **STRIPE-4** Waiting conversions stand before all other waiters; else the order is that of arrival.
+
+use crate::claims::{CLAIMS, Claims};
+use crate::id::LockId;
+
+/// No index.
+pub(crate) const NONE: u32 = u32::MAX;
+
+const FIRST_BUCKETS: usize = 16;
+/// A stripe that once held more locks than this gives its memory back when it becomes empty.
+const KEPT_HEADS: usize = 1024;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Head {
+    pub(crate) id: LockId,
+    next_in_bucket: u32,
+    pub(crate) first_holder: u32,
+    pub(crate) first_waiter: u32,
+    pub(crate) last_waiter: u32,
+    counts: [u32; CLAIMS],
+    pub(crate) mask: Claims,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    pub(crate) head: u32,
+    pub(crate) owner: u32,
+    pub(crate) next_holder: u32,
+    prev_holder: u32,
+    pub(crate) next_waiter: u32,
+    prev_waiter: u32,
+    pub(crate) held: Claims,
+    pub(crate) want: Claims,
+    /// To be granted for no time: its waiting ends, and nothing is held.
+    pub(crate) instant: bool,
+}
+
+/// Values named by index; freed places are used again, the last freed first.
+#[derive(Debug)]
+struct Pool<T> {
+    items: Vec<T>,
+    free: Vec<u32>,
+}
+
+impl<T> Pool<T> {
+    const fn new() -> Self {
+        Self { items: Vec::new(), free: Vec::new() }
+    }
+
+    fn put(&mut self, item: T) -> u32 {
+        if let Some(index) = self.free.pop() {
+            self.items[index as usize] = item;
+            return index;
+        }
+        self.items.push(item);
+        (self.items.len() - 1) as u32
+    }
+
+    fn in_use(&self) -> usize {
+        self.items.len() - self.free.len()
+    }
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub(crate) struct Stripe {
+    buckets: Vec<u32>,
+    heads: Pool<Head>,
+    requests: Pool<Request>,
+    /// Requests granted here, ever.
+    pub(crate) acquisitions: u64,
+}
+
+impl Stripe {
+    pub(crate) const fn new() -> Self {
+        Self { buckets: Vec::new(), heads: Pool::new(), requests: Pool::new(), acquisitions: 0 }
+    }
+
+    pub(crate) fn head(&self, head: u32) -> &Head {
+        &self.heads.items[head as usize]
+    }
+
+    pub(crate) fn request(&self, request: u32) -> &Request {
+        &self.requests.items[request as usize]
+    }
+
+    pub(crate) fn request_mut(&mut self, request: u32) -> &mut Request {
+        &mut self.requests.items[request as usize]
+    }
+
+    /// Indices of requests that exist or existed.
+    pub(crate) fn requests_len(&self) -> usize {
+        self.requests.items.len()
+    }
+
+    /// Heads in use.
+    pub(crate) fn len(&self) -> usize {
+        self.heads.in_use()
+    }
+
+    /// Every head in use.
+    pub(crate) fn heads(&self) -> impl Iterator<Item = u32> {
+        let some = |h: u32| (h != NONE).then_some(h);
+        self.buckets.iter().flat_map(move |&first| {
+            std::iter::successors(some(first), move |&h| some(self.head(h).next_in_bucket))
+        })
+    }
+
+    /// Holders of `head`, in no order.
+    pub(crate) fn holders(&self, head: u32) -> impl Iterator<Item = &Request> {
+        let get = |r: u32| (r != NONE).then(|| self.request(r));
+        std::iter::successors(get(self.head(head).first_holder), move |r| get(r.next_holder))
+    }
+
+    /// Waiters of `head`, first to be served first.
+    pub(crate) fn waiters(&self, head: u32) -> impl Iterator<Item = &Request> {
+        let get = |r: u32| (r != NONE).then(|| self.request(r));
+        std::iter::successors(get(self.head(head).first_waiter), move |r| get(r.next_waiter))
+    }
+
+    #[inline]
+    fn bucket(&self, id: LockId) -> usize {
+        id.spread() as usize & (self.buckets.len() - 1)
+    }
+
+    /// The head of `id`, or [`NONE`].
+    #[inline]
+    pub(crate) fn find(&self, id: LockId) -> u32 {
+        if self.buckets.is_empty() {
+            return NONE;
+        }
+        let mut head = self.buckets[self.bucket(id)];
+        while head != NONE && self.head(head).id != id {
+            head = self.head(head).next_in_bucket;
+        }
+        head
+    }
+
+    /// The head of `id`, made if there is none; the caller then adds a request to it (STRIPE-2).
+    #[inline]
+    pub(crate) fn find_or_add(&mut self, id: LockId) -> u32 {
+        let head = self.find(id);
+        if head != NONE {
+            return head;
+        }
+        if self.len() >= self.buckets.len() {
+            self.grow();
+        }
+        let bucket = self.bucket(id);
+        let head = self.heads.put(Head {
+            id,
+            next_in_bucket: self.buckets[bucket],
+            first_holder: NONE,
+            first_waiter: NONE,
+            last_waiter: NONE,
+            counts: [0; CLAIMS],
+            mask: 0,
+        });
+        self.buckets[bucket] = head;
+        head
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let all: Vec<u32> = self.heads().collect();
+        let size = (self.buckets.len() * 2).max(FIRST_BUCKETS);
+        self.buckets.clear();
+        self.buckets.resize(size, NONE);
+        for head in all {
+            let bucket = self.bucket(self.head(head).id);
+            self.heads.items[head as usize].next_in_bucket = self.buckets[bucket];
+            self.buckets[bucket] = head;
+        }
+    }
+
+    /// Removes `head` if nobody holds it or waits for it.
+    #[inline]
+    pub(crate) fn remove_if_unused(&mut self, head: u32) {
+        let h = self.head(head);
+        if h.first_holder != NONE || h.first_waiter != NONE {
+            return;
+        }
+        let (bucket, after) = (self.bucket(h.id), h.next_in_bucket);
+        if self.buckets[bucket] == head {
+            self.buckets[bucket] = after;
+        } else {
+            let mut before = self.buckets[bucket];
+            while self.head(before).next_in_bucket != head {
+                before = self.head(before).next_in_bucket;
+            }
+            self.heads.items[before as usize].next_in_bucket = after;
+        }
+        self.heads.free.push(head);
+        if self.heads.items.len() > KEPT_HEADS && self.len() == 0 {
+            *self = Self { acquisitions: self.acquisitions, ..Self::new() };
+        }
+    }
+
+    /// A new request of `owner`, in no list yet.
+    #[inline]
+    pub(crate) fn add_request(&mut self, head: u32, owner: u32) -> u32 {
+        self.requests.put(Request {
+            head,
+            owner,
+            next_holder: NONE,
+            prev_holder: NONE,
+            next_waiter: NONE,
+            prev_waiter: NONE,
+            held: 0,
+            want: 0,
+            instant: false,
+        })
+    }
+
+    /// Frees a request that is in no list any more.
+    #[inline]
+    pub(crate) fn free_request(&mut self, request: u32) {
+        let r = self.request_mut(request);
+        debug_assert!(r.held == 0 && r.want == 0, "a freed request is in no list");
+        r.owner = NONE;
+        self.requests.free.push(request);
+    }
+
+    /// Makes `request` a holder with `claims`, or changes what it holds; with 0 it is no holder any more.
+    #[inline]
+    pub(crate) fn set_held(&mut self, request: u32, claims: Claims) {
+        let r = *self.request(request);
+        if r.held == 0 && claims != 0 {
+            self.link_holder(request);
+        } else if r.held != 0 && claims == 0 {
+            self.unlink_holder(request);
+        }
+        self.request_mut(request).held = claims;
+        let head = &mut self.heads.items[r.head as usize];
+        for claim in 0..CLAIMS {
+            let (was, is) = (r.held >> claim & 1, claims >> claim & 1);
+            // STRIPE-3; wrapping only ever undoes an addition.
+            head.counts[claim] = head.counts[claim].wrapping_add(u32::from(is)).wrapping_sub(u32::from(was));
+            head.mask = head.mask & !(1 << claim) | u8::from(head.counts[claim] != 0) << claim;
+        }
+    }
+
+    /// The union of the claims held on `head` by everybody but a holder with `own` claims.
+    #[inline]
+    pub(crate) fn held_by_others(&self, head: u32, own: Claims) -> Claims {
+        let head = self.head(head);
+        let mut mask = head.mask;
+        for claim in 0..CLAIMS {
+            if own >> claim & 1 == 1 && head.counts[claim] == 1 {
+                mask &= !(1 << claim);
+            }
+        }
+        mask
+    }
+
+    fn link_holder(&mut self, request: u32) {
+        let head = self.request(request).head;
+        let first = self.head(head).first_holder;
+        self.request_mut(request).next_holder = first;
+        self.request_mut(request).prev_holder = NONE;
+        if first != NONE {
+            self.request_mut(first).prev_holder = request;
+        }
+        self.heads.items[head as usize].first_holder = request;
+    }
+
+    fn unlink_holder(&mut self, request: u32) {
+        let r = *self.request(request);
+        if r.prev_holder == NONE {
+            self.heads.items[r.head as usize].first_holder = r.next_holder;
+        } else {
+            self.request_mut(r.prev_holder).next_holder = r.next_holder;
+        }
+        if r.next_holder != NONE {
+            self.request_mut(r.next_holder).prev_holder = r.prev_holder;
+        }
+    }
+
+    /// Puts `request` among the waiters, wanting `claims` (STRIPE-4).
+    pub(crate) fn link_waiter(&mut self, request: u32, claims: Claims) {
+        let (head, converts) = (self.request(request).head, self.request(request).held != 0);
+        self.request_mut(request).want = claims;
+        let mut after = self.head(head).last_waiter;
+        while converts && after != NONE && self.request(after).held == 0 {
+            after = self.request(after).prev_waiter;
+        }
+        let before =
+            if after == NONE { self.head(head).first_waiter } else { self.request(after).next_waiter };
+        self.request_mut(request).prev_waiter = after;
+        self.request_mut(request).next_waiter = before;
+        match after {
+            NONE => self.heads.items[head as usize].first_waiter = request,
+            _ => self.request_mut(after).next_waiter = request,
+        }
+        match before {
+            NONE => self.heads.items[head as usize].last_waiter = request,
+            _ => self.request_mut(before).prev_waiter = request,
+        }
+    }
+
+    /// Takes `request` out of the waiters.
+    pub(crate) fn unlink_waiter(&mut self, request: u32) {
+        let r = *self.request(request);
+        match r.prev_waiter {
+            NONE => self.heads.items[r.head as usize].first_waiter = r.next_waiter,
+            before => self.request_mut(before).next_waiter = r.next_waiter,
+        }
+        match r.next_waiter {
+            NONE => self.heads.items[r.head as usize].last_waiter = r.prev_waiter,
+            after => self.request_mut(after).prev_waiter = r.prev_waiter,
+        }
+        let r = self.request_mut(request);
+        (r.want, r.instant) = (0, false);
+        (r.next_waiter, r.prev_waiter) = (NONE, NONE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use azekura_base::TreeId;
+
+    #[test]
+    fn heads_come_and_go_and_a_giant_gives_its_memory_back() {
+        let mut stripe = Stripe::new();
+        let id = |n| LockId::table(TreeId(n));
+        let requests: Vec<u32> = (0..5000)
+            .map(|n| {
+                let head = stripe.find_or_add(id(n));
+                let request = stripe.add_request(head, n);
+                stripe.set_held(request, 1);
+                request
+            })
+            .collect();
+        assert_eq!((stripe.len(), stripe.heads().count()), (5000, 5000));
+        for (n, &request) in (0..).zip(&requests) {
+            let head = stripe.find(id(n));
+            assert_eq!(stripe.request(request).head, head);
+            assert_eq!((stripe.head(head).mask, stripe.held_by_others(head, 1)), (1, 0));
+            stripe.set_held(request, 0);
+            stripe.free_request(request);
+            stripe.remove_if_unused(head);
+            assert_eq!(stripe.find(id(n)), NONE);
+        }
+        assert_eq!((stripe.len(), stripe.heads.items.capacity()), (0, 0));
+    }
+
+    #[test]
+    fn conversions_wait_before_newcomers() {
+        let mut stripe = Stripe::new();
+        let head = stripe.find_or_add(LockId::table(TreeId(1)));
+        let requests: Vec<u32> = (0..5).map(|owner| stripe.add_request(head, owner)).collect();
+        for &holder in &requests[..2] {
+            stripe.set_held(holder, 1);
+        }
+        for waiter in [3, 2, 1, 4, 0] {
+            stripe.link_waiter(requests[waiter], 2);
+        }
+        let order = |s: &Stripe| s.waiters(head).map(|r| r.owner).collect::<Vec<_>>();
+        assert_eq!(order(&stripe), [1, 0, 3, 2, 4]);
+        for (leaves, rest) in [(3, &[1, 0, 2, 4][..]), (1, &[0, 2, 4]), (4, &[0, 2])] {
+            stripe.unlink_waiter(requests[leaves]);
+            assert_eq!(order(&stripe), rest);
+        }
+        stripe.link_waiter(requests[3], 2);
+        assert_eq!(order(&stripe), [0, 2, 3]);
+    }
+}

@@ -1,0 +1,404 @@
+//! The lock table: stripes, owners, and the ways of a request.
+//!
+//! ```text
+//! lock ── covered by what is held? ── yes ─▶ done, nothing shared was touched
+//!   │ no
+//!   ├─ table, IS or IX ─▶ note it with the owner (`intent`) ─▶ done
+//!   ▼
+//! stripe latch ─ attempt ─ granted ─▶ remember it in `TxnLocks`
+//!   │ refused: open the latch
+//!   ├─ try_…: `WouldBlock`
+//!   ▼
+//! waits latch ─ stripe latch ─ attempt again ─ enqueue ─ search for circles ─ sleep (`wait`)
+//! ```
+//!
+//! The second attempt is needed because the first one's refusal was only true under the first latch.
+//!
+//! Latch order: waits latch, one stripe's latch, one owner's intents or the list of owners. No latch is held while
+//! a thread sleeps or wakes another.
+
+use std::time::Duration;
+
+use azekura_base::striped::{StripedCounter, thread_stripe};
+use azekura_base::sync::Mutex;
+use azekura_base::{CachePadded, Lsn, TreeId, TxnId};
+use azekura_trace::Site;
+
+use crate::claims::{self, Claims};
+use crate::deadlock::Waits;
+use crate::depend::Dependencies;
+use crate::error::{LockError, WouldBlock};
+use crate::id::{KeyRef, LockId};
+use crate::intent::{self, StrongCounts};
+use crate::latched::Latched;
+use crate::mode::{KeyMode, TableMode};
+use crate::owner::Owners;
+use crate::queue::{Demand, Wakes};
+use crate::stripe::{NONE, Stripe};
+use crate::txn::{Held, TxnLocks};
+
+pub(crate) static STRIPE: Site = Site::new("lock table stripe");
+pub(crate) static WAITS: Site = Site::new("lock table waits");
+
+/// How a [`LockTable`] is laid out, and how long waits last.
+#[derive(Clone, Debug)]
+pub struct LockOptions {
+    /// Parts of the table with a latch of their own; rounded up to a power of two. More parts, less contention;
+    /// 128 bytes each.
+    pub stripes: usize,
+    /// Slots that remember commit LSNs of released keys; rounded up to a power of two; 8 bytes each. More slots,
+    /// fewer readers that wait for a commit they did not read from.
+    pub dependency_slots: usize,
+    /// Bound of each wait; [`TxnLocks::set_timeout`] overrides it. `None`: deadlocks alone end waits.
+    pub timeout: Option<Duration>,
+    /// Seed of the hash over keys. By default a random one, so that nobody can choose keys that collide.
+    pub seed: u64,
+}
+
+impl Default for LockOptions {
+    fn default() -> Self {
+        use std::hash::BuildHasher;
+        Self {
+            stripes: 1024,
+            dependency_slots: 16 * 1024,
+            timeout: None,
+            seed: std::hash::RandomState::new().hash_one(0),
+        }
+    }
+}
+
+/// Lists of finished transactions, for the next ones.
+const POOLS: usize = if cfg!(loom) { 1 } else { 16 };
+
+/// All locks of one database.
+#[derive(Debug)]
+pub struct LockTable {
+    pub(crate) stripes: Box<[CachePadded<Latched<Stripe>>]>,
+    pub(crate) owners: Owners,
+    pub(crate) waits: Latched<Waits>,
+    pub(crate) wait_micros: StripedCounter,
+    strong: StrongCounts,
+    depend: Dependencies,
+    pools: Box<[CachePadded<Mutex<Vec<TxnLocks>>>]>,
+    timeout: Option<Duration>,
+    seed: u64,
+}
+
+impl LockTable {
+    /// An empty table.
+    #[must_use]
+    pub fn new(options: LockOptions) -> Self {
+        let stripes = options.stripes.max(1).next_power_of_two();
+        let slots = options.dependency_slots.max(1).next_power_of_two();
+        Self {
+            stripes: (0..stripes).map(|_| CachePadded::new(Latched::new(Stripe::new()))).collect(),
+            owners: Owners::new(),
+            waits: Latched::new(Waits::default()),
+            wait_micros: StripedCounter::new(),
+            strong: StrongCounts::new(),
+            depend: Dependencies::new(slots),
+            pools: (0..POOLS).map(|_| CachePadded::new(Mutex::new(Vec::new()))).collect(),
+            timeout: options.timeout,
+            seed: options.seed,
+        }
+    }
+
+    /// Gives a transaction its list of locks, empty. Numbers of living transactions differ; a larger one is younger,
+    /// and the youngest of a deadlock gives way.
+    pub fn begin(&self, txn: TxnId) -> TxnLocks {
+        let pooled = self.pools[thread_stripe() % POOLS].lock().pop();
+        let mut locks = pooled.unwrap_or_else(|| TxnLocks::new(self.owners.add()));
+        locks.txn = txn;
+        locks.timeout = self.timeout;
+        self.owners.get(locks.owner).begin(txn);
+        locks
+    }
+
+    /// Locks a whole table, waiting as long as need be: the commit LSN this transaction now depends on (W8), or
+    /// `Lsn(0)` if there is none, or if what was held before already covers `mode`.
+    ///
+    /// IS and IX touch no line that other transactions write, unless somebody has or wants S, SIX or X.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError`], always retryable: what was held is still held; roll back, [`release_all`](Self::release_all),
+    /// start anew.
+    pub fn lock_table(&self, t: &mut TxnLocks, tree: TreeId, mode: TableMode) -> Result<Lsn, LockError> {
+        match self.attempt_table(t, tree, mode) {
+            Attempt::Granted(lsn) => Ok(lsn),
+            Attempt::Refused(demand) => {
+                let waited = self.wait(t, &demand);
+                if waited.is_err() {
+                    self.abandon_strong(t, tree, mode);
+                }
+                waited
+            }
+        }
+    }
+
+    /// Locks a whole table if that is possible at once; else like [`lock_table`](Self::lock_table).
+    ///
+    /// # Errors
+    ///
+    /// [`WouldBlock`]: nothing changed.
+    pub fn try_lock_table(&self, t: &mut TxnLocks, tree: TreeId, mode: TableMode) -> Result<Lsn, WouldBlock> {
+        match self.attempt_table(t, tree, mode) {
+            Attempt::Granted(lsn) => Ok(lsn),
+            Attempt::Refused(_) => {
+                self.abandon_strong(t, tree, mode);
+                Err(WouldBlock)
+            }
+        }
+    }
+
+    /// Locks a key, waiting as long as need be: the commit LSN this transaction now depends on (W8), or `Lsn(0)` if
+    /// there is none, or if what was held before (on the key or the table) already covers `mode`.
+    ///
+    /// The caller holds a fitting intent on the table, and no page latch. Uncontended cost: about 50 ns, and as much
+    /// for the release.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError`], always retryable: what was held is still held; roll back, [`release_all`](Self::release_all),
+    /// start anew.
+    pub fn lock_key(
+        &self,
+        t: &mut TxnLocks,
+        tree: TreeId,
+        key: KeyRef<'_>,
+        mode: KeyMode,
+    ) -> Result<Lsn, LockError> {
+        match self.attempt_key(t, tree, key, mode, false) {
+            Attempt::Granted(lsn) => Ok(lsn),
+            Attempt::Refused(demand) => self.wait(t, &demand),
+        }
+    }
+
+    /// Locks a key if that is possible at once; else like [`lock_key`](Self::lock_key). May be called under a page
+    /// latch: it never sleeps for a transaction.
+    ///
+    /// # Errors
+    ///
+    /// [`WouldBlock`]: nothing changed.
+    pub fn try_lock_key(
+        &self,
+        t: &mut TxnLocks,
+        tree: TreeId,
+        key: KeyRef<'_>,
+        mode: KeyMode,
+    ) -> Result<Lsn, WouldBlock> {
+        self.attempt_key(t, tree, key, mode, false).or_would_block()
+    }
+
+    /// Whether the key could be locked at once, as if it were granted and released in the same instant. Nothing is
+    /// held afterwards that was not held before. May be called under a page latch.
+    ///
+    /// # Errors
+    ///
+    /// [`WouldBlock`]: somebody is in the way.
+    pub fn try_test_key(
+        &self,
+        t: &mut TxnLocks,
+        tree: TreeId,
+        key: KeyRef<'_>,
+        mode: KeyMode,
+    ) -> Result<Lsn, WouldBlock> {
+        self.attempt_key(t, tree, key, mode, true).or_would_block()
+    }
+
+    /// Waits until the key could be locked, and locks nothing: the caller looks again, and may have to wait again.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError`], as for [`lock_key`](Self::lock_key).
+    pub fn wait_test_key(
+        &self,
+        t: &mut TxnLocks,
+        tree: TreeId,
+        key: KeyRef<'_>,
+        mode: KeyMode,
+    ) -> Result<Lsn, LockError> {
+        match self.attempt_key(t, tree, key, mode, true) {
+            Attempt::Granted(lsn) => Ok(lsn),
+            Attempt::Refused(demand) => self.wait(t, &demand),
+        }
+    }
+
+    /// What the transaction holds on a key itself; locks on the whole table are not counted in. Keys whose hashes
+    /// agree share a lock, so the answer may be more than was asked for.
+    #[must_use]
+    pub fn held_key_mode(&self, t: &TxnLocks, tree: TreeId, key: KeyRef<'_>) -> KeyMode {
+        claims::key_mode(t.claims(self.key_id(tree, key)))
+    }
+
+    /// What the transaction holds on a table.
+    #[must_use]
+    pub fn held_table_mode(&self, t: &TxnLocks, tree: TreeId) -> Option<TableMode> {
+        claims::table_mode(t.claims(LockId::table(tree)))
+    }
+
+    /// Releases every lock of the transaction and grants what waited for them.
+    ///
+    /// With `commit_lsn` this is early lock release: the commit record is in the log buffer, and who gets a written
+    /// lock next learns that it depends on it. Without, the transaction wrote nothing, or its changes are undone
+    /// (W9): undo first, then release.
+    pub fn release_all(&self, mut t: TxnLocks, commit_lsn: Option<Lsn>) {
+        if let Some(lsn) = commit_lsn {
+            for held in t.held() {
+                self.depend.leave(held.id, held.claims, lsn); // DEPEND-1
+            }
+        }
+        let mut wakes = Wakes::new();
+        for held in t.held() {
+            let request = if held.is_note {
+                self.owners.get(t.owner).intents.lock().take(held.request).request
+            } else {
+                held.request
+            };
+            if request != NONE {
+                self.stripe(held.id).latch(&STRIPE).release(request, &self.owners, &mut wakes);
+                self.wake(&mut wakes);
+            }
+            if held.is_strong {
+                self.strong.lower(TreeId(held.id.0 as u32));
+            }
+        }
+        t.reset();
+        self.pools[thread_stripe() % POOLS].lock().push(t);
+    }
+
+    pub(crate) fn wake(&self, wakes: &mut Wakes) {
+        for owner in wakes.drain(..) {
+            self.owners.get(owner).wake(); // QUEUE-3: no latch is held here
+        }
+    }
+
+    pub(crate) fn key_id(&self, tree: TreeId, key: KeyRef<'_>) -> LockId {
+        LockId::key(self.seed, tree, key)
+    }
+
+    pub(crate) fn stripe_number(&self, id: LockId) -> usize {
+        (id.spread() >> 40) as usize & (self.stripes.len() - 1)
+    }
+
+    pub(crate) fn stripe(&self, id: LockId) -> &Latched<Stripe> {
+        &self.stripes[self.stripe_number(id)]
+    }
+
+    #[inline]
+    pub(crate) fn attempt_key(
+        &self,
+        t: &mut TxnLocks,
+        tree: TreeId,
+        key: KeyRef<'_>,
+        mode: KeyMode,
+        instant: bool,
+    ) -> Attempt {
+        let id = self.key_id(tree, key);
+        let own = t.get(id).copied();
+        let held = own.map_or(0, |h| h.claims);
+        let want = claims::normal(id.family(), held | claims::of_key(mode));
+        let table = claims::table_mode(t.claims(LockId::table(tree)));
+        if want == held || table.is_some_and(|table| table.covers_key(mode)) {
+            return Attempt::Granted(Lsn(0));
+        }
+        let demand = Demand { id, owner: t.owner, own: own.map_or(NONE, |h| h.request), want, instant };
+        let granted = self.stripe(id).latch(&STRIPE).attempt(&demand, &self.owners);
+        granted
+            .map_or(Attempt::Refused(demand), |request| Attempt::Granted(self.granted(t, &demand, request)))
+    }
+
+    pub(crate) fn attempt_table(&self, t: &mut TxnLocks, tree: TreeId, mode: TableMode) -> Attempt {
+        let id = LockId::table(tree);
+        let own = t.get(id).copied();
+        let held = own.map_or(0, |h| h.claims);
+        let want = claims::normal(id.family(), held | claims::of_table(mode));
+        if want == held {
+            return Attempt::Granted(Lsn(0));
+        }
+        let is_intent = claims::table_mode(want).is_some_and(TableMode::is_intent);
+        if is_intent && self.note_intent(t, own, tree, want) {
+            return Attempt::Granted(self.depend.find(id, want));
+        }
+        if !is_intent && !own.is_some_and(|h| h.is_strong) {
+            self.strong.raise(tree);
+        }
+        let mut stripe = self.stripe(id).latch(&STRIPE);
+        if is_intent {
+            intent::share_own(&self.owners, t.owner, tree, &mut stripe);
+        } else {
+            intent::share_all(&self.owners, tree, &mut stripe);
+        }
+        let request = own.map_or(NONE, |h| self.own_request(t, h));
+        let demand = Demand { id, owner: t.owner, own: request, want, instant: false };
+        let granted = stripe.attempt(&demand, &self.owners);
+        drop(stripe);
+        granted
+            .map_or(Attempt::Refused(demand), |request| Attempt::Granted(self.granted(t, &demand, request)))
+    }
+
+    /// The fast path of IS and IX; `false` when it is closed.
+    fn note_intent(&self, t: &mut TxnLocks, own: Option<Held>, tree: TreeId, want: Claims) -> bool {
+        let mut intents = self.owners.get(t.owner).intents.lock();
+        let note = match own {
+            None => intents.add(tree, want, &self.strong),
+            Some(held) if held.is_note && intents.strengthen(held.request, want, &self.strong) => {
+                Some(held.request)
+            }
+            Some(_) => None,
+        };
+        drop(intents);
+        if let Some(note) = note {
+            let id = LockId::table(tree);
+            t.put(Held { id, request: note, claims: want, is_note: true, is_strong: false });
+        }
+        note.is_some()
+    }
+
+    /// The request behind a lock on a table; a note that has been shared by now becomes an ordinary held lock.
+    fn own_request(&self, t: &mut TxnLocks, held: Held) -> u32 {
+        if !held.is_note {
+            return held.request;
+        }
+        let note = self.owners.get(t.owner).intents.lock().take(held.request);
+        debug_assert_ne!(note.request, NONE, "shared under the latch that is still held");
+        t.put(Held { request: note.request, is_note: false, ..held });
+        note.request
+    }
+
+    /// Remembers a grant: the commit LSN the transaction now depends on.
+    #[inline]
+    pub(crate) fn granted(&self, t: &mut TxnLocks, demand: &Demand, request: u32) -> Lsn {
+        if !demand.instant {
+            let is_strong = demand.id.family() == claims::Family::Table
+                && !claims::table_mode(demand.want).is_some_and(TableMode::is_intent);
+            t.put(Held { id: demand.id, request, claims: demand.want, is_note: false, is_strong });
+        }
+        self.depend.find(demand.id, demand.want) // DEPEND-1
+    }
+
+    /// A strong mode was not granted: opens the fast path again, unless the transaction holds a strong mode already.
+    pub(crate) fn abandon_strong(&self, t: &TxnLocks, tree: TreeId, mode: TableMode) {
+        let held = t.get(LockId::table(tree));
+        let want = held.and_then(|h| claims::table_mode(h.claims)).map_or(mode, |h| h.supremum(mode));
+        if !want.is_intent() && !held.is_some_and(|h| h.is_strong) {
+            self.strong.lower(tree);
+        }
+    }
+}
+
+/// What became of a request that does not wait.
+pub(crate) enum Attempt {
+    Granted(Lsn),
+    /// It has to wait, and this is what to wait for.
+    Refused(Demand),
+}
+
+impl Attempt {
+    pub(crate) fn or_would_block(self) -> Result<Lsn, WouldBlock> {
+        match self {
+            Self::Granted(lsn) => Ok(lsn),
+            Self::Refused(_) => Err(WouldBlock),
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! A transaction's own list of what it holds.
+
+use std::time::Duration;
+
+use azekura_base::TxnId;
+
+use crate::claims::Claims;
+use crate::id::LockId;
+use crate::stripe::NONE;
+
+/// One lock as its holder remembers it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    pub(crate) id: LockId,
+    /// The request in the lock's stripe; of a noted intent, the note's number.
+    pub(crate) request: u32,
+    pub(crate) claims: Claims,
+    /// A noted intent, not a request: see `intent`.
+    pub(crate) is_note: bool,
+    /// The table's strong count was raised for this lock.
+    pub(crate) is_strong: bool,
+}
+
+/// The locks of one transaction, and its place in the lock table.
+///
+/// Made by [`LockTable::begin`](crate::LockTable::begin), given back to
+/// [`LockTable::release_all`](crate::LockTable::release_all). Dropping it instead leaves its locks held for ever, so
+/// keep it in something whose own drop gives it back. It can move between threads; only one uses it at a time.
+#[derive(Debug)]
+#[must_use = "the locks stay held until `release_all`"]
+pub struct TxnLocks {
+    pub(crate) owner: u32,
+    pub(crate) txn: TxnId,
+    pub(crate) timeout: Option<Duration>,
+    held: Vec<Held>,
+    /// Open addressing over `held`, by name; unused (and empty) while a look at all of `held` is cheaper.
+    index: Vec<u32>,
+}
+
+/// Up to this many locks are searched one by one.
+const SEARCHED: usize = 8;
+/// A list that was longer than this is not kept for the next transaction.
+const KEPT: usize = 4096;
+
+impl TxnLocks {
+    pub(crate) const fn new(owner: u32) -> Self {
+        Self { owner, txn: TxnId(0), timeout: None, held: Vec::new(), index: Vec::new() }
+    }
+
+    /// The transaction.
+    #[must_use]
+    pub const fn txn(&self) -> TxnId {
+        self.txn
+    }
+
+    /// Number of locks held. Each costs about 100 bytes; a caller may prefer one lock on the table to a million on
+    /// its keys.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Whether no lock is held.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// Bounds each later wait of this transaction; `None` waits as long as it takes (deadlocks are found anyway).
+    pub const fn set_timeout(&mut self, timeout: Option<Duration>) {
+        self.timeout = timeout;
+    }
+
+    pub(crate) fn held(&self) -> &[Held] {
+        &self.held
+    }
+
+    #[inline]
+    pub(crate) fn find(&self, id: LockId) -> Option<usize> {
+        if self.index.is_empty() {
+            return self.held.iter().position(|h| h.id == id);
+        }
+        let mask = self.index.len() - 1;
+        let mut at = id.spread() as usize & mask;
+        loop {
+            match self.index[at] {
+                NONE => return None,
+                found if self.held[found as usize].id == id => return Some(found as usize),
+                _ => at = (at + 1) & mask,
+            }
+        }
+    }
+
+    pub(crate) fn get(&self, id: LockId) -> Option<&Held> {
+        self.find(id).map(|at| &self.held[at])
+    }
+
+    pub(crate) fn claims(&self, id: LockId) -> Claims {
+        self.get(id).map_or(0, |h| h.claims)
+    }
+
+    /// Remembers a lock, in place of what was remembered of it.
+    #[inline]
+    pub(crate) fn put(&mut self, held: Held) {
+        if let Some(at) = self.find(held.id) {
+            self.held[at] = held;
+            return;
+        }
+        self.held.push(held);
+        if self.held.len() > SEARCHED {
+            if self.index.len() < self.held.len() * 2 {
+                self.rebuild_index();
+            } else {
+                self.add_to_index(self.held.len() - 1);
+            }
+        }
+    }
+
+    fn add_to_index(&mut self, position: usize) {
+        let mask = self.index.len() - 1;
+        let mut at = self.held[position].id.spread() as usize & mask;
+        while self.index[at] != NONE {
+            at = (at + 1) & mask;
+        }
+        self.index[at] = position as u32;
+    }
+
+    #[cold]
+    fn rebuild_index(&mut self) {
+        let size = (self.held.len() * 4).next_power_of_two();
+        self.index.clear();
+        self.index.resize(size, NONE);
+        for position in 0..self.held.len() {
+            self.add_to_index(position);
+        }
+    }
+
+    /// Forgets everything, keeping memory of ordinary size for the next transaction.
+    pub(crate) fn reset(&mut self) {
+        self.held.clear();
+        self.index.clear();
+        if self.held.capacity() > KEPT {
+            (self.held, self.index) = (Vec::new(), Vec::new());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use azekura_base::TreeId;
+
+    #[test]
+    fn finds_what_was_put_at_every_size() {
+        let mut locks = TxnLocks::new(0);
+        for round in 0..2 {
+            for n in 0..500 {
+                let id = LockId::table(TreeId(n * 64));
+                assert!(locks.find(id).is_none(), "round {round}");
+                for claims in [1, 2] {
+                    locks.put(Held { id, request: n, claims, is_note: false, is_strong: false });
+                }
+                assert_eq!(locks.len(), n as usize + 1);
+                assert!(
+                    (0..=n).all(|m| locks.get(LockId::table(TreeId(m * 64))).map(|h| h.request) == Some(m))
+                );
+            }
+            assert_eq!(locks.claims(LockId::table(TreeId(64))), 2);
+            locks.reset();
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! How a request waits: enqueue, look for circles, sleep, and what ends the sleep.
+//!
+//! | ends by | who | under |
+//! |---|---|---|
+//! | grant | the thread that released or gave up | the stripe's latch |
+//! | deadlock | the thread whose wait closed the circle | waits latch, then stripe's latch |
+//! | timeout | the waiter itself | waits latch, then stripe's latch |
+//!
+//! - **SLEEP-1** The state word leaves `WAITING` exactly once per wait, under the stripe's latch, together with the
+//!   request's leaving the waiters. So a waiter that finds itself timed out looks under the same latch who was first.
+//! - **SLEEP-2** The word is changed before the wake-up is sent, and the sleeper gives the value it saw to the kernel:
+//!   no wake-up is lost. A wake-up that comes late meets an owner that runs or a wait that looks again.
+
+use std::time::{Duration, Instant};
+
+use azekura_base::{Lsn, TxnId};
+use azekura_trace::{Site, ThreadTag, WaitKind};
+
+use crate::deadlock::{WaitPlace, Waits, find_cycle, youngest};
+use crate::error::LockError;
+use crate::owner::{GRANTED, RUNNING, VICTIM, WAITING};
+use crate::queue::{Demand, Wakes};
+use crate::table::{LockTable, STRIPE, WAITS};
+use crate::txn::TxnLocks;
+
+static KEY_LOCK: Site = Site::new("key lock");
+static TABLE_LOCK: Site = Site::new("table lock");
+
+/// Looks at the state word before going to sleep: a holder that is about to commit is worth some hundred nanoseconds.
+const SPINS: u32 = if cfg!(loom) { 0 } else { 100 };
+
+/// What became of a request when it was put among the waiters.
+#[derive(Debug)]
+pub(crate) enum Begun {
+    /// It was granted after all: by this request.
+    Granted(u32),
+    /// It waits (or is a victim already: the state word says), first of all for this thread.
+    Waiting(u32, ThreadTag),
+}
+
+impl LockTable {
+    /// Waits for a refused demand.
+    #[cold]
+    pub(crate) fn wait(&self, t: &mut TxnLocks, demand: &Demand) -> Result<Lsn, LockError> {
+        let began = Instant::now();
+        match self.begin_wait(demand) {
+            Begun::Granted(request) => Ok(self.granted(t, demand, request)),
+            Begun::Waiting(request, holder) => {
+                let site =
+                    if demand.id.family() == crate::claims::Family::Table { &TABLE_LOCK } else { &KEY_LOCK };
+                let waiting = azekura_trace::wait_for(site, demand.id.0 as usize, WaitKind::Lock, holder);
+                let ended = self.sleep(demand, request, began, t.timeout);
+                drop(waiting);
+                self.wait_micros.add(began.elapsed().as_micros() as u64);
+                ended.map(|()| self.granted(t, demand, request))
+            }
+        }
+    }
+
+    /// Enqueues, and breaks every circle this wait closes.
+    pub(crate) fn begin_wait(&self, demand: &Demand) -> Begun {
+        let mut waits = self.waits.latch(&WAITS);
+        let number = self.stripe_number(demand.id);
+        let mut stripe = self.stripes[number].latch(&STRIPE);
+        if let Some(request) = stripe.attempt(demand, &self.owners) {
+            return Begun::Granted(request);
+        }
+        let request = stripe.enqueue(demand, &self.owners);
+        let holder =
+            stripe.blockers(request).first().map_or(ThreadTag::NONE, |&b| self.owners.get(b).thread());
+        drop(stripe);
+        waits.begun += 1;
+        waits.set_place(demand.owner, WaitPlace { stripe: number as u32, request });
+        let mut wakes = Wakes::new();
+        if self.owners.get(demand.owner).is_awaited() {
+            self.break_circles(&mut waits, demand.owner, &mut wakes);
+        }
+        drop(waits);
+        self.wake(&mut wakes);
+        Begun::Waiting(request, holder)
+    }
+
+    /// Ends the wait of a youngest one until no circle goes through `owner`.
+    fn break_circles(&self, waits: &mut Waits, owner: u32, wakes: &mut Wakes) {
+        while let Some(cycle) = find_cycle(owner, |node| self.blockers_of(waits, node)) {
+            let victim = youngest(&cycle, &self.owners);
+            waits.sentence(victim, &cycle, &self.owners);
+            let place = waits.place(victim).expect("a member of a circle waits");
+            let mut stripe = self.stripes[place.stripe as usize].latch(&STRIPE);
+            debug_assert!(stripe.is_waiting(place.request, victim), "a circle that is found exists");
+            stripe.cancel(place.request, &self.owners, wakes);
+            self.owners.get(victim).end_wait(VICTIM); // SLEEP-1
+            drop(stripe);
+            if victim == owner {
+                return;
+            }
+            wakes.push(victim);
+        }
+    }
+
+    /// The edges of `owner` in the waits-for graph, now.
+    fn blockers_of(&self, waits: &Waits, owner: u32) -> Vec<u32> {
+        let Some(place) = waits.place(owner) else { return Vec::new() };
+        let stripe = self.stripes[place.stripe as usize].latch(&STRIPE);
+        if stripe.is_waiting(place.request, owner) { stripe.blockers(place.request) } else { Vec::new() }
+    }
+
+    /// Sleeps until the wait ends one way or the other.
+    fn sleep(
+        &self,
+        demand: &Demand,
+        request: u32,
+        began: Instant,
+        timeout: Option<Duration>,
+    ) -> Result<(), LockError> {
+        let owner = self.owners.get(demand.owner);
+        let mut spins = 0;
+        loop {
+            match owner.state() {
+                GRANTED => return Ok(()),
+                VICTIM => return Err(self.waits.latch(&WAITS).take_sentence(demand.owner)),
+                _ => {}
+            }
+            if spins < SPINS {
+                spins += 1;
+                azekura_base::sync::hint::spin_loop();
+                continue;
+            }
+            let left = timeout.map(|t| t.saturating_sub(began.elapsed()));
+            if left == Some(Duration::ZERO)
+                && let Some(holders) = self.give_up(demand, request)
+            {
+                return Err(LockError::Timeout { waited: began.elapsed(), holders });
+            }
+            owner.sleep(left);
+        }
+    }
+
+    /// Takes a timed-out request back: who was in the way. `None` when the wait ended otherwise in the meantime.
+    pub(crate) fn give_up(&self, demand: &Demand, request: u32) -> Option<Vec<TxnId>> {
+        let mut waits = self.waits.latch(&WAITS); // WAIT-1
+        let mut stripe = self.stripe(demand.id).latch(&STRIPE);
+        if self.owners.get(demand.owner).state() != WAITING {
+            return None; // SLEEP-1
+        }
+        let mut holders: Vec<TxnId> =
+            stripe.blockers(request).into_iter().map(|b| self.owners.get(b).txn()).collect();
+        holders.sort_unstable();
+        holders.dedup();
+        let mut wakes = Wakes::new();
+        stripe.cancel(request, &self.owners, &mut wakes);
+        self.owners.get(demand.owner).end_wait(RUNNING); // SLEEP-1
+        drop(stripe);
+        waits.timeouts += 1;
+        drop(waits);
+        self.wake(&mut wakes);
+        Some(holders)
+    }
+}

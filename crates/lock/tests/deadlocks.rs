@@ -1,0 +1,211 @@
+//! Deadlocks end, by the youngest giving way, and only deadlocks end so.
+#![cfg(not(loom))]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use azekura_base::{TreeId, TxnId};
+use azekura_lock::{KeyMode, KeyRef, LockError, LockOptions, LockTable, TableMode, TxnLocks};
+use common::{OTHER, TREE, key, table, until_waiting};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+/// Two transactions, each holding what the other asks for; the one that asks first waits in a thread of its own.
+fn cross(
+    table: &LockTable,
+    mut first: TxnLocks,
+    mut second: TxnLocks,
+    ask_first: impl FnOnce(&mut TxnLocks) -> Result<(), LockError> + Send,
+    ask_second: impl FnOnce(&mut TxnLocks) -> Result<(), LockError>,
+) {
+    let (old, young) = (first.txn().min(second.txn()), first.txn().max(second.txn()));
+    std::thread::scope(|s| {
+        let first_txn = first.txn();
+        let waiting = s.spawn(move || {
+            let asked = ask_first(&mut first);
+            assert_eq!(asked.is_err(), first.txn() == young, "the youngest gives way");
+            if let Err(LockError::Deadlock { victim, mut cycle }) = asked {
+                cycle.sort_unstable();
+                assert_eq!((victim, cycle), (young, vec![old, young]));
+            }
+            table.release_all(first, None);
+        });
+        until_waiting(table, first_txn);
+        let asked = ask_second(&mut second);
+        assert_eq!(asked.is_err(), second.txn() == young, "the youngest gives way");
+        table.release_all(second, None);
+        waiting.join().unwrap();
+    });
+    assert_eq!((table.stats().deadlocks, table.stats().locks), (1, 0));
+}
+
+#[test]
+fn the_youngest_gives_way_whoever_closes_the_circle() {
+    for (first, second) in [(1, 2), (2, 1)] {
+        let table = table();
+        let (mut a, mut b) = (table.begin(TxnId(first)), table.begin(TxnId(second)));
+        table.lock_key(&mut a, TREE, key("a"), KeyMode::UPDATE).unwrap();
+        table.lock_key(&mut b, TREE, key("b"), KeyMode::UPDATE).unwrap();
+        cross(
+            &table,
+            a,
+            b,
+            |a| table.lock_key(a, TREE, key("b"), KeyMode::READ).map(drop),
+            |b| table.lock_key(b, TREE, key("a"), KeyMode::READ).map(drop),
+        );
+    }
+}
+
+#[test]
+fn two_upgrades_of_one_key_are_a_deadlock() {
+    for (first, second) in [(1, 2), (2, 1)] {
+        let table = table();
+        let (mut a, mut b) = (table.begin(TxnId(first)), table.begin(TxnId(second)));
+        table.lock_key(&mut a, TREE, key("k"), KeyMode::READ).unwrap();
+        table.lock_key(&mut b, TREE, key("k"), KeyMode::READ).unwrap();
+        let upgrade = |t: &mut TxnLocks| table.lock_key(t, TREE, key("k"), KeyMode::UPDATE).map(drop);
+        cross(&table, a, b, upgrade, upgrade);
+    }
+}
+
+#[test]
+fn noted_intents_are_seen_by_the_search() {
+    for (first, second) in [(1, 2), (2, 1)] {
+        let table = table();
+        let (mut a, mut b) = (table.begin(TxnId(first)), table.begin(TxnId(second)));
+        table.lock_table(&mut a, TREE, TableMode::IX).unwrap();
+        table.lock_table(&mut b, OTHER, TableMode::IS).unwrap();
+        assert_eq!(table.stats().noted_intents, 2);
+        cross(
+            &table,
+            a,
+            b,
+            |a| table.lock_table(a, OTHER, TableMode::X).map(drop),
+            |b| table.lock_table(b, TREE, TableMode::S).map(drop),
+        );
+        let mut later = table.begin(TxnId(9));
+        table.lock_table(&mut later, TREE, TableMode::IS).unwrap();
+        table.lock_table(&mut later, OTHER, TableMode::IS).unwrap();
+        assert_eq!(table.stats().noted_intents, 4, "victims closed no fast path for good");
+        table.release_all(later, None);
+    }
+}
+
+#[test]
+fn a_circle_through_a_waiting_newcomer_is_found() {
+    // 1 reads k. 2 waits to write k. 3 holds j and waits to read k, behind 2. 1 asks for j: 1 -> 3 -> 2 -> 1,
+    // though 3 conflicts with no holder of k.
+    let table = table();
+    let (mut one, mut three) = (table.begin(TxnId(1)), table.begin(TxnId(3)));
+    table.lock_key(&mut one, TREE, key("k"), KeyMode::READ).unwrap();
+    table.lock_key(&mut three, TREE, key("j"), KeyMode::UPDATE).unwrap();
+    std::thread::scope(|s| {
+        let writer = s.spawn(|| {
+            let mut two = table.begin(TxnId(2));
+            table.lock_key(&mut two, TREE, key("k"), KeyMode::UPDATE).unwrap();
+            table.release_all(two, None);
+        });
+        until_waiting(&table, TxnId(2));
+        let victim = s.spawn(|| {
+            let refused = table.lock_key(&mut three, TREE, key("k"), KeyMode::READ).unwrap_err();
+            let expected = vec![TxnId(1), TxnId(3), TxnId(2)];
+            assert_eq!(refused, LockError::Deadlock { victim: TxnId(3), cycle: expected });
+            table.release_all(three, None);
+        });
+        until_waiting(&table, TxnId(3));
+        table.lock_key(&mut one, TREE, key("j"), KeyMode::READ).unwrap();
+        victim.join().unwrap();
+        table.release_all(one, None);
+        writer.join().unwrap();
+    });
+}
+
+/// Every lock granted and not released, checked at each grant.
+#[derive(Default)]
+struct Shadow(Mutex<BTreeMap<u32, Vec<(TxnId, KeyMode)>>>);
+
+impl Shadow {
+    fn granted(&self, key: u32, txn: TxnId, mode: KeyMode) {
+        let mut shadow = self.0.lock().unwrap();
+        let holders = shadow.entry(key).or_default();
+        holders.retain(|h| h.0 != txn);
+        for &(other, theirs) in holders.iter() {
+            assert!(mode.is_compatible(theirs), "{txn} got {mode} while {other} has {theirs}");
+        }
+        holders.push((txn, mode));
+    }
+
+    fn released(&self, txn: TxnId) {
+        self.0.lock().unwrap().values_mut().for_each(|holders| holders.retain(|h| h.0 != txn));
+    }
+}
+
+/// One transaction: random locks in random order. `Err` if it was chosen to give way.
+fn run(table: &LockTable, shadow: &Shadow, rng: &mut SmallRng, t: &mut TxnLocks) -> Result<(), LockError> {
+    let modes: Vec<KeyMode> = KeyMode::all().filter(|&m| m != KeyMode::NONE).collect();
+    table.lock_table(t, TREE, if rng.random_bool(0.5) { TableMode::IX } else { TableMode::IS })?;
+    for _ in 0..rng.random_range(1..6) {
+        let n = rng.random_range(0..8u32);
+        let mode = modes[rng.random_range(0..modes.len())];
+        let bytes = n.to_be_bytes();
+        if rng.random_bool(0.1) {
+            table.wait_test_key(t, TREE, KeyRef::Key(&bytes), mode)?;
+        } else {
+            table.lock_key(t, TREE, KeyRef::Key(&bytes), mode)?;
+            let held = table.held_key_mode(t, TREE, KeyRef::Key(&bytes));
+            if held != KeyMode::NONE {
+                shadow.granted(n, t.txn(), held);
+            }
+        }
+        if rng.random_bool(0.05) {
+            let mode = TableMode::ALL[rng.random_range(0..5)];
+            table.lock_table(t, TreeId(rng.random_range(1..3)), mode)?;
+        }
+        if rng.random_bool(0.2) {
+            std::thread::yield_now();
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn threads_that_lock_random_sets_in_random_order_always_finish() {
+    const THREADS: u64 = 8;
+    const TRANSACTIONS: u64 = 1500;
+    let seed = rand::random::<u64>();
+    println!("seed {seed}");
+    // A missed deadlock would wait for ever: the timeout turns it into a failure.
+    let timeout = Some(Duration::from_secs(60));
+    let table = LockTable::new(LockOptions { timeout, stripes: 4, ..LockOptions::default() });
+    let (shadow, next) = (Shadow::default(), AtomicU64::new(1));
+    let victims = AtomicU64::new(0);
+    std::thread::scope(|s| {
+        for thread in 0..THREADS {
+            let (table, shadow, next, victims) = (&table, &shadow, &next, &victims);
+            s.spawn(move || {
+                let mut rng = SmallRng::seed_from_u64(seed ^ thread);
+                let mut done = 0;
+                while done < TRANSACTIONS {
+                    let mut t = table.begin(TxnId(next.fetch_add(1, Relaxed)));
+                    match run(table, shadow, &mut rng, &mut t) {
+                        Ok(()) => done += 1,
+                        Err(LockError::Deadlock { victim, .. }) => {
+                            assert_eq!(victim, t.txn());
+                            victims.fetch_add(1, Relaxed);
+                        }
+                        Err(other) => panic!("seed {seed}: {other}\n{:?}", table.dump()),
+                    }
+                    shadow.released(t.txn());
+                    table.release_all(t, None);
+                }
+            });
+        }
+    });
+    let stats = table.stats();
+    println!("{stats:?}");
+    assert_eq!((stats.locks, stats.timeouts, stats.deadlocks), (0, 0, victims.load(Relaxed)));
+}

@@ -1,0 +1,290 @@
+//! Who gets a lock, who waits for it, and in which order.
+#![cfg(not(loom))]
+
+mod common;
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use azekura_base::{Lsn, TxnId};
+use azekura_lock::{
+    AnyMode, GapMode, KeyMode, KeyRef, LockError, LockName, RecordMode, TableMode, WouldBlock,
+};
+use common::{OTHER, TREE, key, table, until_waiting};
+
+#[test]
+fn readers_share_a_key_and_a_writer_does_not() {
+    let table = table();
+    let (mut a, mut b, mut c) = (table.begin(TxnId(1)), table.begin(TxnId(2)), table.begin(TxnId(3)));
+    assert_eq!(table.try_lock_key(&mut a, TREE, key("k"), KeyMode::READ), Ok(Lsn(0)));
+    assert_eq!(table.try_lock_key(&mut b, TREE, key("k"), KeyMode::READ), Ok(Lsn(0)));
+    assert_eq!(table.try_lock_key(&mut c, TREE, key("k"), KeyMode::UPDATE), Err(WouldBlock));
+    assert_eq!(table.try_lock_key(&mut c, OTHER, key("k"), KeyMode::UPDATE), Ok(Lsn(0)), "another tree");
+    assert_eq!(table.try_lock_key(&mut c, TREE, KeyRef::End, KeyMode::DELETE_NEXT), Ok(Lsn(0)), "its end");
+    assert_eq!(table.holders(TREE, key("k")), [(TxnId(1), KeyMode::READ), (TxnId(2), KeyMode::READ)]);
+    for t in [a, b, c] {
+        table.release_all(t, None);
+    }
+    assert_eq!((table.holders(TREE, key("k")), table.stats().locks), (vec![], 0));
+}
+
+#[test]
+fn gap_and_record_are_locked_independently() {
+    let table = table();
+    let (mut scan, mut update, mut insert) =
+        (table.begin(TxnId(1)), table.begin(TxnId(2)), table.begin(TxnId(3)));
+    assert!(table.try_lock_key(&mut scan, TREE, key("k"), KeyMode::READ_GAP).is_ok());
+    assert!(
+        table.try_lock_key(&mut update, TREE, key("k"), KeyMode::UPDATE).is_ok(),
+        "only the gap was read"
+    );
+    assert!(table.try_test_key(&mut insert, TREE, key("k"), KeyMode::INSERT_TEST).is_err(), "a phantom");
+    table.release_all(scan, None);
+    assert!(table.try_test_key(&mut insert, TREE, key("k"), KeyMode::INSERT_TEST).is_ok());
+    assert_eq!(table.held_key_mode(&insert, TREE, key("k")), KeyMode::NONE, "tested, not held");
+    table.release_all(update, None);
+    table.release_all(insert, None);
+}
+
+#[test]
+fn asking_again_adds_up_to_the_supremum() {
+    let table = table();
+    let mut t = table.begin(TxnId(1));
+    for (mode, sum) in [
+        (KeyMode::READ, KeyMode::READ),
+        (KeyMode::READ_GAP, KeyMode::SCAN),
+        (KeyMode::READ, KeyMode::SCAN),
+        (KeyMode::INSERT, KeyMode::DELETE),
+    ] {
+        table.lock_key(&mut t, TREE, key("k"), mode).unwrap();
+        assert_eq!(table.held_key_mode(&t, TREE, key("k")), sum);
+    }
+    for (mode, sum) in
+        [(TableMode::IS, TableMode::IS), (TableMode::IX, TableMode::IX), (TableMode::S, TableMode::SIX)]
+    {
+        table.lock_table(&mut t, TREE, mode).unwrap();
+        assert_eq!(table.held_table_mode(&t, TREE), Some(sum));
+    }
+    assert_eq!((t.len(), table.held_table_mode(&t, OTHER)), (2, None));
+    table.release_all(t, None);
+    assert_eq!(table.stats().locks, 0);
+}
+
+#[test]
+fn a_lock_on_the_whole_table_needs_no_locks_on_keys() {
+    let table = table();
+    let (mut s, mut x) = (table.begin(TxnId(1)), table.begin(TxnId(2)));
+    table.lock_table(&mut s, TREE, TableMode::S).unwrap();
+    table.lock_table(&mut x, OTHER, TableMode::X).unwrap();
+    for name in ["a", "b", "c"] {
+        table.lock_key(&mut s, TREE, key(name), KeyMode::SCAN).unwrap();
+        table.lock_key(&mut x, OTHER, key(name), KeyMode::DELETE).unwrap();
+    }
+    assert_eq!((s.len(), x.len()), (1, 1));
+    table.release_all(s, None);
+    table.release_all(x, None);
+}
+
+#[test]
+fn a_reader_does_not_overtake_a_waiting_writer() {
+    let table = table();
+    let mut first = table.begin(TxnId(1));
+    table.lock_key(&mut first, TREE, key("k"), KeyMode::READ).unwrap();
+    let order = Mutex::new(Vec::new());
+    std::thread::scope(|s| {
+        let go = |txn, mode| {
+            let (table, order) = (&table, &order);
+            s.spawn(move || {
+                let mut t = table.begin(TxnId(txn));
+                table.lock_key(&mut t, TREE, key("k"), mode).unwrap();
+                order.lock().unwrap().push(txn);
+                table.release_all(t, None);
+            });
+            until_waiting(table, TxnId(txn));
+        };
+        go(2, KeyMode::UPDATE);
+        let mut late = table.begin(TxnId(9));
+        assert!(table.try_lock_key(&mut late, TREE, key("k"), KeyMode::READ).is_err(), "overtakes a writer");
+        assert!(table.try_lock_key(&mut late, TREE, key("k"), KeyMode::READ_GAP).is_ok(), "disturbs nobody");
+        table.release_all(late, None);
+        go(3, KeyMode::READ);
+        go(4, KeyMode::UPDATE);
+        assert!(order.lock().unwrap().is_empty());
+        table.release_all(first, None);
+    });
+    assert_eq!(*order.lock().unwrap(), [2, 3, 4]);
+}
+
+#[test]
+fn an_upgrade_goes_before_newcomers() {
+    let table = table();
+    let (mut upgrades, mut other) = (table.begin(TxnId(1)), table.begin(TxnId(2)));
+    table.lock_key(&mut upgrades, TREE, key("k"), KeyMode::READ).unwrap();
+    table.lock_key(&mut other, TREE, key("k"), KeyMode::READ).unwrap();
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            let mut t = table.begin(TxnId(3));
+            table.lock_key(&mut t, TREE, key("k"), KeyMode::UPDATE).unwrap();
+            table.release_all(t, None);
+        });
+        until_waiting(&table, TxnId(3));
+        let upgrade = s.spawn(|| {
+            table.lock_key(&mut upgrades, TREE, key("k"), KeyMode::UPDATE).unwrap();
+            upgrades
+        });
+        until_waiting(&table, TxnId(1));
+        let waiters: Vec<TxnId> =
+            table.dump().into_iter().flat_map(|d| d.waiters).map(|(txn, _)| txn).collect();
+        assert_eq!(waiters, [TxnId(1), TxnId(3)]);
+        table.release_all(other, None);
+        let upgraded = upgrade.join().unwrap();
+        assert_eq!(table.holders(TREE, key("k")), [(TxnId(1), KeyMode::UPDATE)]);
+        table.release_all(upgraded, None);
+    });
+}
+
+#[test]
+fn a_test_waits_its_turn_and_holds_nothing() {
+    let table = table();
+    let mut reader = table.begin(TxnId(1));
+    table.lock_key(&mut reader, TREE, key("k"), KeyMode::SCAN).unwrap();
+    std::thread::scope(|s| {
+        let inserter = s.spawn(|| {
+            let mut t = table.begin(TxnId(2));
+            table.wait_test_key(&mut t, TREE, key("k"), KeyMode::INSERT_TEST).unwrap();
+            assert_eq!((t.len(), table.held_key_mode(&t, TREE, key("k"))), (0, KeyMode::NONE));
+            table.release_all(t, None);
+        });
+        until_waiting(&table, TxnId(2));
+        table.release_all(reader, None);
+        inserter.join().unwrap();
+    });
+    assert_eq!(table.stats().locks, 0);
+}
+
+#[test]
+fn a_test_by_a_holder_changes_nothing_it_holds() {
+    let table = table();
+    let (mut reader, mut other) = (table.begin(TxnId(1)), table.begin(TxnId(2)));
+    table.lock_key(&mut reader, TREE, key("k"), KeyMode::READ_GAP).unwrap();
+    assert!(table.try_test_key(&mut reader, TREE, key("k"), KeyMode::INSERT_TEST).is_ok(), "it is alone");
+    assert_eq!(table.held_key_mode(&reader, TREE, key("k")), KeyMode::READ_GAP);
+    table.lock_key(&mut other, TREE, key("k"), KeyMode::READ_GAP).unwrap();
+    assert!(table.try_test_key(&mut reader, TREE, key("k"), KeyMode::INSERT_TEST).is_err());
+    std::thread::scope(|s| {
+        let tester = s.spawn(|| {
+            table.wait_test_key(&mut reader, TREE, key("k"), KeyMode::INSERT_TEST).unwrap();
+            reader
+        });
+        until_waiting(&table, TxnId(1));
+        table.release_all(other, None);
+        let reader = tester.join().unwrap();
+        assert_eq!(table.held_key_mode(&reader, TREE, key("k")), KeyMode::READ_GAP);
+        table.release_all(reader, None);
+    });
+}
+
+#[test]
+fn intents_of_many_transactions_and_tables_meet_no_strong_lock() {
+    let table = table();
+    let mut all: Vec<_> = (1..=20).map(|n| table.begin(TxnId(n))).collect();
+    for (n, t) in (0u32..).zip(&mut all) {
+        for tree in 0..12 {
+            let mode = if (n + tree) % 2 == 0 { TableMode::IS } else { TableMode::IX };
+            table.try_lock_table(t, azekura_base::TreeId(tree), mode).unwrap();
+        }
+    }
+    assert_eq!(table.table_holders(TREE).len(), 20);
+    let mut strong = table.begin(TxnId(99));
+    assert_eq!(table.try_lock_table(&mut strong, TREE, TableMode::S), Err(WouldBlock));
+    for t in all {
+        table.release_all(t, None);
+    }
+    assert_eq!(table.try_lock_table(&mut strong, TREE, TableMode::X), Ok(Lsn(0)));
+    table.release_all(strong, None);
+    assert_eq!(table.stats().locks, 0);
+}
+
+#[test]
+fn a_strong_lock_waits_for_noted_intents_and_new_intents_wait_for_it() {
+    let table = table();
+    let mut intent = table.begin(TxnId(1));
+    table.lock_table(&mut intent, TREE, TableMode::IX).unwrap();
+    assert_eq!(table.stats().noted_intents, 1);
+    std::thread::scope(|s| {
+        let strong = s.spawn(|| {
+            let mut t = table.begin(TxnId(2));
+            table.lock_table(&mut t, TREE, TableMode::X).unwrap();
+            t
+        });
+        until_waiting(&table, TxnId(2));
+        let late = s.spawn(|| {
+            let mut t = table.begin(TxnId(3));
+            table.lock_table(&mut t, TREE, TableMode::IS).unwrap();
+            t
+        });
+        until_waiting(&table, TxnId(3));
+        assert_eq!(table.table_holders(TREE), [(TxnId(1), TableMode::IX)]);
+        table.release_all(intent, None);
+        let strong = strong.join().unwrap();
+        assert_eq!(table.table_holders(TREE), [(TxnId(2), TableMode::X)]);
+        table.release_all(strong, None);
+        let late = late.join().unwrap();
+        assert_eq!(table.table_holders(TREE), [(TxnId(3), TableMode::IS)]);
+        table.release_all(late, None);
+    });
+    let mut next = table.begin(TxnId(4));
+    table.lock_table(&mut next, TREE, TableMode::IX).unwrap();
+    assert_eq!(table.stats().noted_intents, 2, "the fast path is open again");
+    table.release_all(next, None);
+}
+
+#[test]
+fn a_timeout_names_who_was_in_the_way() {
+    let table = table();
+    let (mut holder, mut waiter) = (table.begin(TxnId(1)), table.begin(TxnId(2)));
+    table.lock_table(&mut holder, TREE, TableMode::IX).unwrap();
+    table.lock_key(&mut holder, TREE, key("k"), KeyMode::UPDATE).unwrap();
+    waiter.set_timeout(Some(Duration::from_millis(2)));
+    for strong in [false, true] {
+        let refused = if strong {
+            table.lock_table(&mut waiter, TREE, TableMode::S)
+        } else {
+            table.lock_key(&mut waiter, TREE, key("k"), KeyMode::READ)
+        };
+        match refused.unwrap_err() {
+            LockError::Timeout { waited, holders } => {
+                assert!(waited >= Duration::from_millis(2));
+                assert_eq!(holders, [TxnId(1)]);
+            }
+            other => panic!("{other}"),
+        }
+    }
+    assert!(waiter.is_empty());
+    table.release_all(holder, None);
+    waiter.set_timeout(None);
+    table.lock_table(&mut waiter, TREE, TableMode::IX).unwrap();
+    table.lock_key(&mut waiter, TREE, key("k"), KeyMode::UPDATE).unwrap();
+    table.release_all(waiter, None);
+    let stats = table.stats();
+    assert_eq!((stats.timeouts, stats.waits, stats.locks), (2, 2, 0));
+    assert!(stats.wait_time >= Duration::from_millis(4));
+}
+
+#[test]
+fn the_dump_shows_every_lock_for_people() {
+    let table = table();
+    let (mut a, mut b) = (table.begin(TxnId(1)), table.begin(TxnId(2)));
+    table.lock_table(&mut a, TREE, TableMode::IX).unwrap();
+    table.lock_table(&mut b, TREE, TableMode::IS).unwrap();
+    table.lock_key(&mut a, TREE, KeyRef::End, KeyMode::new(GapMode::X, RecordMode::None)).unwrap();
+    let dump = table.dump();
+    assert_eq!(dump.len(), 2);
+    assert_eq!(dump[0].name, LockName::End(TREE));
+    assert_eq!(dump[0].to_string(), "end of tree 1: held by 1 (gap X)");
+    assert_eq!(dump[1].holders.len(), 2);
+    assert!(dump[1].holders.contains(&(TxnId(2), AnyMode::Table(TableMode::IS))));
+    table.release_all(a, None);
+    table.release_all(b, None);
+    assert!(table.dump().is_empty());
+}
