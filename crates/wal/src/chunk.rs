@@ -1,0 +1,308 @@
+//! The chunk: one checksummed write, and its header (paper section 3.1.2, hazards W5 and W6).
+//!
+//! A chunk starts at a multiple of 4 KiB, is padded with zeroes to one, and is never rewritten in place. Its header,
+//! little-endian:
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 0..4 | CRC-32C over bytes 4..128 |
+//! | 4..8 | CRC-32C over the payload |
+//! | 8..12 | `AzWL` |
+//! | 12..16 | format version |
+//! | 16..24 | database id |
+//! | 24..28 | incarnation |
+//! | 28..32 | stream |
+//! | 32..40 | segment sequence number |
+//! | 40..48 | offset in the segment |
+//! | 48..56 | sequence number of the chunk in its stream and incarnation, from 0 |
+//! | 56..60 | payload length |
+//! | 60..64 | number of blocks |
+//! | 64..72 | first (least) LSN in the chunk; 0 in a chunk without records |
+//! | 72..80 | last (largest) LSN in the chunk; 0 in a chunk without records |
+//! | 80..88 | `complete_below`: every record of this stream with a smaller LSN is in this chunk or before it |
+//! | 88..96 | `durable_lsn` of the whole log when the chunk was written |
+//! | 96..104 | `max_before`: largest LSN in any earlier chunk of this stream and incarnation |
+//! | 104..128 | zero |
+//!
+//! The payload is a row of blocks, one per worker that had something to say: worker, number of records, first LSN,
+//! bytes (four varints), then the [records](crate::record).
+//!
+//! - **CHUNK-1** A header counts only at the very place (database, incarnation, stream, segment, offset) that it
+//!   names, so a chunk left in a recycled segment never passes for a new one (W6).
+//! - **CHUNK-2** Chunk *n + 1* of a stream is written only after the write of chunk *n* returned durable.
+
+use azekura_base::checksum::crc32c;
+use azekura_base::varint;
+
+use crate::record;
+use crate::worker_buffer::Batch;
+
+/// Chunks start at, and are padded to, multiples of this.
+pub const UNIT_BYTES: usize = 4096;
+/// Size of a header.
+pub const HEADER_BYTES: usize = 128;
+/// Version of the format of chunks, blocks and records.
+pub const FORMAT_VERSION: u32 = 1;
+
+const MAGIC: u32 = u32::from_le_bytes(*b"AzWL");
+/// Most bytes that a block adds to its records.
+const MAX_BLOCK_OVERHEAD: usize = 40;
+
+/// Where a chunk is, or claims to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The database.
+    pub database_id: u64,
+    /// The stream.
+    pub stream: u32,
+    /// The segment's sequence number.
+    pub segment: u64,
+    /// Byte offset in the segment.
+    pub offset: u64,
+}
+
+/// What a chunk says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Where it is.
+    pub place: Place,
+    /// The opening of the database that wrote it.
+    pub incarnation: u32,
+    /// Its number in the stream and incarnation.
+    pub number: u64,
+    /// Bytes of payload.
+    pub payload_bytes: u32,
+    /// CRC-32C of the payload.
+    pub payload_crc: u32,
+    /// Number of blocks.
+    pub blocks: u32,
+    /// Least LSN, or 0.
+    pub first_lsn: u64,
+    /// Largest LSN, or 0.
+    pub last_lsn: u64,
+    /// Every record of the stream below is here or earlier.
+    pub complete_below: u64,
+    /// The log's durable horizon at the time of writing.
+    pub durable_lsn: u64,
+    /// Largest LSN in earlier chunks of the stream and incarnation.
+    pub max_before: u64,
+}
+
+impl Header {
+    /// Bytes that the chunk takes in the file.
+    #[must_use]
+    pub const fn chunk_bytes(&self) -> u64 {
+        (HEADER_BYTES as u64 + self.payload_bytes as u64).next_multiple_of(UNIT_BYTES as u64)
+    }
+
+    /// Largest LSN in this and all earlier chunks of the stream and incarnation.
+    #[must_use]
+    pub fn max_lsn(&self) -> u64 {
+        self.max_before.max(self.last_lsn)
+    }
+
+    /// The header's bytes, with their checksum.
+    #[must_use]
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut out = [0; HEADER_BYTES];
+        let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
+        put(4, &self.payload_crc.to_le_bytes());
+        put(8, &MAGIC.to_le_bytes());
+        put(12, &FORMAT_VERSION.to_le_bytes());
+        put(16, &self.place.database_id.to_le_bytes());
+        put(24, &self.incarnation.to_le_bytes());
+        put(28, &self.place.stream.to_le_bytes());
+        put(32, &self.place.segment.to_le_bytes());
+        put(40, &self.place.offset.to_le_bytes());
+        put(48, &self.number.to_le_bytes());
+        put(56, &self.payload_bytes.to_le_bytes());
+        put(60, &self.blocks.to_le_bytes());
+        put(64, &self.first_lsn.to_le_bytes());
+        put(72, &self.last_lsn.to_le_bytes());
+        put(80, &self.complete_below.to_le_bytes());
+        put(88, &self.durable_lsn.to_le_bytes());
+        put(96, &self.max_before.to_le_bytes());
+        let crc = crc32c(&out[4..]);
+        out[..4].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    /// The header in `bytes`, if it is one (magic, version and checksum), wherever it belongs.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; HEADER_BYTES] = bytes.get(..HEADER_BYTES)?.try_into().ok()?;
+        let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        if u32_at(8) != MAGIC || u32_at(12) != FORMAT_VERSION || u32_at(0) != crc32c(&bytes[4..]) {
+            return None;
+        }
+        let place =
+            Place { database_id: u64_at(16), stream: u32_at(28), segment: u64_at(32), offset: u64_at(40) };
+        Some(Self {
+            place,
+            incarnation: u32_at(24),
+            number: u64_at(48),
+            payload_bytes: u32_at(56),
+            payload_crc: u32_at(4),
+            blocks: u32_at(60),
+            first_lsn: u64_at(64),
+            last_lsn: u64_at(72),
+            complete_below: u64_at(80),
+            durable_lsn: u64_at(88),
+            max_before: u64_at(96),
+        })
+    }
+
+    /// The header in `bytes` if it is one and belongs where it was found (CHUNK-1).
+    #[must_use]
+    pub fn decode_at(bytes: &[u8], place: Place) -> Option<Self> {
+        Self::decode(bytes).filter(|header| header.place == place)
+    }
+}
+
+/// Bytes in the file of a chunk with this much payload.
+#[must_use]
+pub const fn chunk_bytes(payload_bytes: usize) -> u64 {
+    (HEADER_BYTES + payload_bytes).next_multiple_of(UNIT_BYTES) as u64
+}
+
+/// Bytes in the file of a chunk that holds one full buffer, at most.
+pub(crate) const fn max_chunk_bytes(buffer_bytes: usize) -> u64 {
+    chunk_bytes(MAX_BLOCK_OVERHEAD + buffer_bytes)
+}
+
+/// Bytes that a block with these records takes in the payload, at most.
+pub(crate) const fn max_block_bytes(batch: &Batch) -> usize {
+    MAX_BLOCK_OVERHEAD + batch.bytes.len()
+}
+
+/// Appends what comes before a block's records in the payload.
+pub(crate) fn put_block_head(out: &mut Vec<u8>, worker: usize, batch: &Batch) {
+    varint::put_u64(out, worker as u64);
+    varint::put_u64(out, batch.records);
+    varint::put_u64(out, batch.first_lsn);
+    varint::put_u64(out, batch.bytes.len() as u64);
+}
+
+/// One worker's records inside a payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block<'a> {
+    /// The worker.
+    pub worker: u64,
+    /// Number of records, at least one.
+    pub records: u64,
+    /// LSN of the first one.
+    pub first_lsn: u64,
+    /// The framed records.
+    pub bytes: &'a [u8],
+}
+
+/// The blocks of a payload, or `None` if anything in it, to the last record, is not as the header and the format say.
+#[must_use]
+pub fn parse_payload<'a>(header: &Header, payload: &'a [u8]) -> Option<Vec<Block<'a>>> {
+    let mut input = payload;
+    let mut blocks = Vec::new();
+    let (mut first, mut last) = (u64::MAX, 0);
+    while !input.is_empty() {
+        let worker = varint::take_u64(&mut input)?;
+        let records = varint::take_u64(&mut input)?;
+        let first_lsn = varint::take_u64(&mut input)?;
+        let bytes = varint::take_bytes(&mut input)?;
+        let block = Block { worker, records, first_lsn, bytes };
+        first = first.min(first_lsn);
+        last = last.max(last_lsn(block)?);
+        blocks.push(block);
+    }
+    let bounds = if blocks.is_empty() { (0, 0) } else { (first, last) };
+    let fits = blocks.len() == header.blocks as usize && bounds == (header.first_lsn, header.last_lsn);
+    fits.then_some(blocks)
+}
+
+/// Walks a block's records: the last LSN, if the records are whole and as many as the block says.
+fn last_lsn(block: Block<'_>) -> Option<u64> {
+    let (mut input, mut expected, mut count, mut last) = (block.bytes, block.first_lsn, 0, None);
+    while !input.is_empty() {
+        let (lsn, _) = record::take(&mut input, &mut expected)?;
+        if last.is_none() && lsn != block.first_lsn {
+            return None;
+        }
+        last = Some(lsn);
+        count += 1;
+    }
+    last.filter(|_| count == block.records)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> Header {
+        Header {
+            place: Place { database_id: 7, stream: 1, segment: 3, offset: 8192 },
+            incarnation: 2,
+            number: 9,
+            payload_bytes: 4000,
+            payload_crc: 5,
+            blocks: 2,
+            first_lsn: 100,
+            last_lsn: 140,
+            complete_below: 139,
+            durable_lsn: 98,
+            max_before: 99,
+        }
+    }
+
+    fn batch(first_lsn: u64, bodies: &[&[u8]]) -> Batch {
+        let mut batch = Batch { first_lsn, ..Batch::default() };
+        for body in bodies {
+            record::put(&mut batch.bytes, first_lsn + batch.records, first_lsn + batch.records, body);
+            batch.last_lsn = first_lsn + batch.records;
+            batch.records += 1;
+        }
+        batch
+    }
+
+    fn put_block(out: &mut Vec<u8>, worker: usize, batch: &Batch) {
+        put_block_head(out, worker, batch);
+        out.extend_from_slice(&batch.bytes);
+    }
+
+    #[test]
+    fn a_header_counts_only_where_it_says_it_is() {
+        let bytes = header().encode();
+        assert_eq!(Header::decode_at(&bytes, header().place), Some(header()));
+        assert_eq!(header().chunk_bytes(), 8192);
+        for place in [
+            Place { database_id: 8, ..header().place },
+            Place { stream: 0, ..header().place },
+            Place { segment: 4, ..header().place },
+            Place { offset: 4096, ..header().place },
+        ] {
+            assert_eq!(Header::decode_at(&bytes, place), None);
+        }
+    }
+
+    #[test]
+    fn any_changed_bit_of_a_header_is_noticed() {
+        for bit in 0..HEADER_BYTES * 8 {
+            let mut bytes = header().encode();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            // The payload's checksum (bytes 4..8) is covered by the header's like everything else.
+            assert_eq!(Header::decode(&bytes), None, "bit {bit}");
+        }
+        assert_eq!(Header::decode(&header().encode()[..127]), None);
+    }
+
+    #[test]
+    fn a_payload_is_taken_whole_or_not_at_all() {
+        let mut payload = Vec::new();
+        put_block(&mut payload, 0, &batch(100, &[b"one", b"two"]));
+        put_block(&mut payload, 5, &batch(102, &[b"three"]));
+        let fits = Header { first_lsn: 100, last_lsn: 102, ..header() };
+        let blocks = parse_payload(&fits, &payload).expect("fits");
+        assert_eq!((blocks.len(), blocks[1].worker, blocks[1].first_lsn), (2, 5, 102));
+        assert_eq!(parse_payload(&Header { last_lsn: 103, ..fits }, &payload), None);
+        assert_eq!(parse_payload(&Header { blocks: 1, ..fits }, &payload), None);
+        assert_eq!(parse_payload(&fits, &payload[..payload.len() - 1]), None);
+    }
+}

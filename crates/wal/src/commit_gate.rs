@@ -1,0 +1,282 @@
+//! The gate before a stream: who writes it next, and who sleeps until when.
+//!
+//! Greedy group commit without timers or counts: whoever needs a flush and finds none going on leads one, which takes
+//! everything buffered so far; whoever comes meanwhile sleeps until the flush that covers its record has ended. A
+//! lone committer so does one device write and no thread switch; many committers make groups as large as what arrives
+//! during one device write.
+//!
+//! Flushes of a stream are numbered. Threads that the running flush *n* covers sleep on one wait word, those that
+//! need flush *n + 1* on the other, so that the end of *n* wakes its group with one system call and nobody else,
+//! except one **heir** of the other word, which goes on at once with *n + 1*.
+//!
+//! | state | who may leave it |
+//! |---|---|
+//! | idle | any thread that needs a flush: it leads |
+//! | flushing *n* | its leader only |
+//!
+//! - **GATE-1** At most one thread leads. A [`Lead`] is the proof.
+//! - **GATE-2** If threads sleep, then a flush is going on, or a thread is on its way to the gate's mutex that will
+//!   lead, or find the flush needless and *pass the wake-up on*. So no wake-up is lost.
+//! - **GATE-3** What a flush takes is settled while the mutex is held, so a thread that arrives knows exactly which
+//!   flush covers it.
+//!
+//! An heir need not win: a running thread may take the lead before it has woken up. That is not unfair, because
+//! every flush takes everything that was buffered before it; the heir's record goes along, and it sleeps on.
+//!
+//! Model: `tests/loom_gate.rs`.
+
+use azekura_base::sync::atomic::{AtomicU64, Ordering::*};
+use azekura_base::sync::{Mutex, MutexGuard, WaitWord};
+use azekura_trace::{Site, WaitKind};
+
+static GATE_MUTEX: Site = Site::new("wal commit gate");
+static FLUSH_WAIT: Site = Site::new("wal flush");
+
+#[derive(Debug, Default)]
+struct State {
+    flushing: bool,
+    /// Of the flush going on, or of the last one.
+    number: u64,
+    /// The flush going on holds every record of the stream with an LSN below this that was not durable before.
+    covers: u64,
+    /// Registered sleepers per wait word.
+    waiting: [u32; 2],
+}
+
+/// The gate of one stream.
+#[derive(Debug)]
+pub struct CommitGate {
+    state: Mutex<State>,
+    /// Changed under the mutex; a flush's word is that of its number's parity.
+    words: [WaitWord; 2],
+    /// Number of the last flush that ended. Written under the mutex, read by who wakes up.
+    finished: AtomicU64,
+}
+
+impl Default for CommitGate {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What became of a wish for a flush.
+#[derive(Debug)]
+pub enum Turn<'g, T> {
+    /// The caller leads: write what `T` holds, then [`Lead::finish`].
+    Lead(Lead<'g>, T),
+    /// A flush that covers the wish has ended (perhaps with an error).
+    Finished,
+    /// The flush is not needed any more.
+    NotNeeded,
+}
+
+const fn parity(number: u64) -> usize {
+    (number & 1) as usize
+}
+
+impl CommitGate {
+    /// An idle gate.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            state: Mutex::new(State::default()),
+            words: [WaitWord::new(0), WaitWord::new(0)],
+            finished: AtomicU64::new(0),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        if let Some(state) = self.state.try_lock() {
+            return state;
+        }
+        let _wait = azekura_trace::wait(&GATE_MUTEX, std::ptr::from_ref(self).addr(), WaitKind::Latch);
+        self.state.lock()
+    }
+
+    /// Asks for a flush of everything up to `lsn`: leads it, or sleeps until one that covers `lsn` has ended.
+    ///
+    /// Both functions run under the gate's mutex. `is_needed` tells whether the stream still holds records up to
+    /// `lsn` that are not durable; `begin` takes what is buffered and returns the LSN below which the flush then
+    /// holds everything.
+    pub fn enter<T>(
+        &self,
+        lsn: u64,
+        is_needed: impl Fn() -> bool,
+        begin: impl FnOnce() -> (u64, T),
+    ) -> Turn<'_, T> {
+        let mut state = self.lock();
+        loop {
+            if !is_needed() {
+                self.pass_on(state);
+                return Turn::NotNeeded;
+            }
+            if !state.flushing {
+                let (covers, taken) = begin();
+                *state = State { flushing: true, number: state.number + 1, covers, waiting: state.waiting };
+                return Turn::Lead(Lead { gate: self, number: state.number }, taken);
+            }
+            let target = state.number + u64::from(lsn >= state.covers);
+            match self.sleep(state, target) {
+                Some(still_needed) => state = still_needed,
+                None => return Turn::Finished,
+            }
+        }
+    }
+
+    /// Sleeps until flush `target` has ended (`None`), or until the caller is the heir and must look again.
+    fn sleep<'g>(&'g self, mut state: MutexGuard<'g, State>, target: u64) -> Option<MutexGuard<'g, State>> {
+        let word = &self.words[parity(target)];
+        state.waiting[parity(target)] += 1;
+        // Relaxed: the word changes under the mutex, which we hold.
+        let expected = word.word().load(Relaxed);
+        drop(state);
+        {
+            let _wait = azekura_trace::wait(&FLUSH_WAIT, std::ptr::from_ref(self).addr(), WaitKind::Log);
+            word.wait(expected, None);
+        }
+        // Acquire: pairs with the Release in `finish`; what the flush made durable is seen to be.
+        if self.finished.load(Acquire) >= target {
+            return None;
+        }
+        let mut state = self.lock();
+        // Relaxed: stored under the mutex.
+        if self.finished.load(Relaxed) >= target {
+            return None;
+        }
+        state.waiting[parity(target)] -= 1;
+        Some(state)
+    }
+
+    /// Wakes another sleeper in the place of the caller, who came to lead and need not (GATE-2).
+    fn pass_on(&self, state: MutexGuard<'_, State>) {
+        let heirs = parity(state.number + 1);
+        let wake = !state.flushing && state.waiting[heirs] > 0;
+        if wake {
+            self.change(heirs);
+        }
+        drop(state);
+        if wake {
+            self.words[heirs].wake_one();
+        }
+    }
+
+    /// Changes a wait word, so that who is about to sleep on it does not. The caller holds the mutex.
+    fn change(&self, which: usize) {
+        self.words[which].word().fetch_add(1, Release);
+    }
+
+    /// Wakes everybody to look again: the log failed.
+    pub fn wake_everyone(&self) {
+        let state = self.lock();
+        self.change(0);
+        self.change(1);
+        drop(state);
+        self.words[0].wake_all();
+        self.words[1].wake_all();
+    }
+
+    /// Whether a flush is going on.
+    #[must_use]
+    pub fn is_flushing(&self) -> bool {
+        self.lock().flushing
+    }
+}
+
+/// The right, and the duty, to write the stream now.
+#[derive(Debug)]
+#[must_use = "dropping it ends the flush"]
+pub struct Lead<'g> {
+    gate: &'g CommitGate,
+    number: u64,
+}
+
+impl Lead<'_> {
+    /// Ends the flush: wakes the heir first, so that the device is not idle, then the group. Call it after the marks
+    /// have moved. Returns the number of threads that the group had.
+    pub fn finish(self) -> u32 {
+        let gate = self.gate;
+        let number = self.number;
+        std::mem::forget(self);
+        gate.end(number)
+    }
+}
+
+impl Drop for Lead<'_> {
+    /// A leader that panics must not leave the others asleep; the caller poisons the log first.
+    fn drop(&mut self) {
+        self.gate.end(self.number);
+    }
+}
+
+impl CommitGate {
+    fn end(&self, number: u64) -> u32 {
+        let (group, heirs) = (parity(number), parity(number + 1));
+        let mut state = self.lock();
+        debug_assert!(state.flushing && state.number == number, "GATE-1");
+        state.flushing = false;
+        // Release: pairs with the Acquire in `sleep`.
+        self.finished.store(number, Release);
+        let woken = std::mem::take(&mut state.waiting[group]);
+        if woken > 0 {
+            self.change(group);
+        }
+        let has_heir = state.waiting[heirs] > 0;
+        if has_heir {
+            self.change(heirs);
+        }
+        drop(state);
+        if has_heir {
+            self.words[heirs].wake_one();
+        }
+        if woken > 0 {
+            self.words[group].wake_all();
+        }
+        woken
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_to_come_is_covered_by_the_next_flush() {
+        let gate = CommitGate::new();
+        let Turn::Lead(lead, ()) = gate.enter(1, || true, || (2, ())) else { panic!("nobody leads yet") };
+        std::thread::scope(|s| {
+            let second = s.spawn(|| match gate.enter(2, || true, || (3, ())) {
+                Turn::Lead(lead, ()) => lead.finish(),
+                other => panic!("{other:?}"),
+            });
+            while gate.state.lock().waiting != [1, 0] {
+                std::thread::yield_now();
+            }
+            assert_eq!(lead.finish(), 0);
+            assert_eq!(second.join().expect("no panic"), 0);
+        });
+        assert_eq!(gate.finished.load(Relaxed), 2);
+        assert!(!gate.is_flushing());
+    }
+
+    #[test]
+    fn one_flush_wakes_its_whole_group_and_nobody_leads_in_vain() {
+        let gate = CommitGate::new();
+        let Turn::Lead(lead, ()) = gate.enter(1, || true, || (10, ())) else { panic!("nobody leads yet") };
+        std::thread::scope(|s| {
+            let group: Vec<_> = (2..6)
+                .map(|lsn| {
+                    s.spawn({
+                        let gate = &gate;
+                        move || matches!(gate.enter(lsn, || true, || (0, ())), Turn::Finished)
+                    })
+                })
+                .collect();
+            while gate.state.lock().waiting != [0, 4] {
+                std::thread::yield_now();
+            }
+            assert_eq!(lead.finish(), 4);
+            assert!(group.into_iter().all(|t| t.join().expect("no panic")));
+        });
+        assert!(matches!(gate.enter(1, || false, || (0, ())), Turn::NotNeeded));
+    }
+}

@@ -1,0 +1,167 @@
+//! The durable horizon: up to which LSN every log holds everything (paper section 3.1.3, Algorithm 4; hazards W1, W4).
+//!
+//! The paper's rule is `commitLSN <= min(flushedLSN)` over the workers. A worker with nothing to log would stop that
+//! minimum for ever (W1), so each worker has a **mark**, the least LSN of its that may not be durable yet:
+//!
+//! | mark | state of the worker | who may leave it |
+//! |---|---|---|
+//! | `u64::MAX` | idle: everything it ever logged is durable | its appender: stores the counter as read, then draws |
+//! | `n` | has records from `n` on, in its buffer or on their way | a flusher, once they are durable |
+//!
+//! All stores to a mark are made under that worker's buffer latch.
+//!
+//! - **HORIZON-1** A worker's mark is at most its least LSN that is not durable, from before that LSN is drawn.
+//! - **HORIZON-2** A reader loads the counter first, then the marks. An LSN below the counter it saw was drawn before,
+//!   so it sees the mark that was stored before the draw, or a later one. An LSN not below is not claimed.
+//!
+//! | appender (idle worker, draws 7) | reader |
+//! |---|---|
+//! | `mark = 5` (counter as read now) | |
+//! | `counter.fetch_add` gives 7 | |
+//! | `mark = 7` | `counter` is 8 |
+//! | | `mark` is 5 or 7, never idle: claims at most 6 |
+//!
+//! Model: `tests/loom_horizon.rs`.
+
+use azekura_base::sync::atomic::{AtomicU64, Ordering::*};
+use azekura_base::{CachePadded, Lsn};
+
+/// The mark of an idle worker.
+const IDLE: u64 = u64::MAX;
+
+/// The LSN counter, each worker's mark, and the horizon that follows from them.
+#[derive(Debug)]
+pub struct DurableHorizon {
+    /// The next LSN. Written by every appender.
+    next: CachePadded<AtomicU64>,
+    /// Written under the worker's buffer latch, read by everybody.
+    marks: Box<[CachePadded<AtomicU64>]>,
+    /// The largest horizon that anybody has computed; only rises.
+    reached: CachePadded<AtomicU64>,
+}
+
+impl DurableHorizon {
+    /// A horizon just below `first_lsn`, with idle workers.
+    #[must_use]
+    pub fn new(workers: usize, first_lsn: Lsn) -> Self {
+        Self {
+            next: CachePadded::new(AtomicU64::new(first_lsn.0)),
+            marks: (0..workers).map(|_| CachePadded::new(AtomicU64::new(IDLE))).collect(),
+            reached: CachePadded::new(AtomicU64::new(first_lsn.0.saturating_sub(1))),
+        }
+    }
+
+    /// The LSN that will be drawn next. One drawn after this call is at least this.
+    #[must_use]
+    pub fn next_lsn(&self) -> Lsn {
+        // Acquire: pairs with the draws below this value; see `compute`.
+        Lsn(self.next.load(Acquire))
+    }
+
+    /// Draws an LSN for `worker`, whose buffer latch the caller holds and whose buffer has room. The flag tells
+    /// whether the worker was idle.
+    pub fn draw(&self, worker: usize) -> (u64, bool) {
+        let mark = &self.marks[worker];
+        // Relaxed: marks are stored under the latch that we hold.
+        let was_idle = mark.load(Relaxed) == IDLE;
+        if was_idle {
+            // HORIZON-1: before the draw. Relaxed load: any older value of the counter is a lower bound too. Relaxed
+            // store: published by the Release half of the draw.
+            mark.store(self.next.load(Relaxed), Relaxed);
+        }
+        // AcqRel: Release publishes our mark to whoever sees this or a later draw in the counter (one release
+        // sequence, as all writers are read-modify-writes); pairs with the Acquire in `compute`. Acquire so that the
+        // next draw by a thread that saw ours is ordered after what we did before.
+        let lsn = self.next.fetch_add(1, AcqRel);
+        if was_idle {
+            // The exact bound: others' LSNs between the read and the draw need not wait for us.
+            mark.store(lsn, Relaxed);
+        }
+        (lsn, was_idle)
+    }
+
+    /// Tells that what `worker` handed to the last flush is durable. The caller holds its buffer latch and knows the
+    /// first LSN still in the buffer.
+    pub fn settle(&self, worker: usize, first_buffered: Option<u64>) {
+        // Release: pairs with the Acquire of the marks in `compute`.
+        self.marks[worker].store(first_buffered.unwrap_or(IDLE), Release);
+    }
+
+    /// The least mark among these workers: `None` if all are idle.
+    pub fn pending(&self, workers: impl Iterator<Item = usize>) -> Option<u64> {
+        // Acquire: as in `compute`.
+        workers.map(|w| self.marks[w].load(Acquire)).min().filter(|&mark| mark != IDLE)
+    }
+
+    /// Whether all of a worker's records are durable.
+    #[must_use]
+    pub fn is_idle(&self, worker: usize) -> bool {
+        self.marks[worker].load(Acquire) == IDLE
+    }
+
+    /// The horizon as last computed: one load.
+    #[must_use]
+    pub fn reached(&self) -> Lsn {
+        // Acquire: pairs with the Release in `compute`, so that the thread also sees what the one who computed it saw.
+        Lsn(self.reached.load(Acquire))
+    }
+
+    /// The horizon now: a load per worker.
+    pub fn compute(&self) -> Lsn {
+        // HORIZON-2. Acquire: pairs with the draws below `next`.
+        let next = self.next.load(Acquire);
+        let bound = self.pending(0..self.marks.len()).map_or(next, |mark| mark.min(next));
+        let now = bound - 1;
+        // Relaxed: only spares the write.
+        if self.reached.load(Relaxed) < now {
+            // Release: pairs with the Acquire in `reached`.
+            self.reached.fetch_max(now, AcqRel);
+        }
+        self.reached()
+    }
+
+    /// Whether everything up to `lsn` is durable.
+    #[must_use]
+    pub fn has_reached(&self, lsn: Lsn) -> bool {
+        self.reached() >= lsn || self.compute() >= lsn
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn w1_idle_worker_does_not_hold_the_horizon() {
+        let horizon = DurableHorizon::new(3, Lsn(1));
+        assert_eq!(horizon.draw(0), (1, true));
+        assert_eq!(horizon.draw(0), (2, false));
+        assert_eq!(horizon.compute(), Lsn(0));
+        horizon.settle(0, None);
+        assert_eq!(horizon.compute(), Lsn(2), "workers 1 and 2 never logged anything");
+    }
+
+    #[test]
+    fn w4_the_horizon_is_the_least_over_all_logs() {
+        let horizon = DurableHorizon::new(2, Lsn(10));
+        horizon.draw(0);
+        horizon.draw(1);
+        horizon.draw(0);
+        horizon.settle(0, None);
+        assert_eq!(horizon.compute(), Lsn(10), "11 is in worker 1's buffer");
+        assert_eq!(horizon.pending(0..2), Some(11));
+        horizon.settle(1, None);
+        assert_eq!(horizon.compute(), Lsn(12));
+    }
+
+    #[test]
+    fn the_horizon_never_goes_back() {
+        let horizon = DurableHorizon::new(2, Lsn(1));
+        horizon.draw(0);
+        horizon.settle(0, None);
+        assert_eq!(horizon.compute(), Lsn(1));
+        horizon.draw(1);
+        assert_eq!(horizon.compute(), Lsn(1));
+        assert!(!horizon.has_reached(Lsn(2)));
+    }
+}

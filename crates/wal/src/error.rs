@@ -1,0 +1,120 @@
+//! One error type per operation.
+
+use std::io;
+use std::path::PathBuf;
+
+use azekura_base::{LogFailed, Lsn};
+
+/// Why a log could not be created or trimmed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WalError {
+    /// The settings contradict each other; change them.
+    #[error("log options: {reason}")]
+    Options {
+        /// What is wrong with them.
+        reason: String,
+    },
+    /// The file system failed; nothing of the log that exists was changed. Try again.
+    #[error("{action} {}", path.display())]
+    Io {
+        /// What was being done.
+        action: &'static str,
+        /// To which file or directory.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+    /// The directory holds a log of this incarnation, or of a later one: the caller's control file is old.
+    #[error("{} is of incarnation {found}, so {incarnation} is not new", path.display())]
+    IncarnationNotNew {
+        /// A segment that says so.
+        path: PathBuf,
+        /// The incarnation in that segment.
+        found: u32,
+        /// The one asked for.
+        incarnation: u32,
+    },
+    /// The log is poisoned.
+    #[error(transparent)]
+    Failed(#[from] LogFailed),
+}
+
+impl WalError {
+    pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { action, path, source }
+    }
+}
+
+/// Why a record was not appended. No LSN was drawn.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AppendError {
+    /// The log failed before, or was closed; reopen the database.
+    #[error(transparent)]
+    Failed(#[from] LogFailed),
+    /// The disk has no room for the next segment (W11). The log heals by itself: append again when there is room.
+    #[error("no room for the next log segment of {needed} bytes")]
+    Full {
+        /// Bytes of the segment that could not be made.
+        needed: u64,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+    /// The record can never be appended: split it.
+    #[error("a record of {bytes} bytes; at most {max} fit, half of a worker's buffer")]
+    TooLarge {
+        /// Size of the body.
+        bytes: usize,
+        /// Largest size.
+        max: usize,
+    },
+}
+
+/// Why a log could not be replayed; `E` is the error of the caller's function.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReplayError<E> {
+    /// A file could not be read; nothing is known about its content. Try again.
+    #[error("{action} {}", path.display())]
+    Io {
+        /// What was being done.
+        action: &'static str,
+        /// To which file or directory.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+    /// The log is damaged, not merely cut off by a crash: records that were durable are missing or unreadable.
+    #[error(
+        "log damaged: record {missing} of incarnation {incarnation} is missing although everything up to {durable} \
+         was durable; {} is unreadable from byte {offset}", file.display()
+    )]
+    Corrupt {
+        /// The file whose readable part ends too early (the likeliest one, if several do).
+        file: PathBuf,
+        /// Where its readable part ends.
+        offset: u64,
+        /// The incarnation.
+        incarnation: u32,
+        /// The first record that is missing.
+        missing: Lsn,
+        /// The log itself, or the caller's range, proves that everything up to here was on disk.
+        durable: Lsn,
+    },
+    /// The ranges given are not in order.
+    #[error("log ranges: {reason}")]
+    Ranges {
+        /// What is wrong with them.
+        reason: String,
+    },
+    /// The caller's function refused a record.
+    #[error("applying log record {lsn}")]
+    Apply {
+        /// The record.
+        lsn: Lsn,
+        /// The function's error.
+        source: E,
+    },
+}

@@ -1,0 +1,69 @@
+//! The parallel write-ahead log of the Azekura store, after the P-WAL protocol.
+//!
+//! Threads append records to the buffers of *workers*; *streams* write the buffers to files, each flush one checksummed
+//! chunk; a record is durable once every log holds everything before it. Recovery merges the streams by LSN up to the
+//! first gap. It is not a transaction manager: it knows no transactions, pages or undo, only bytes and their order.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use azekura_base::{DurableLog, Lsn};
+//! use azekura_io::MemFs;
+//! use azekura_wal::{LogIdentity, Wal, WalOptions, recovery::{LogRange, replay}};
+//!
+//! let fs = Arc::new(MemFs::new());
+//! let dir = "/db/wal".as_ref();
+//! let identity = LogIdentity { database_id: 7, incarnation: 1, first_lsn: Lsn(1) };
+//! let wal = Wal::create(fs.clone(), dir, identity, WalOptions::default())?;
+//! let lsn = wal.append(wal.worker(), b"a record")?;
+//! wal.make_durable(lsn)?;
+//! assert_eq!(wal.durable_lsn(), lsn);
+//!
+//! // After a crash:
+//! let range = LogRange { incarnation: 1, first_lsn: Lsn(1), last_lsn: None };
+//! let found = replay(&*fs, dir, 7, &[range], Lsn(1), &mut |lsn, body| {
+//!     assert_eq!((lsn, body), (Lsn(1), &b"a record"[..]));
+//!     Ok::<(), std::convert::Infallible>(())
+//! })?;
+//! assert_eq!(found.last_lsn, lsn);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! | module | noun | paper |
+//! |---|---|---|
+//! | [`options`] | settings, identity, worker ids | |
+//! | [`worker_buffer`] | a worker's buffer: draw an LSN, copy, exchange | 3.1.1 |
+//! | [`record`], [`chunk`] | bytes of records, blocks, chunks | 3.1.2 |
+//! | [`durable_lsn`] | marks and the durable horizon | 3.1.3, Algorithm 4 |
+//! | [`commit_gate`] | who flushes, who sleeps until when | 3.2.2 |
+//! | [`ticket`] | promises to wait for or await | 3.1.3, 3.2.2 |
+//! | `stream`, `segment` | flushes and files | 3.1.2 |
+//! | `flusher`, [`bell`] | background threads and how they are woken | |
+//! | [`parallelism`] | how many streams the device deserves | 2.2, Figure 3 |
+//! | [`recovery`] | scan, merge, cut | 4.1-4.3, Figure 5 |
+//! | [`stats`], [`error`], `failure` | numbers, errors, the poison | |
+
+pub mod bell;
+pub mod chunk;
+pub mod commit_gate;
+pub mod durable_lsn;
+pub mod error;
+mod failure;
+mod flusher;
+mod log;
+pub mod options;
+pub mod parallelism;
+pub mod record;
+pub mod recovery;
+mod segment;
+pub mod stats;
+mod stream;
+pub mod ticket;
+mod wal;
+pub mod worker_buffer;
+
+pub use error::{AppendError, ReplayError, WalError};
+pub use options::{LogIdentity, StreamCount, WalOptions, WorkerId};
+pub use recovery::{LogRange, Replayed};
+pub use stats::WalStats;
+pub use ticket::Ticket;
+pub use wal::Wal;

@@ -1,0 +1,209 @@
+//! The log itself: what appenders, committers and background threads share.
+//!
+//! | lock | held while | may be taken inside |
+//! |---|---|---|
+//! | a gate's mutex | a flush begins or ends, a sleeper registers | that stream's writer, buffer latches |
+//! | a stream's writer | a flush is written | buffer latches, the segment store |
+//! | a buffer latch | a record is copied, a buffer exchanged | nothing |
+//!
+//! No lock is held while a task is woken.
+
+use azekura_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::*, fence};
+use azekura_base::{LogFailed, Lsn};
+
+use crate::bell::Bell;
+use crate::commit_gate::{Lead, Turn};
+use crate::durable_lsn::DurableHorizon;
+use crate::error::AppendError;
+use crate::failure::Failure;
+use crate::options::{WalOptions, WorkerId};
+use crate::segment::SegmentStore;
+use crate::stream::{Stream, Taken, stream_of};
+use crate::ticket::Wakers;
+use crate::worker_buffer::{Refused, WorkerBuffer};
+
+#[derive(Debug)]
+pub(crate) struct Log {
+    pub(crate) options: WalOptions,
+    pub(crate) horizon: DurableHorizon,
+    pub(crate) buffers: Box<[WorkerBuffer]>,
+    pub(crate) streams: Box<[Stream]>,
+    /// Directories that an earlier run with more streams has left.
+    pub(crate) orphans: Vec<SegmentStore>,
+    pub(crate) failure: Failure,
+    pub(crate) wakers: Wakers,
+    /// Of the thread that prepares segments.
+    pub(crate) preparer: Bell,
+    /// The background threads end. Set once.
+    pub(crate) stopping: AtomicBool,
+    pub(crate) segments_trimmed: AtomicU64,
+}
+
+impl Log {
+    pub(crate) fn buffer(&self, worker: WorkerId) -> &WorkerBuffer {
+        &self.buffers[worker.index() % self.buffers.len()]
+    }
+
+    pub(crate) fn stream_of(&self, worker: usize) -> &Stream {
+        &self.streams[stream_of(worker, self.streams.len())]
+    }
+
+    pub(crate) fn append(&self, worker: WorkerId, body: &[u8]) -> Result<Lsn, AppendError> {
+        let max = self.options.max_body_bytes();
+        if body.len() > max {
+            return Err(AppendError::TooLarge { bytes: body.len(), max });
+        }
+        let buffer = self.buffer(worker);
+        let stream = self.stream_of(buffer.worker());
+        loop {
+            self.failure.check()?;
+            match buffer.append(&self.horizon, body) {
+                Ok((lsn, was_idle)) => {
+                    if was_idle && self.options.background {
+                        stream.bell.rouse(); // W3
+                    }
+                    return Ok(lsn);
+                }
+                Err(Refused::NoRoom { first_lsn, taken }) => {
+                    if self.options.background {
+                        stream.bell.request();
+                        buffer.wait_for_room(taken);
+                    } else {
+                        self.flush_stream(stream, first_lsn);
+                    }
+                }
+                Err(Refused::NotAdmitting) => self.make_space(stream)?,
+            }
+        }
+    }
+
+    /// Makes a segment ready and opens the stream's buffers (W11).
+    fn make_space(&self, stream: &Stream) -> Result<(), AppendError> {
+        let made = stream.store.prepare_one();
+        stream.reopen(&mut stream.writer(), &self.buffers);
+        match made {
+            Err(source) if stream.is_closed() => {
+                Err(AppendError::Full { needed: self.options.segment_size(), source })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Blocks until everything up to `lsn`, or everything drawn so far if that is less, is durable.
+    pub(crate) fn make_durable(&self, lsn: Lsn) -> Result<(), LogFailed> {
+        if self.horizon.reached() >= lsn {
+            return Ok(());
+        }
+        let lsn = lsn.min(Lsn(self.horizon.next_lsn().0 - 1));
+        let home = stream_of(azekura_base::striped::thread_stripe() % self.buffers.len(), self.streams.len());
+        loop {
+            if self.horizon.has_reached(lsn) {
+                return Ok(());
+            }
+            self.failure.check()?;
+            // Our own stream first, then whatever else holds the horizon down (W2).
+            for i in 0..self.streams.len() {
+                let stream = &self.streams[(home + i) % self.streams.len()];
+                if stream.pending(&self.horizon).is_some_and(|mark| mark <= lsn.0) {
+                    self.flush_stream(stream, lsn.0);
+                }
+            }
+        }
+    }
+
+    /// Leads a flush of the stream, or sleeps until one that covers `lsn` has ended.
+    pub(crate) fn flush_stream(&self, stream: &Stream, lsn: u64) {
+        let is_needed =
+            || self.failure.get().is_none() && stream.pending(&self.horizon).is_some_and(|mark| mark <= lsn);
+        let begin = || stream.begin(&self.horizon, &self.buffers);
+        if let Turn::Lead(lead, taken) = stream.gate.enter(lsn, is_needed, begin) {
+            self.lead(stream, lead, taken);
+        }
+    }
+
+    /// Writes what was taken, moves the marks, wakes whom it concerns.
+    fn lead(&self, stream: &Stream, lead: Lead<'_>, mut taken: Taken<'_>) {
+        let poison = PoisonOnPanic(self);
+        let written = stream.write(&mut taken, &self.horizon);
+        stream.reopen(&mut taken.writer, &self.buffers);
+        drop(taken);
+        std::mem::forget(poison);
+        let records = match written {
+            Ok(records) => records,
+            Err(reason) => {
+                self.fail(&reason);
+                return; // dropping `lead` ends the flush
+            }
+        };
+        for &worker in &stream.workers {
+            self.buffers[worker].settle(&self.horizon);
+        }
+        fence(SeqCst); // TICKET-1
+        let horizon = self.horizon.compute();
+        let woken = lead.finish();
+        self.wakers.wake_through(horizon);
+        self.count(stream, records, woken);
+        if stream.store.is_short() {
+            self.replenish(stream);
+        }
+    }
+
+    fn count(&self, stream: &Stream, records: u64, woken: u32) {
+        let counters = &stream.counters;
+        let flushes = if records > 0 { &counters.flushes } else { &counters.empty_flushes };
+        flushes.fetch_add(1, Relaxed);
+        counters.largest_group.fetch_max(records, Relaxed);
+        counters.threads_woken.fetch_add(u64::from(woken), Relaxed);
+    }
+
+    /// Has the next segment made ready, by the thread for it if there is one.
+    fn replenish(&self, stream: &Stream) {
+        if self.options.background {
+            self.preparer.request();
+        } else {
+            // If it fails, the appender that needs the room tries again and gets the error.
+            let _ = stream.store.prepare_one();
+        }
+    }
+
+    /// Asks the flushers for everything up to `lsn`.
+    pub(crate) fn request_flush(&self, lsn: Lsn) {
+        for stream in &self.streams {
+            if stream.pending(&self.horizon).is_some_and(|mark| mark <= lsn.0) {
+                stream.bell.request();
+            }
+        }
+    }
+
+    /// Poisons the log and wakes everybody who waits for it (W10).
+    pub(crate) fn fail(&self, reason: &str) {
+        if !self.failure.set(reason) {
+            return;
+        }
+        self.streams.iter().for_each(|stream| stream.gate.wake_everyone());
+        self.buffers.iter().for_each(WorkerBuffer::wake_everyone);
+        fence(SeqCst); // TICKET-1: the failure is seen by who registers now
+        self.wakers.wake_through(Lsn::MAX);
+    }
+
+    /// Everything on disk, and the testimony to it.
+    pub(crate) fn finish(&self) -> Result<(), LogFailed> {
+        self.make_durable(Lsn::MAX)?;
+        for stream in &self.streams {
+            let testified = stream.testify(&mut stream.writer(), &self.horizon);
+            if let Err(reason) = testified {
+                self.fail(&reason);
+            }
+        }
+        self.failure.check()
+    }
+}
+
+/// A flush that panics has written nobody knows what.
+struct PoisonOnPanic<'l>(&'l Log);
+
+impl Drop for PoisonOnPanic<'_> {
+    fn drop(&mut self) {
+        self.0.fail("a thread panicked while it wrote the log");
+    }
+}

@@ -1,0 +1,174 @@
+//! The k-way merge by LSN (paper section 4.2, Figure 5), reading no further than it must.
+//!
+//! Records of one worker are in order; the workers of all streams are merged. Each chunk says below which LSN its
+//! stream is complete (the stream's **frontier**), so the next LSN is either at the head of some worker's queue, or in
+//! a stream whose frontier is not above it, or nowhere: then the log ends there (section 4.3, W5). Memory holds a few
+//! chunks per stream.
+
+use std::cmp::Reverse;
+use std::collections::binary_heap::PeekMut;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::chunk;
+use crate::record;
+
+use super::scan::{Chunk, End, StreamScan};
+
+/// Part of a payload that holds records of one worker.
+#[derive(Debug)]
+struct Run {
+    payload: Arc<Vec<u8>>,
+    at: usize,
+    end: usize,
+    /// LSN that a record without a gap would have.
+    expected: u64,
+}
+
+/// A record: its LSN, and where its body is.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) lsn: u64,
+    payload: Arc<Vec<u8>>,
+    at: usize,
+    len: usize,
+}
+
+impl Record {
+    pub(crate) fn body(&self) -> &[u8] {
+        &self.payload[self.at..self.at + self.len]
+    }
+}
+
+impl Run {
+    /// The next record; runs were checked when their chunk was read, so `None` is the end.
+    fn next(&mut self) -> Option<Record> {
+        let mut input = &self.payload[self.at..self.end];
+        let (lsn, body) = record::take(&mut input, &mut self.expected)?;
+        let len = body.len();
+        self.at = self.end - input.len();
+        Some(Record { lsn, payload: Arc::clone(&self.payload), at: self.at - len, len })
+    }
+}
+
+/// The records of one worker that have been read and not been merged yet.
+#[derive(Debug, Default)]
+struct Queue {
+    head: Option<Record>,
+    runs: VecDeque<Run>,
+}
+
+impl Queue {
+    /// Makes the next record, if one has been read, the head.
+    fn advance(&mut self) -> Option<u64> {
+        self.head = None;
+        while let Some(run) = self.runs.front_mut() {
+            self.head = run.next();
+            if let Some(head) = &self.head {
+                return Some(head.lsn);
+            }
+            self.runs.pop_front();
+        }
+        None
+    }
+}
+
+#[derive(Debug)]
+struct Source<'f> {
+    scan: StreamScan<'f>,
+    frontier: u64,
+}
+
+/// The merge of one incarnation's streams.
+#[derive(Debug)]
+pub(crate) struct Merge<'f> {
+    sources: Vec<Source<'f>>,
+    queues: Vec<Queue>,
+    /// Queue of a (stream, worker).
+    index: HashMap<(u32, u64), usize>,
+    /// LSN of the head of each queue that has one.
+    heads: BinaryHeap<Reverse<(u64, usize)>>,
+}
+
+impl<'f> Merge<'f> {
+    pub(crate) fn new(scans: Vec<StreamScan<'f>>) -> Self {
+        Self {
+            sources: scans.into_iter().map(|scan| Source { scan, frontier: 0 }).collect(),
+            queues: Vec::new(),
+            index: HashMap::new(),
+            heads: BinaryHeap::new(),
+        }
+    }
+
+    /// The record with this LSN; `None` if it is in no stream. Ask for rising LSNs only: what is below is dropped.
+    pub(crate) fn find(&mut self, lsn: u64) -> Result<Option<Record>, (PathBuf, io::Error)> {
+        loop {
+            if let Some(record) = self.take_head(lsn) {
+                return Ok(Some(record));
+            }
+            if !self.read_on(lsn)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Takes the record with this LSN if it is at the head of a queue; drops records below.
+    fn take_head(&mut self, wanted: u64) -> Option<Record> {
+        loop {
+            let mut top = self.heads.peek_mut()?;
+            let Reverse((lsn, queue)) = *top;
+            if lsn > wanted {
+                return None;
+            }
+            let queue = &mut self.queues[queue];
+            let record = queue.head.take();
+            match queue.advance() {
+                Some(next) => top.0.0 = next,
+                None => drop(PeekMut::pop(top)),
+            }
+            if lsn == wanted {
+                return record;
+            }
+        }
+    }
+
+    /// Reads one more chunk of the stream with the lowest frontier; `false` if no stream can hold `lsn` any more.
+    fn read_on(&mut self, lsn: u64) -> Result<bool, (PathBuf, io::Error)> {
+        let open = self.sources.iter_mut().filter(|s| !s.scan.has_ended());
+        let Some(source) = open.min_by_key(|s| s.frontier).filter(|s| s.frontier <= lsn) else {
+            return Ok(false);
+        };
+        let stream = source.scan.stream();
+        if let Some(chunk) = source.scan.next_chunk()? {
+            source.frontier = chunk.header.complete_below;
+            self.enqueue(stream, &chunk);
+        }
+        Ok(true)
+    }
+
+    fn enqueue(&mut self, stream: u32, chunk: &Chunk) {
+        let payload = &chunk.payload;
+        for block in chunk::parse_payload(&chunk.header, payload).unwrap_or_default() {
+            let slot = *self.index.entry((stream, block.worker)).or_insert_with(|| {
+                self.queues.push(Queue::default());
+                self.queues.len() - 1
+            });
+            let at = block.bytes.as_ptr().addr() - payload.as_ptr().addr();
+            let end = at + block.bytes.len();
+            let queue = &mut self.queues[slot];
+            queue.runs.push_back(Run { payload: Arc::clone(payload), at, end, expected: block.first_lsn });
+            if queue.head.is_none()
+                && let Some(lsn) = queue.advance()
+            {
+                self.heads.push(Reverse((lsn, slot)));
+            }
+        }
+    }
+
+    /// Where each stream's readable part ends (or its reading has come to).
+    pub(crate) fn ends(&self) -> Vec<(u32, End)> {
+        self.sources.iter().map(|s| (s.scan.stream(), s.scan.end())).collect()
+    }
+}

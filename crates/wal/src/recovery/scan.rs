@@ -1,0 +1,237 @@
+//! Reading one stream's chunks in order, and sweeping a segment for every header that is valid there.
+//!
+//! A stream of one incarnation ends where the chunk that should come next is not there: not at the place where the
+//! last one ended, and not at the start of the next segment. Why it ends there (nothing was written, a torn write,
+//! damage) is for [`cut`](super::cut) to judge.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use azekura_base::checksum::crc32c;
+use azekura_io::{File, Fs, OpenOptions};
+
+use crate::chunk::{self, HEADER_BYTES, Header, Place, UNIT_BYTES};
+
+/// Bytes read at a time.
+const WINDOW_BYTES: usize = 1 << 20;
+
+/// A file read through a window, front to back.
+pub(crate) struct Window<'f> {
+    file: &'f dyn File,
+    offset: u64,
+    bytes: Vec<u8>,
+}
+
+impl std::fmt::Debug for Window<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Window({} bytes at {})", self.bytes.len(), self.offset)
+    }
+}
+
+impl<'f> Window<'f> {
+    pub(crate) fn new(file: &'f dyn File) -> Self {
+        Self { file, offset: 0, bytes: Vec::new() }
+    }
+
+    /// `len` bytes at `offset`, fewer where the file ends.
+    pub(crate) fn at(&mut self, offset: u64, len: usize) -> io::Result<&[u8]> {
+        let end = offset + len as u64;
+        if offset < self.offset || end > self.offset + self.bytes.len() as u64 {
+            self.offset = offset;
+            self.bytes.resize(len.max(WINDOW_BYTES), 0);
+            let read = self.file.read_at(offset, &mut self.bytes)?;
+            self.bytes.truncate(read);
+        }
+        let from = (offset - self.offset) as usize;
+        let to = (from + len).min(self.bytes.len());
+        Ok(self.bytes.get(from..to).unwrap_or_default())
+    }
+}
+
+/// Visits every header in the segment that is valid at its place, whatever comes between; payloads are not checked.
+pub(crate) fn sweep(file: &dyn File, start: Place, visit: &mut dyn FnMut(&Header)) -> io::Result<()> {
+    let len = file.len()?;
+    let mut window = Window::new(file);
+    let mut offset = start.offset;
+    while offset < len {
+        let bytes = window.at(offset, HEADER_BYTES)?;
+        match Header::decode_at(bytes, Place { offset, ..start }) {
+            Some(header) => {
+                visit(&header);
+                offset = offset.saturating_add(header.chunk_bytes());
+            }
+            None => offset += UNIT_BYTES as u64,
+        }
+    }
+    Ok(())
+}
+
+/// A segment to be scanned.
+#[derive(Clone, Debug)]
+pub(crate) struct SegmentRef {
+    pub(crate) path: PathBuf,
+    pub(crate) number: u64,
+}
+
+/// A chunk that is whole and well-formed.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    pub(crate) header: Header,
+    pub(crate) payload: Arc<Vec<u8>>,
+}
+
+/// Where a stream's readable part ends.
+#[derive(Clone, Debug)]
+pub(crate) struct End {
+    pub(crate) path: PathBuf,
+    pub(crate) offset: u64,
+    /// Number of the chunk that should have come.
+    pub(crate) next_number: u64,
+}
+
+/// The chunks of one stream and incarnation, in order.
+#[derive(Debug)]
+pub(crate) struct StreamScan<'f> {
+    fs: &'f dyn Fs,
+    database_id: u64,
+    stream: u32,
+    incarnation: u32,
+    segments: Vec<SegmentRef>,
+    /// Index of the segment being read.
+    at: usize,
+    file: Option<Arc<dyn File>>,
+    offset: u64,
+    /// Number of the next chunk; `None`: whatever comes first.
+    next_number: Option<u64>,
+    window: Vec<u8>,
+    window_at: u64,
+    ended: bool,
+}
+
+impl<'f> StreamScan<'f> {
+    /// A scan from the start of the first of `segments` (in order of their numbers, not empty).
+    pub(crate) fn new(
+        fs: &'f dyn Fs,
+        database_id: u64,
+        stream: u32,
+        incarnation: u32,
+        segments: Vec<SegmentRef>,
+    ) -> Self {
+        Self {
+            fs,
+            database_id,
+            stream,
+            incarnation,
+            segments,
+            at: 0,
+            file: None,
+            offset: 0,
+            next_number: None,
+            window: Vec::new(),
+            window_at: 0,
+            ended: false,
+        }
+    }
+
+    pub(crate) const fn stream(&self) -> u32 {
+        self.stream
+    }
+
+    pub(crate) const fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Where the next chunk should be.
+    pub(crate) fn end(&self) -> End {
+        let path = self.segments[self.at].path.clone();
+        End { path, offset: self.offset, next_number: self.next_number.unwrap_or(0) }
+    }
+
+    /// The next chunk; `None` at the stream's end, and ever after.
+    ///
+    /// # Errors
+    ///
+    /// The path that could not be read, and why.
+    pub(crate) fn next_chunk(&mut self) -> Result<Option<Chunk>, (PathBuf, io::Error)> {
+        if self.ended {
+            return Ok(None);
+        }
+        if let Some(chunk) = self.chunk_here()? {
+            return Ok(Some(chunk));
+        }
+        // The segment is at its end, or the log is: only the very next chunk at the next segment's start tells.
+        if self.at + 1 < self.segments.len() {
+            let here = (self.at, self.offset, self.file.take());
+            (self.at, self.offset) = (self.at + 1, 0);
+            self.window.clear();
+            if let Some(chunk) = self.chunk_here()? {
+                return Ok(Some(chunk));
+            }
+            (self.at, self.offset, self.file) = here;
+        }
+        self.ended = true;
+        self.window = Vec::new();
+        Ok(None)
+    }
+
+    fn chunk_here(&mut self) -> Result<Option<Chunk>, (PathBuf, io::Error)> {
+        self.read_chunk().map_err(|error| (self.segments[self.at].path.clone(), error))
+    }
+
+    fn read_chunk(&mut self) -> io::Result<Option<Chunk>> {
+        let segment = &self.segments[self.at];
+        let file = match &self.file {
+            Some(file) => Arc::clone(file),
+            None => {
+                let file = self.fs.open(&segment.path, OpenOptions::new().read_only(true))?;
+                self.file = Some(Arc::clone(&file));
+                file
+            }
+        };
+        let place = Place {
+            database_id: self.database_id,
+            stream: self.stream,
+            segment: segment.number,
+            offset: self.offset,
+        };
+        // The window is kept here, not in a `Window`, because the file changes under it.
+        let mut window =
+            Window { file: &*file, offset: self.window_at, bytes: std::mem::take(&mut self.window) };
+        let chunk = chunk_in(&mut window, place, self.incarnation, self.next_number);
+        (self.window_at, self.window) = (window.offset, window.bytes);
+        let chunk = chunk?;
+        if let Some(chunk) = &chunk {
+            self.offset += chunk.header.chunk_bytes();
+            self.next_number = chunk.header.number.checked_add(1);
+        }
+        Ok(chunk)
+    }
+}
+
+/// The chunk at `place`, if it is whole, well-formed, and the one that comes next.
+fn chunk_in(
+    window: &mut Window<'_>,
+    place: Place,
+    incarnation: u32,
+    number: Option<u64>,
+) -> io::Result<Option<Chunk>> {
+    let Some(header) = Header::decode_at(window.at(place.offset, HEADER_BYTES)?, place) else {
+        return Ok(None);
+    };
+    if header.incarnation != incarnation || number.is_some_and(|number| number != header.number) {
+        return Ok(None);
+    }
+    let len = header.payload_bytes as usize;
+    if len > WINDOW_BYTES && place.offset + header.chunk_bytes() > window.file.len()? {
+        return Ok(None); // no memory for a length that cannot be true
+    }
+    let payload = window.at(place.offset + HEADER_BYTES as u64, len)?;
+    if payload.len() != len || crc32c(payload) != header.payload_crc {
+        return Ok(None);
+    }
+    if chunk::parse_payload(&header, payload).is_none() {
+        return Ok(None);
+    }
+    Ok(Some(Chunk { header, payload: Arc::new(payload.to_vec()) }))
+}

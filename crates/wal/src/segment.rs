@@ -1,0 +1,431 @@
+//! Segments: the files of one stream, prepared ahead, written once, recycled (hazards W6 and W11).
+//!
+//! A stream's directory `NN` holds files named by a sequence number of 16 hexadecimal digits.
+//!
+//! | segment | its content | how it leaves the state |
+//! |---|---|---|
+//! | ready | zeroes, or a recycled segment's stale chunks; synced, name durable | the leader of a flush starts to write it |
+//! | current | chunks of this run | it is full: sealed |
+//! | sealed | chunks of this run; its largest LSN is known | [`SegmentStore::trim`]: all of it is below |
+//! | old | chunks of earlier runs, never written again (W5); its largest LSN is found when first asked for | `trim` |
+//! | spare | nothing that counts any more | renamed to the next sequence number: ready |
+//!
+//! - **SEGMENT-1** A sequence number is never used twice in one incarnation, and a new incarnation uses numbers above
+//!   every file that is there, so stale chunks never fit their new place (CHUNK-1).
+//! - **SEGMENT-2** (W11) Records are admitted to the buffers only while [`SegmentStore::usable_bytes`] covers what the
+//!   buffers can hold, *and* a flush on its way that is not placed yet. So what has an LSN always has a place on disk.
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use azekura_base::sync::Mutex;
+use azekura_io::{File, Fs, OpenOptions};
+
+use crate::chunk::{HEADER_BYTES, Header, Place, UNIT_BYTES};
+use crate::error::WalError;
+use crate::options::LogIdentity;
+use crate::recovery::scan;
+
+/// Directory of a stream.
+pub(crate) fn stream_dir(dir: &Path, stream: u32) -> PathBuf {
+    dir.join(format!("{stream:02}"))
+}
+
+/// The stream whose directory has this name.
+pub(crate) fn parse_stream(name: &str) -> Option<u32> {
+    (name.len() == 2).then(|| name.parse().ok())?
+}
+
+/// Name of a segment file.
+pub(crate) fn segment_name(segment: u64) -> String {
+    format!("{segment:016x}")
+}
+
+/// The segment whose file has this name.
+pub(crate) fn parse_segment(name: &str) -> Option<u64> {
+    let is_ours = name.len() == 16 && name.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    is_ours.then(|| u64::from_str_radix(name, 16).ok())?
+}
+
+/// A segment that can be written.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) number: u64,
+    pub(crate) path: PathBuf,
+    pub(crate) file: Arc<dyn File>,
+}
+
+/// Sizes that the store needs to know.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    /// Of a segment.
+    pub(crate) segment: u64,
+    /// Of a chunk with one full buffer.
+    pub(crate) chunk: u64,
+    /// Of all of the stream's buffers, full, each in a chunk of its own.
+    pub(crate) flush: u64,
+}
+
+impl Sizes {
+    /// Ready segments wanted at all times: enough for two whole flushes, whatever is left of the current one.
+    pub(crate) const fn ready_segments(&self) -> usize {
+        (2 * self.flush).div_ceil(self.segment - self.chunk) as usize
+    }
+}
+
+/// A file that is not written any more.
+#[derive(Debug)]
+struct Retired {
+    path: PathBuf,
+    number: u64,
+    file_bytes: u64,
+    used_bytes: u64,
+    /// Largest LSN of any chunk in it; `None`: not looked up yet.
+    max_lsn: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    ready: VecDeque<Segment>,
+    sealed: VecDeque<Retired>,
+    old: Vec<Retired>,
+    spare: Vec<PathBuf>,
+    next_number: u64,
+    prepared: u64,
+    recycled: u64,
+}
+
+/// The segments of one stream, or of a directory that no stream writes any more.
+#[derive(Debug)]
+pub(crate) struct SegmentStore {
+    fs: Arc<dyn Fs>,
+    dir: PathBuf,
+    stream: u32,
+    database_id: u64,
+    direct: bool,
+    /// `None`: nobody writes here in this run.
+    sizes: Option<Sizes>,
+    state: Mutex<State>,
+    /// Held while a segment is made, so that two threads do not make the same.
+    preparing: Mutex<()>,
+    trimming: Mutex<()>,
+}
+
+/// What an existing file turned out to be.
+enum Found {
+    /// Holds chunks, or something unknown.
+    Old,
+    /// Made ready and never written.
+    Unused,
+    /// Of another database: left alone.
+    Foreign,
+}
+
+impl SegmentStore {
+    /// Looks at what is in the directory, creating it when `sizes` say that it will be written.
+    pub(crate) fn open(
+        fs: &Arc<dyn Fs>,
+        wal_dir: &Path,
+        stream: u32,
+        identity: LogIdentity,
+        direct: bool,
+        sizes: Option<Sizes>,
+    ) -> Result<Self, WalError> {
+        let dir = stream_dir(wal_dir, stream);
+        if sizes.is_some() && !fs.exists(&dir) {
+            fs.create_dir_all(&dir).map_err(WalError::io("create", &dir))?;
+            fs.sync_dir(wal_dir).map_err(WalError::io("sync", wal_dir))?;
+        }
+        let store = Self {
+            fs: Arc::clone(fs),
+            dir,
+            stream,
+            database_id: identity.database_id,
+            direct,
+            sizes,
+            state: Mutex::default(),
+            preparing: Mutex::default(),
+            trimming: Mutex::default(),
+        };
+        store.survey(identity.incarnation)?;
+        Ok(store)
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    fn survey(&self, incarnation: u32) -> Result<(), WalError> {
+        let names = self.fs.list_dir(&self.dir).map_err(WalError::io("list", &self.dir))?;
+        let mut state = self.state.lock();
+        for number in names.iter().filter_map(|name| parse_segment(name)) {
+            let path = self.dir.join(segment_name(number));
+            let file = self
+                .fs
+                .open(&path, OpenOptions::new().read_only(true))
+                .map_err(WalError::io("open", &path))?;
+            let file_bytes = file.len().map_err(WalError::io("measure", &path))?;
+            state.next_number = state.next_number.max(number.saturating_add(1));
+            let found = self.identify(&*file, &path, number, incarnation)?;
+            let retired = |max_lsn| Retired { path, number, file_bytes, used_bytes: file_bytes, max_lsn };
+            match found {
+                Found::Foreign => {}
+                Found::Old => state.old.push(retired(None)),
+                Found::Unused if self.wants_spare(&state, file_bytes) => state.spare.push(retired(None).path),
+                Found::Unused => state.old.push(Retired { used_bytes: 0, ..retired(Some(0)) }),
+            }
+        }
+        Ok(())
+    }
+
+    fn identify(
+        &self,
+        file: &dyn File,
+        path: &Path,
+        number: u64,
+        incarnation: u32,
+    ) -> Result<Found, WalError> {
+        let mut block = [0; UNIT_BYTES];
+        let read = file.read_at(0, &mut block).map_err(WalError::io("read", path))?;
+        let block = &block[..read];
+        if block.iter().all(|&b| b == 0) {
+            return Ok(Found::Unused);
+        }
+        let Some(header) = Header::decode(block.get(..HEADER_BYTES).unwrap_or_default()) else {
+            return Ok(Found::Old);
+        };
+        if header.place.database_id != self.database_id {
+            return Ok(Found::Foreign);
+        }
+        if header.place != self.place(number, 0) {
+            return Ok(Found::Unused); // recycled, not written since
+        }
+        if header.incarnation >= incarnation {
+            return Err(WalError::IncarnationNotNew {
+                path: path.into(),
+                found: header.incarnation,
+                incarnation,
+            });
+        }
+        Ok(Found::Old)
+    }
+
+    pub(crate) const fn place(&self, segment: u64, offset: u64) -> Place {
+        Place { database_id: self.database_id, stream: self.stream, segment, offset }
+    }
+
+    fn wants_spare(&self, state: &State, file_bytes: u64) -> bool {
+        self.sizes.is_some_and(|sizes| {
+            file_bytes == sizes.segment
+                && state.spare.len() + state.ready.len() < 2 * sizes.ready_segments() + 1
+        })
+    }
+
+    /// Whether fewer segments are ready than wanted.
+    pub(crate) fn is_short(&self) -> bool {
+        self.sizes.is_some_and(|sizes| self.state.lock().ready.len() < sizes.ready_segments())
+    }
+
+    /// Bytes that flushes can certainly place when the current segment is written up to `offset`, however they fall.
+    pub(crate) fn usable_bytes(&self, offset: u64) -> u64 {
+        let Some(sizes) = self.sizes else { return 0 };
+        // A segment's end is left when a chunk of one buffer does not fit, so up to a chunk of each may be wasted.
+        let rest = (sizes.segment - offset).saturating_sub(sizes.chunk);
+        rest + self.state.lock().ready.len() as u64 * (sizes.segment - sizes.chunk)
+    }
+
+    /// Makes one more segment ready if there are fewer than wanted: recycles a spare one, or writes a new one.
+    ///
+    /// Blocks for the device: a new segment is written with zeroes and synced. On failure nothing is left behind.
+    pub(crate) fn prepare_one(&self) -> io::Result<()> {
+        let _one_at_a_time = self.preparing.lock();
+        let Some(sizes) = self.sizes else { return Ok(()) };
+        let (number, spare) = {
+            let mut state = self.state.lock();
+            if state.ready.len() >= sizes.ready_segments() {
+                return Ok(());
+            }
+            (state.next_number, state.spare.pop())
+        };
+        let path = self.dir.join(segment_name(number));
+        let recycled = spare.is_some();
+        let made = match spare {
+            Some(spare) => self.recycle(&spare, &path).inspect_err(|_| {
+                // If it has the new name already, the next opening finds it unused.
+                if self.fs.exists(&spare) {
+                    self.state.lock().spare.push(spare);
+                }
+            }),
+            None => self.make(&path, sizes.segment).inspect_err(|_| {
+                // Best effort: what cannot be removed is found unused at the next opening.
+                let _ = self.fs.remove_file(&path);
+            }),
+        };
+        let mut state = self.state.lock();
+        // A number is used up even by a failure: its file may still be there.
+        state.next_number = number + 1;
+        let file = made?;
+        state.ready.push_back(Segment { number, path, file });
+        state.prepared += 1;
+        state.recycled += u64::from(recycled);
+        Ok(())
+    }
+
+    fn make(&self, path: &Path, bytes: u64) -> io::Result<Arc<dyn File>> {
+        let file = self.fs.open(path, OpenOptions::new().create_new(true).direct(self.direct))?;
+        check_alignment(&*file)?;
+        file.write_zeroes(0, bytes)?;
+        file.sync()?;
+        self.fs.sync_dir(&self.dir)?;
+        Ok(file)
+    }
+
+    fn recycle(&self, from: &Path, to: &Path) -> io::Result<Arc<dyn File>> {
+        self.fs.rename(from, to)?;
+        self.fs.sync_dir(&self.dir)?;
+        let file = self.fs.open(to, OpenOptions::new().direct(self.direct))?;
+        check_alignment(&*file)?;
+        Ok(file)
+    }
+
+    /// The next ready segment.
+    pub(crate) fn take_ready(&self) -> Option<Segment> {
+        self.state.lock().ready.pop_front()
+    }
+
+    /// Puts a full segment aside.
+    pub(crate) fn seal(&self, segment: &Segment, used_bytes: u64, max_lsn: u64) {
+        let file_bytes = self.sizes.map_or(used_bytes, |sizes| sizes.segment);
+        let retired = Retired {
+            path: segment.path.clone(),
+            number: segment.number,
+            file_bytes,
+            used_bytes,
+            max_lsn: Some(max_lsn),
+        };
+        self.state.lock().sealed.push_back(retired);
+    }
+
+    /// Bytes of the log in sealed and old segments.
+    pub(crate) fn retained_bytes(&self) -> u64 {
+        let state = self.state.lock();
+        state.sealed.iter().chain(&state.old).map(|s| s.used_bytes).sum()
+    }
+
+    /// Segments made ready in this run, and how many of them were recycled.
+    pub(crate) fn prepared(&self) -> (u64, u64) {
+        let state = self.state.lock();
+        (state.prepared, state.recycled)
+    }
+
+    /// Lets go of every segment whose records are all below `below`; returns how many.
+    ///
+    /// Old segments that nobody has looked at since this opening are read once. One that cannot be read is kept.
+    pub(crate) fn trim(&self, below: u64) -> Result<u64, WalError> {
+        let _one_at_a_time = self.trimming.lock();
+        let looked_up = self.look_up_old();
+        let freed = self.take_below(below);
+        let mut done = 0;
+        let mut removed = Ok(());
+        let mut sync = false;
+        for retired in freed {
+            let mut state = self.state.lock();
+            if self.wants_spare(&state, retired.file_bytes) {
+                state.spare.push(retired.path);
+                done += 1;
+                continue;
+            }
+            drop(state);
+            match self.fs.remove_file(&retired.path) {
+                Ok(()) => (sync, done) = (true, done + 1),
+                Err(error) => {
+                    removed = Err(WalError::io("remove", &retired.path)(error));
+                    self.state.lock().old.push(retired); // tried again by the next trim
+                }
+            }
+        }
+        if sync {
+            self.fs.sync_dir(&self.dir).map_err(WalError::io("sync", &self.dir))?;
+        }
+        removed.and(looked_up).map(|()| done)
+    }
+
+    fn take_below(&self, below: u64) -> Vec<Retired> {
+        let mut state = self.state.lock();
+        let mut freed = Vec::new();
+        while state.sealed.front().is_some_and(|s| s.max_lsn.is_some_and(|max| max < below)) {
+            freed.extend(state.sealed.pop_front());
+        }
+        let (out, keep) = std::mem::take(&mut state.old)
+            .into_iter()
+            .partition::<Vec<_>, _>(|s| s.max_lsn.is_some_and(|max| max < below));
+        state.old = keep;
+        freed.extend(out);
+        freed
+    }
+
+    /// Finds the largest LSN of each old segment that is not known yet.
+    fn look_up_old(&self) -> Result<(), WalError> {
+        let unknown: Vec<(PathBuf, u64)> = {
+            let state = self.state.lock();
+            state.old.iter().filter(|s| s.max_lsn.is_none()).map(|s| (s.path.clone(), s.number)).collect()
+        };
+        let mut result = Ok(());
+        for (path, number) in unknown {
+            match self.largest_lsn(&path, number) {
+                Ok(max) => {
+                    let mut state = self.state.lock();
+                    state.old.iter_mut().filter(|s| s.path == path).for_each(|s| s.max_lsn = Some(max));
+                }
+                Err(error) => result = Err(WalError::io("read", path)(error)),
+            }
+        }
+        result
+    }
+
+    fn largest_lsn(&self, path: &Path, number: u64) -> io::Result<u64> {
+        let file = self.fs.open(path, OpenOptions::new().read_only(true))?;
+        let mut max = 0;
+        scan::sweep(&*file, self.place(number, 0), &mut |header| max = max.max(header.last_lsn))?;
+        Ok(max)
+    }
+}
+
+/// Chunks are multiples of 4 KiB; a device that wants more cannot hold the log.
+fn check_alignment(file: &dyn File) -> io::Result<()> {
+    if UNIT_BYTES.is_multiple_of(file.alignment()) {
+        return Ok(());
+    }
+    let reason =
+        format!("the device wants accesses of {} bytes, the log writes {UNIT_BYTES}", file.alignment());
+    Err(io::Error::new(io::ErrorKind::Unsupported, reason))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back_and_strangers_are_not() {
+        assert_eq!(parse_segment(&segment_name(0xbeef)), Some(0xbeef));
+        assert_eq!(parse_segment(&segment_name(u64::MAX)), Some(u64::MAX));
+        for stranger in
+            ["", "0", "000000000000000G", "000000000000000A", "0000000000000000.tmp", "+000000000000001"]
+        {
+            assert_eq!(parse_segment(stranger), None, "{stranger}");
+        }
+        assert_eq!(parse_stream("07"), Some(7));
+        assert_eq!(parse_stream("7"), None);
+        assert_eq!(parse_stream("probe"), None);
+    }
+
+    #[test]
+    fn enough_segments_are_ready_for_two_flushes() {
+        let sizes = Sizes { segment: 64 << 10, chunk: 8 << 10, flush: 24 << 10 };
+        assert_eq!(sizes.ready_segments(), 1);
+        let sizes = Sizes { segment: 16 << 20, chunk: 1 << 20, flush: 64 << 20 };
+        assert_eq!(sizes.ready_segments(), 9);
+    }
+}

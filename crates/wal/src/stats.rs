@@ -1,0 +1,85 @@
+//! What the log has done, in numbers.
+
+use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::parallelism::Measured;
+
+/// Numbers since the log was created. Taken one after the other, so they may not fit each other to the last unit.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct WalStats {
+    /// Buffers.
+    pub workers: usize,
+    /// Files written at the same time.
+    pub streams: usize,
+    /// The measurement that chose `streams`, if one did.
+    pub measured: Option<Measured>,
+    /// Records appended.
+    pub records: u64,
+    /// Bytes of those records, with their frames.
+    pub record_bytes: u64,
+    /// Flushes that wrote something.
+    pub flushes: u64,
+    /// Flushes that found nothing to write.
+    pub empty_flushes: u64,
+    /// Chunks written; each is one synchronous write, that is one system call.
+    pub chunks: u64,
+    /// Bytes of those chunks, with headers and padding.
+    pub chunk_bytes: u64,
+    /// Records in the largest flush.
+    pub largest_group: u64,
+    /// Threads that slept until a flush ended, summed over flushes.
+    pub threads_woken: u64,
+    /// Segments made ready.
+    pub segments_prepared: u64,
+    /// How many of them were recycled instead of written anew.
+    pub segments_recycled: u64,
+    /// Segments let go of by trimming.
+    pub segments_trimmed: u64,
+    /// Bytes of the log that are kept, old incarnations included.
+    pub retained_bytes: u64,
+    /// Futures that wait for their records.
+    pub pending_futures: u64,
+}
+
+impl WalStats {
+    /// Mean number of records per flush.
+    #[must_use]
+    pub fn mean_group(&self) -> f64 {
+        self.records as f64 / self.flushes.max(1) as f64
+    }
+
+    /// Mean bytes on disk per record.
+    #[must_use]
+    pub fn bytes_per_record(&self) -> f64 {
+        self.chunk_bytes as f64 / self.records.max(1) as f64
+    }
+
+    /// Mean system calls per flush that write the log.
+    #[must_use]
+    pub fn writes_per_flush(&self) -> f64 {
+        self.chunks as f64 / self.flushes.max(1) as f64
+    }
+}
+
+/// Counters of one stream. All are statistics (Relaxed), written by the leader only.
+#[derive(Debug, Default)]
+pub(crate) struct StreamCounters {
+    pub(crate) flushes: AtomicU64,
+    pub(crate) empty_flushes: AtomicU64,
+    pub(crate) chunks: AtomicU64,
+    pub(crate) chunk_bytes: AtomicU64,
+    pub(crate) largest_group: AtomicU64,
+    pub(crate) threads_woken: AtomicU64,
+}
+
+impl StreamCounters {
+    pub(crate) fn add_to(&self, stats: &mut WalStats) {
+        stats.flushes += self.flushes.load(Relaxed);
+        stats.empty_flushes += self.empty_flushes.load(Relaxed);
+        stats.chunks += self.chunks.load(Relaxed);
+        stats.chunk_bytes += self.chunk_bytes.load(Relaxed);
+        stats.largest_group = stats.largest_group.max(self.largest_group.load(Relaxed));
+        stats.threads_woken += self.threads_woken.load(Relaxed);
+    }
+}

@@ -1,0 +1,277 @@
+//! A stream: one file after the other, written by one leader at a time, for one or more workers.
+//!
+//! A flush has four steps; the first runs under the gate's mutex, the others by the leader alone:
+//!
+//! 1. **Take** each worker's buffer, giving it an empty one ([`Stream::begin`]).
+//! 2. **Gather** the batches into chunks: as many as fit the chunk and the segment into one, each worker's a block.
+//! 3. **Write** each chunk synchronously, the next only after the one before is durable (CHUNK-2).
+//! 4. **Settle**: marks move, sleepers wake ([`Log::lead`](crate::log::Log)).
+
+use azekura_base::PageBuf;
+use azekura_base::checksum::crc32c;
+use azekura_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use azekura_base::sync::{Mutex, MutexGuard};
+
+use crate::bell::Bell;
+use crate::chunk::{self, HEADER_BYTES, Header};
+use crate::commit_gate::CommitGate;
+use crate::durable_lsn::DurableHorizon;
+use crate::options::LogIdentity;
+use crate::segment::{Segment, SegmentStore, Sizes};
+use crate::stats::StreamCounters;
+use crate::worker_buffer::{Batch, WorkerBuffer};
+
+/// A chunk is not made larger than this by gathering several workers' batches.
+const GATHER_BYTES: u64 = 8 << 20;
+
+/// What only the leader touches.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    segment: Segment,
+    /// Largest LSN in the current segment.
+    segment_max: u64,
+    /// One per worker of the stream: empty, or what a flush has taken.
+    batches: Vec<Batch>,
+    memory: PageBuf,
+    block_head: Vec<u8>,
+    next_chunk: u64,
+    complete_below: u64,
+    max_lsn: u64,
+    /// The durable horizon that the last chunk testifies to.
+    testified: u64,
+}
+
+/// One stream.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    /// Every worker whose number modulo the number of streams is the stream's.
+    pub(crate) workers: Vec<usize>,
+    pub(crate) gate: CommitGate,
+    /// Of the stream's flusher thread.
+    pub(crate) bell: Bell,
+    pub(crate) store: SegmentStore,
+    pub(crate) counters: StreamCounters,
+    identity: LogIdentity,
+    sizes: Sizes,
+    writer: Mutex<Writer>,
+    /// Written up to here in the current segment. Written by the leader, read for statistics.
+    offset: AtomicU64,
+    /// The buffers may be closed to new records (BUFFER-3). Changed under the writer's mutex.
+    is_closed: AtomicBool,
+}
+
+/// What a flush has taken; holding it is the leader's exclusive use of the writer.
+#[derive(Debug)]
+pub(crate) struct Taken<'s> {
+    pub(crate) writer: MutexGuard<'s, Writer>,
+    /// Everything in the stream below this LSN is taken, or was before.
+    pub(crate) covers: u64,
+}
+
+impl Stream {
+    pub(crate) fn new(
+        workers: Vec<usize>,
+        store: SegmentStore,
+        sizes: Sizes,
+        segment: Segment,
+        identity: LogIdentity,
+    ) -> Self {
+        let writer = Writer {
+            segment,
+            segment_max: 0,
+            batches: workers.iter().map(|_| Batch::default()).collect(),
+            memory: PageBuf::zeroed(16 << 10),
+            block_head: Vec::new(),
+            next_chunk: 0,
+            complete_below: identity.first_lsn.0,
+            max_lsn: 0,
+            testified: identity.first_lsn.0 - 1,
+        };
+        Self {
+            workers,
+            gate: CommitGate::new(),
+            bell: Bell::new(),
+            store,
+            counters: StreamCounters::default(),
+            identity,
+            sizes,
+            writer: Mutex::new(writer),
+            offset: AtomicU64::new(0),
+            is_closed: AtomicBool::new(false),
+        }
+    }
+
+    /// The least LSN in the stream that may not be durable.
+    pub(crate) fn pending(&self, horizon: &DurableHorizon) -> Option<u64> {
+        horizon.pending(self.workers.iter().copied())
+    }
+
+    /// Takes the buffers; runs under the gate's mutex. Returns the LSN below which everything is taken (GATE-3).
+    pub(crate) fn begin<'s>(
+        &'s self,
+        horizon: &DurableHorizon,
+        buffers: &[WorkerBuffer],
+    ) -> (u64, Taken<'s>) {
+        let mut writer = self.writer.lock();
+        // SEGMENT-2: this flush is not placed yet, and what comes into the buffers meanwhile needs a place as well.
+        let admit = self.store.usable_bytes(self.offset.load(Relaxed)) >= 2 * self.sizes.flush;
+        self.is_closed.store(!admit, Relaxed);
+        let batches = self.workers.iter().zip(&mut writer.batches);
+        let covers =
+            batches.map(|(&w, batch)| buffers[w].take(horizon, batch, admit)).min().unwrap_or(u64::MAX);
+        (covers, Taken { writer, covers })
+    }
+
+    /// Writes what was taken, durably. Returns the number of records.
+    ///
+    /// # Errors
+    ///
+    /// In words, what failed: the log must be poisoned.
+    pub(crate) fn write(&self, taken: &mut Taken<'_>, horizon: &DurableHorizon) -> Result<u64, String> {
+        let (writer, covers) = (&mut *taken.writer, taken.covers);
+        let mut todo: Vec<usize> =
+            (0..writer.batches.len()).filter(|&i| writer.batches[i].records > 0).collect();
+        let records = todo.iter().map(|&i| writer.batches[i].records).sum();
+        while !todo.is_empty() {
+            let fit = self.count_fitting(writer, &todo);
+            if fit == 0 {
+                self.next_segment(writer)?;
+                continue;
+            }
+            let rest = todo.split_off(fit);
+            if rest.is_empty() {
+                writer.complete_below = covers;
+            }
+            self.write_chunk(writer, &todo, horizon)?;
+            todo = rest;
+        }
+        writer.complete_below = covers;
+        writer.batches.iter_mut().for_each(Batch::clear);
+        Ok(records)
+    }
+
+    /// How many of the batches fit one chunk in what is left of the segment.
+    fn count_fitting(&self, writer: &Writer, todo: &[usize]) -> usize {
+        let left = self.sizes.segment - self.offset.load(Relaxed);
+        let mut payload = 0;
+        let fits = todo.iter().enumerate().take_while(|&(n, &i)| {
+            payload += chunk::max_block_bytes(&writer.batches[i]);
+            let bytes = chunk::chunk_bytes(payload);
+            bytes <= left && (n == 0 || bytes <= GATHER_BYTES)
+        });
+        fits.count()
+    }
+
+    fn next_segment(&self, writer: &mut Writer) -> Result<(), String> {
+        // SEGMENT-2 says that there is one.
+        let next = self.store.take_ready().ok_or("no log segment was prepared")?;
+        let full = std::mem::replace(&mut writer.segment, next);
+        self.store.seal(&full, self.offset.load(Relaxed), writer.segment_max);
+        writer.segment_max = 0;
+        self.offset.store(0, Relaxed);
+        Ok(())
+    }
+
+    /// Gathers these batches (none: a chunk that only testifies) into one chunk and writes it.
+    fn write_chunk(
+        &self,
+        writer: &mut Writer,
+        which: &[usize],
+        horizon: &DurableHorizon,
+    ) -> Result<(), String> {
+        let offset = self.offset.load(Relaxed);
+        let end = self.gather(writer, which);
+        let total = chunk::chunk_bytes(end - HEADER_BYTES) as usize;
+        writer.memory[end..total].fill(0);
+        let first_lsn = which.iter().map(|&i| writer.batches[i].first_lsn).min();
+        let last_lsn = which.iter().map(|&i| writer.batches[i].last_lsn).max();
+        let header = Header {
+            place: self.store.place(writer.segment.number, offset),
+            incarnation: self.identity.incarnation,
+            number: writer.next_chunk,
+            payload_bytes: (end - HEADER_BYTES) as u32,
+            payload_crc: crc32c(&writer.memory[HEADER_BYTES..end]),
+            blocks: which.len() as u32,
+            first_lsn: first_lsn.unwrap_or(0),
+            last_lsn: last_lsn.unwrap_or(0),
+            complete_below: writer.complete_below,
+            durable_lsn: horizon.compute().0,
+            max_before: writer.max_lsn,
+        };
+        writer.memory[..HEADER_BYTES].copy_from_slice(&header.encode());
+        let path = &writer.segment.path;
+        writer.segment.file.write_at_sync(offset, &writer.memory[..total]).map_err(|error| {
+            format!("write {total} bytes at offset {offset} of {}: {error}", path.display())
+        })?;
+        writer.next_chunk += 1;
+        writer.max_lsn = writer.max_lsn.max(header.last_lsn);
+        writer.segment_max = writer.segment_max.max(header.last_lsn);
+        writer.testified = header.durable_lsn;
+        self.offset.store(offset + total as u64, Relaxed);
+        self.counters.chunks.fetch_add(1, Relaxed);
+        self.counters.chunk_bytes.fetch_add(total as u64, Relaxed);
+        Ok(())
+    }
+
+    /// Copies the batches behind the header's place; returns where the payload ends.
+    fn gather(&self, writer: &mut Writer, which: &[usize]) -> usize {
+        let most: usize = which.iter().map(|&i| chunk::max_block_bytes(&writer.batches[i])).sum();
+        let needed = chunk::chunk_bytes(most) as usize;
+        if writer.memory.len() < needed {
+            writer.memory = PageBuf::zeroed(needed.next_power_of_two());
+        }
+        let mut at = HEADER_BYTES;
+        for &i in which {
+            let batch = &writer.batches[i];
+            writer.block_head.clear();
+            chunk::put_block_head(&mut writer.block_head, self.workers[i], batch);
+            for part in [&writer.block_head, &batch.bytes] {
+                writer.memory[at..at + part.len()].copy_from_slice(part);
+                at += part.len();
+            }
+        }
+        at
+    }
+
+    /// Writes a chunk without records if the last one testifies to less than is durable now.
+    pub(crate) fn testify(&self, writer: &mut Writer, horizon: &DurableHorizon) -> Result<(), String> {
+        if writer.next_chunk == 0 || writer.testified >= horizon.compute().0 {
+            return Ok(());
+        }
+        if self.sizes.segment - self.offset.load(Relaxed) < chunk::chunk_bytes(0) {
+            self.next_segment(writer)?;
+        }
+        self.write_chunk(writer, &[], horizon)
+    }
+
+    /// Opens the buffers for new records if they are closed and everything they can hold has a place.
+    ///
+    /// With the writer in hand no flush is on its way, so a single one counts (SEGMENT-2).
+    pub(crate) fn reopen(&self, _writer: &mut Writer, buffers: &[WorkerBuffer]) {
+        let has_place = self.store.usable_bytes(self.offset.load(Relaxed)) >= self.sizes.flush;
+        if self.is_closed.load(Relaxed) && has_place {
+            self.is_closed.store(false, Relaxed);
+            self.workers.iter().for_each(|&w| buffers[w].set_admitting(true));
+        }
+    }
+
+    /// The writer, between flushes. Waits for the flush that goes on.
+    pub(crate) fn writer(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock()
+    }
+
+    /// Whether records are refused for want of a segment.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Relaxed)
+    }
+
+    /// Bytes of log kept in this stream.
+    pub(crate) fn retained_bytes(&self) -> u64 {
+        self.store.retained_bytes() + self.offset.load(Relaxed)
+    }
+}
+
+/// The stream of a worker.
+pub(crate) const fn stream_of(worker: usize, streams: usize) -> usize {
+    worker % streams
+}

@@ -1,0 +1,274 @@
+//! `Wal`: the log as the rest of the store sees it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use azekura_base::sync::Mutex;
+use azekura_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use azekura_base::{DurableLog, LogFailed, Lsn, striped};
+use azekura_io::Fs;
+
+use crate::bell::Bell;
+use crate::chunk;
+use crate::durable_lsn::DurableHorizon;
+use crate::error::{AppendError, WalError};
+use crate::failure::Failure;
+use crate::flusher;
+use crate::log::Log;
+use crate::options::{LogIdentity, StreamCount, WalOptions, WorkerId};
+use crate::parallelism::{self, Measured};
+use crate::segment::{SegmentStore, Sizes, parse_stream};
+use crate::stats::WalStats;
+use crate::stream::{Stream, stream_of};
+use crate::ticket::{Ticket, Wakers};
+use crate::worker_buffer::WorkerBuffer;
+
+/// The reason that a closed log gives.
+const CLOSED: &str = "the log was closed";
+
+/// A parallel write-ahead log.
+///
+/// Records are bodies of bytes that the log does not look into. Dropping it flushes, as [`Wal::close`] does, but
+/// cannot report an error.
+#[derive(Debug)]
+pub struct Wal {
+    log: Arc<Log>,
+    measured: Option<Measured>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// `close` has succeeded.
+    is_closed: AtomicBool,
+}
+
+impl Wal {
+    /// Creates the log of a new incarnation in `dir`, beside what earlier ones have left there, which is only read
+    /// and, by [`Wal::trim`], let go of.
+    ///
+    /// Makes the directories, one segment per stream, and as many more as it takes before records can be admitted;
+    /// left-over prepared segments are used. Blocks for the device.
+    ///
+    /// # Errors
+    ///
+    /// [`WalError::Options`], [`WalError::IncarnationNotNew`], [`WalError::Io`]; records of earlier incarnations are as
+    /// they were.
+    pub fn create(
+        fs: Arc<dyn Fs>,
+        dir: &Path,
+        identity: LogIdentity,
+        options: WalOptions,
+    ) -> Result<Arc<Self>, WalError> {
+        options.check()?;
+        if identity.first_lsn == Lsn(0) {
+            return Err(WalError::Options { reason: "LSNs start at 1".into() });
+        }
+        azekura_io::create_dir_all_durable(&*fs, dir).map_err(WalError::io("create", dir))?;
+        let workers = options.worker_count();
+        let (streams, measured) = count_streams(&*fs, dir, workers, &options)?;
+        let open = |stream, sizes| SegmentStore::open(&fs, dir, stream, identity, options.direct, sizes);
+        let live =
+            (0..streams).map(|stream| open_stream(stream, workers, streams, identity, &options, &open));
+        let live: Vec<Stream> = live.collect::<Result<_, _>>()?;
+        let names = fs.list_dir(dir).map_err(WalError::io("list", dir))?;
+        let orphans = names.iter().filter_map(|name| parse_stream(name)).filter(|&s| s as usize >= streams);
+        let orphans = orphans.map(|stream| open(stream, None)).collect::<Result<_, _>>()?;
+        let log = Arc::new(Log {
+            horizon: DurableHorizon::new(workers, identity.first_lsn),
+            buffers: (0..workers).map(|w| WorkerBuffer::new(w, options.buffer_bytes)).collect(),
+            streams: live.into(),
+            orphans,
+            failure: Failure::default(),
+            wakers: Wakers::default(),
+            preparer: Bell::new(),
+            stopping: AtomicBool::new(false),
+            segments_trimmed: AtomicU64::new(0),
+            options,
+        });
+        let threads = if log.options.background { flusher::start(&log)? } else { Vec::new() };
+        Ok(Arc::new(Self { log, measured, threads: Mutex::new(threads), is_closed: AtomicBool::new(false) }))
+    }
+
+    pub(crate) fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// The worker of the calling thread: threads are dealt out to workers in turn.
+    #[must_use]
+    pub fn worker(&self) -> WorkerId {
+        WorkerId::from_index(striped::thread_stripe() % self.log.buffers.len())
+    }
+
+    /// Appends a record and returns its LSN.
+    ///
+    /// Copies the body into the worker's buffer: no I/O unless the buffer is full, or no segment is ready. Then the
+    /// caller waits for a flush to begin (without background threads: leads one), or makes a segment.
+    ///
+    /// # Errors
+    ///
+    /// [`AppendError`]; nothing was drawn, and the log's LSNs stay dense.
+    pub fn append(&self, worker: WorkerId, body: &[u8]) -> Result<Lsn, AppendError> {
+        self.log.append(worker, body)
+    }
+
+    /// A ticket for a record, and a request to flush it. A thread that would only wait for the ticket at once had
+    /// better call [`DurableLog::make_durable`], and so do the write itself.
+    pub fn ticket(self: &Arc<Self>, lsn: Lsn) -> Ticket {
+        if self.log.options.background && self.log.horizon.reached() < lsn {
+            self.log.request_flush(lsn);
+        }
+        Ticket::new(Arc::clone(self), lsn)
+    }
+
+    /// Has everything that is buffered flushed soon, by the background threads; without them, now, by the caller.
+    pub fn request_flush(&self) {
+        if self.log.options.background {
+            self.log.request_flush(Lsn::MAX);
+        } else {
+            // The error is kept for whoever waits for a record.
+            let _ = self.log.make_durable(Lsn::MAX);
+        }
+    }
+
+    /// Lets go of every segment, of any incarnation, whose records are all below `below`. Returns how many.
+    ///
+    /// # Errors
+    ///
+    /// [`WalError::Io`]: a segment could not be read or removed; it stays, and is tried again by the next trim.
+    pub fn trim(&self, below: Lsn) -> Result<u64, WalError> {
+        let mut trimmed = 0;
+        let mut result = Ok(());
+        for store in self.log.streams.iter().map(|s| &s.store).chain(&self.log.orphans) {
+            match store.trim(below.0) {
+                Ok(n) => trimmed += n,
+                Err(error) => result = Err(error),
+            }
+        }
+        self.log.segments_trimmed.fetch_add(trimmed, Relaxed);
+        if self.log.options.background {
+            self.log.preparer.request(); // there may be room again
+        }
+        result.map(|()| trimmed)
+    }
+
+    /// Bytes written to the log by this incarnation, with headers and padding.
+    #[must_use]
+    pub fn log_bytes_since_start(&self) -> u64 {
+        self.log.streams.iter().map(|s| s.counters.chunk_bytes.load(Relaxed)).sum()
+    }
+
+    /// Bytes of log that are kept, of all incarnations; files that are prepared for later do not count.
+    #[must_use]
+    pub fn retained_bytes(&self) -> u64 {
+        let live: u64 = self.log.streams.iter().map(Stream::retained_bytes).sum();
+        live + self.log.orphans.iter().map(SegmentStore::retained_bytes).sum::<u64>()
+    }
+
+    /// What the log has done since it was created. Takes each buffer's latch for a moment.
+    #[must_use]
+    pub fn stats(&self) -> WalStats {
+        let log = &self.log;
+        let mut stats = WalStats {
+            workers: log.buffers.len(),
+            streams: log.streams.len(),
+            measured: self.measured.clone(),
+            segments_trimmed: log.segments_trimmed.load(Relaxed),
+            retained_bytes: self.retained_bytes(),
+            pending_futures: log.wakers.len(),
+            ..WalStats::default()
+        };
+        for buffer in &log.buffers {
+            let (records, bytes) = buffer.totals();
+            stats.records += records;
+            stats.record_bytes += bytes;
+        }
+        for stream in &log.streams {
+            stream.counters.add_to(&mut stats);
+            let (prepared, recycled) = stream.store.prepared();
+            stats.segments_prepared += prepared;
+            stats.segments_recycled += recycled;
+        }
+        stats
+    }
+
+    /// Flushes everything, stops the threads, and writes into each stream that all of it was durable. Later appends
+    /// fail; records that another thread appends meanwhile may or may not be flushed.
+    ///
+    /// # Errors
+    ///
+    /// [`LogFailed`] if the log failed, now or before.
+    pub fn close(&self) -> Result<(), LogFailed> {
+        let threads = std::mem::take(&mut *self.threads.lock());
+        flusher::stop(&self.log, threads);
+        // Acquire: pairs with the Release below.
+        if self.is_closed.load(Acquire) {
+            return Ok(());
+        }
+        self.log.finish()?;
+        self.is_closed.store(true, Release);
+        self.log.fail(CLOSED);
+        Ok(())
+    }
+}
+
+impl Drop for Wal {
+    fn drop(&mut self) {
+        // Whoever wants to know calls `close` before.
+        let _ = self.close();
+    }
+}
+
+impl DurableLog for Wal {
+    fn next_lsn(&self) -> Lsn {
+        self.log.horizon.next_lsn()
+    }
+
+    /// A load per worker.
+    fn durable_lsn(&self) -> Lsn {
+        self.log.horizon.compute()
+    }
+
+    /// For an LSN that was not drawn yet: until everything drawn so far is durable.
+    fn make_durable(&self, lsn: Lsn) -> Result<(), LogFailed> {
+        self.log.make_durable(lsn)
+    }
+}
+
+fn count_streams(
+    fs: &dyn Fs,
+    dir: &Path,
+    workers: usize,
+    options: &WalOptions,
+) -> Result<(usize, Option<Measured>), WalError> {
+    match options.streams {
+        StreamCount::Fixed(n) => Ok((n, None)),
+        StreamCount::Auto if workers == 1 => Ok((1, None)),
+        StreamCount::Auto => {
+            let measured = parallelism::measure(fs, dir, workers, options.direct)
+                .map_err(WalError::io("measure write parallelism in", dir))?;
+            Ok((measured.streams, Some(measured)))
+        }
+    }
+}
+
+/// Opens a stream and makes as many segments ready as it takes to admit records.
+fn open_stream(
+    stream: usize,
+    workers: usize,
+    streams: usize,
+    identity: LogIdentity,
+    options: &WalOptions,
+    open: &dyn Fn(u32, Option<Sizes>) -> Result<SegmentStore, WalError>,
+) -> Result<Stream, WalError> {
+    let workers: Vec<usize> = (0..workers).filter(|&w| stream_of(w, streams) == stream).collect();
+    let chunk = chunk::max_chunk_bytes(options.buffer_bytes);
+    let sizes = Sizes { segment: options.segment_size(), chunk, flush: chunk * workers.len() as u64 };
+    let store = open(stream as u32, Some(sizes))?;
+    let make = || store.prepare_one().map_err(WalError::io("prepare a segment in", store.dir()));
+    make()?;
+    let Some(segment) = store.take_ready() else {
+        return Err(WalError::Options { reason: "no segment can be made ready".into() });
+    };
+    while store.is_short() && (!options.background || store.usable_bytes(0) < sizes.flush) {
+        make()?;
+    }
+    Ok(Stream::new(workers, store, sizes, segment, identity))
+}
