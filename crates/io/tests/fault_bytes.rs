@@ -174,6 +174,22 @@ fn a_length_may_survive_without_its_bytes() {
 }
 
 #[test]
+fn the_two_clean_crashes_lose_everything_unsynced_or_nothing() {
+    let fs = FaultFs::new();
+    let file = create(&fs, "f");
+    file.write_at_sync(0, &sectors(2, 1)).unwrap();
+    file.write_at(0, &sectors(1, 2)).unwrap();
+    file.set_len(3000).unwrap();
+    let create = OpenOptions::new().create(true);
+    fs.open(path("g"), create).unwrap();
+    let (none, all) = (fs.crash_losing_all(), fs.crash_keeping_all());
+    assert_eq!(none.contents(path("f")), Some(sectors(2, 1)));
+    assert_eq!(all.contents(path("f")), fs.contents(path("f")));
+    assert_eq!(all.durable_contents(path("f")), fs.contents(path("f")));
+    assert!(!none.exists(path("g")) && all.exists(path("g")));
+}
+
+#[test]
 fn the_same_seed_gives_the_same_disk_and_leaves_the_first_alone() {
     let fs = FaultFs::new();
     for name in ["a", "b"] {

@@ -156,16 +156,20 @@ fn a_file_moved_between_directories_is_never_lost() {
 #[test]
 fn new_directories_after_a_crash_are_empty() {
     let fs = FaultFs::new();
-    fs.create_dir_all(path("a")).unwrap();
-    fs.open(path("a/old"), CREATE).unwrap();
-    fs.sync_dir(path("a")).unwrap(); // the file is durable, the directory that holds it is not
-    for seed in 0..SEEDS {
-        let after = fs.crash(seed);
-        if !after.exists(path("a")) {
-            after.create_dir_all(path("a")).unwrap();
-            assert!(after.list_dir(path("a")).unwrap().is_empty(), "seed {seed}");
-            return;
-        }
+    create_dir_all_durable(&fs, path("kept")).unwrap();
+    fs.create_dir_all(path("lost")).unwrap();
+    for name in ["kept/f", "lost/f"] {
+        fs.open(path(name), CREATE).unwrap();
     }
-    panic!("the directory was never lost");
+    fs.sync_dir(path("kept")).unwrap();
+    fs.sync_dir(path("lost")).unwrap(); // the file is durable, the directory that holds it is not
+    let after = crashes(&fs);
+    sometimes(&after, "the directory lost", |fs| !fs.exists(path("lost")));
+    for fs in after.iter().filter(|fs| !fs.exists(path("lost"))) {
+        for name in ["lost", "new"] {
+            fs.create_dir_all(path(name)).unwrap();
+            assert!(fs.list_dir(path(name)).unwrap().is_empty(), "{name}");
+        }
+        assert_eq!(fs.list_dir(path("kept")).unwrap(), ["f"]);
+    }
 }

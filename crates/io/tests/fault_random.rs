@@ -144,6 +144,13 @@ fn random_histories_crash_into_what_the_model_allows() {
             step(&mut rng, round + 1, &fs, &*file, &mut model);
             let context = format!("history {seed}, round {round}");
             assert_eq!(fs.contents(path("f")).unwrap(), model.now(), "{context}");
+            let all = fs.crash_keeping_all();
+            assert_eq!(all.contents(path("f")), fs.contents(path("f")), "{context}");
+            assert_eq!(
+                fs.crash_losing_all().contents(path("f")),
+                fs.durable_contents(path("f")),
+                "{context}"
+            );
             for crash in 0..8 {
                 let seen = fs.crash(crash).contents(path("f")).unwrap();
                 model.check(&seen, &format!("{context}, crash {crash}"));

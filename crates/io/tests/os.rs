@@ -6,6 +6,7 @@ use std::path::Path;
 
 use azekura_base::PageBuf;
 use azekura_io::{Fs, OpenOptions, OsFs, create_dir_all_durable};
+use rustix::fs::{AtFlags, StatxFlags};
 
 #[test]
 fn written_zeroes_take_space_and_a_set_length_does_not() {
@@ -43,6 +44,11 @@ fn direct_io_is_had_or_given_up_without_an_error() {
     let options = OpenOptions::new().create_new(true).direct(true);
     let file = OsFs.open(&scratch.path().join("f"), options).unwrap();
     assert_eq!(file.is_direct(), file.alignment() > 1);
+    let path = scratch.path().join("f");
+    let stat = rustix::fs::statx(rustix::fs::CWD, &path, AtFlags::empty(), StatxFlags::DIOALIGN).unwrap();
+    if StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::DIOALIGN) {
+        assert_eq!(file.is_direct(), stat.stx_dio_offset_align > 0, "the kernel says whether it can be had");
+    }
     file.write_at_sync(0, &PageBuf::zeroed(8192)).unwrap();
     assert_eq!(file.len().unwrap(), 8192);
 }

@@ -127,8 +127,24 @@ impl FaultFs {
     /// Costs what is unsynced, not what the disk holds: contents are shared until written.
     #[must_use]
     pub fn crash(&self, seed: u64) -> Self {
+        self.crash_by(|names| Survival::new(seed, names.unsynced_ios()))
+    }
+
+    /// As [`FaultFs::crash`], but the worst of them: nothing survives that was not synced.
+    #[must_use]
+    pub fn crash_losing_all(&self) -> Self {
+        self.crash_by(|_| Survival::uniform(false))
+    }
+
+    /// As [`FaultFs::crash`], but everything had just reached the disk, the interrupted I/O included.
+    #[must_use]
+    pub fn crash_keeping_all(&self) -> Self {
+        self.crash_by(|_| Survival::uniform(true))
+    }
+
+    fn crash_by(&self, survival: impl FnOnce(&Names) -> Survival) -> Self {
         let state = self.disk.state.lock();
-        let mut survival = Survival::new(seed, state.names.unsynced_ios());
+        let mut survival = survival(&state.names);
         Self::with_names(self.disk.alignment, state.names.after_crash(&mut survival))
     }
 

@@ -57,6 +57,12 @@ impl Survival {
         }
     }
 
+    /// Decides that everything survives, or nothing.
+    pub(crate) const fn uniform(all: bool) -> Self {
+        let temper = if all { Temper::All } else { Temper::Nothing };
+        Self { choice: Choice::new(0), bytes: temper, names: temper, interrupted: 0 }
+    }
+
     /// What survives of the write of `bytes` (of the change of length, if they are none) by I/O `io`.
     pub(crate) fn of_write(&mut self, io: u64, bytes: &Range<u64>) -> Fate {
         let whole = |kept| Fate { sectors: Sectors::uniform(bytes, kept), length: kept };
