@@ -135,7 +135,7 @@ impl<'a> PageWords<'a> {
 
     /// Copies `out.len()` bytes from `at`; bytes beyond the page are zero.
     pub fn read(self, mut at: usize, mut out: &mut [u8]) {
-        while at % 8 != 0 && !out.is_empty() {
+        while !at.is_multiple_of(8) && !out.is_empty() {
             out[0] = self.u8(at);
             at += 1;
             out = &mut out[1..];
@@ -165,7 +165,7 @@ impl<'a> PageWords<'a> {
         let mut done = 0;
         while done + 8 <= common {
             let ours = self.u64(at + done).swap_bytes();
-            let theirs = u64::from_be_bytes(key[done..done + 8].try_into().expect("eight bytes"));
+            let theirs = key[done..].first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
             if ours != theirs {
                 return ours.cmp(&theirs);
             }
@@ -266,7 +266,7 @@ impl<'a> PageMut<'a> {
 
     /// Stores eight bytes.
     pub fn set_u64(&mut self, at: usize, value: u64) {
-        if at % 8 == 0 { self.set_word(at / 8, value) } else { self.write(at, &value.to_le_bytes()) }
+        if at.is_multiple_of(8) { self.set_word(at / 8, value) } else { self.write(at, &value.to_le_bytes()) }
     }
 
     /// Stores `bytes` at `at`.
@@ -275,7 +275,7 @@ impl<'a> PageMut<'a> {
     ///
     /// Beyond the page.
     pub fn write(&mut self, mut at: usize, mut bytes: &[u8]) {
-        if at % 8 != 0 {
+        if !at.is_multiple_of(8) {
             let head = bytes.len().min(8 - at % 8);
             self.merge(at / 8, at % 8, &bytes[..head]);
             at += head;
@@ -386,7 +386,7 @@ pub mod image {
     /// Whether the checksum fits and the page says it is `page_id`, or the page is all zero (never written).
     #[must_use]
     pub fn is_intact(page: &[u8], page_id: PageId) -> bool {
-        let crc = u32::from_le_bytes(page[..4].try_into().expect("four bytes"));
+        let crc = page.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
         if crc == checksum::crc32c(&page[4..]) {
             return id(page) == page_id;
         }
@@ -402,13 +402,17 @@ pub mod image {
     /// The page id in the header.
     #[must_use]
     pub fn id(page: &[u8]) -> PageId {
-        PageId(u64::from_le_bytes(page[8..16].try_into().expect("eight bytes")))
+        PageId(word(page, 8))
     }
 
     /// The page LSN in the header.
     #[must_use]
     pub fn lsn(page: &[u8]) -> Lsn {
-        Lsn(u64::from_le_bytes(page[16..24].try_into().expect("eight bytes")))
+        Lsn(word(page, 16))
+    }
+
+    fn word(page: &[u8], at: usize) -> u64 {
+        page[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
     }
 }
 
