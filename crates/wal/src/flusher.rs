@@ -76,17 +76,16 @@ fn flush_until_stopped(log: &Log, stream: &Stream) {
 }
 
 fn prepare_until_stopped(log: &Log) {
-    loop {
+    let is_stopping = || log.stopping.load(Acquire);
+    while !is_stopping() {
+        log.preparer.take_request();
         for stream in &log.streams {
-            // A failure (no space) is met again, and reported, by the appender that needs the room.
-            while !log.stopping.load(Acquire) && stream.store.is_short() && stream.store.prepare_one().is_ok()
-            {
+            let mut prepared = Ok(());
+            while !is_stopping() && stream.store.is_short() && prepared.is_ok() {
+                // A failure (no space) is met again, and reported, by the appender that needs the room.
+                prepared = stream.store.prepare_one();
             }
         }
-        if log.stopping.load(Acquire) {
-            return;
-        }
-        log.preparer.take_request();
-        log.preparer.rest(None, || log.stopping.load(Acquire));
+        log.preparer.rest(None, is_stopping);
     }
 }

@@ -56,6 +56,9 @@ pub struct Replayed {
     pub bytes: u64,
 }
 
+/// What a caller does with each record; an error ends the replay.
+pub type Each<'a, E> = dyn FnMut(Lsn, &[u8]) -> Result<(), E> + 'a;
+
 /// Hands every record of the ranges with an LSN of at least `from` to `each`, in order of LSNs.
 ///
 /// Inside a range LSNs are dense. Costs one pass over the segments that can hold such records, and one over the last
@@ -72,7 +75,7 @@ pub fn replay<E>(
     database_id: u64,
     ranges: &[LogRange],
     from: Lsn,
-    each: &mut dyn FnMut(Lsn, &[u8]) -> Result<(), E>,
+    each: &mut Each<'_, E>,
 ) -> Result<Replayed, ReplayError<E>> {
     check_ranges(ranges)?;
     let survey = Survey::of(fs, dir, database_id).map_err(read_error)?;
@@ -111,7 +114,7 @@ fn replay_range<'f, E>(
     database_id: u64,
     range: &LogRange,
     start: u64,
-    each: &mut dyn FnMut(Lsn, &[u8]) -> Result<(), E>,
+    each: &mut Each<'_, E>,
     found: &mut Replayed,
 ) -> Result<(u64, Merge<'f>), ReplayError<E>> {
     let scans = survey.streams(range.incarnation).map(|(stream, group)| {

@@ -1,0 +1,285 @@
+//! What is appended and made durable comes back, in order, whatever the numbers of workers and streams.
+#![cfg(not(loom))]
+
+mod common;
+
+use azekura_base::{DurableLog, Lsn};
+use azekura_io::{FaultFs, Fs, MemFs, OsFs};
+use azekura_wal::{AppendError, LogRange, ReplayError, StreamCount, Wal, WalError, WalOptions};
+use common::*;
+use std::sync::Arc;
+
+/// Appends `count` records of all sizes to all workers, flushing now and then.
+fn fill(wal: &Wal, tag: u32, count: u64) -> Records {
+    let mut model = Records::new();
+    for n in 0..count {
+        let body = body(tag, n, 12 + (n as usize * 37) % 700);
+        let lsn = wal.append(worker(n as usize * 7 / 3), &body).expect("appends");
+        model.insert(lsn.0, body);
+        if n % 17 == 0 {
+            wal.make_durable(lsn).expect("durable");
+        }
+    }
+    wal.make_durable(Lsn::MAX).expect("durable");
+    model
+}
+
+#[test]
+fn every_count_of_workers_and_streams_reads_back_the_same() {
+    for (workers, streams) in [(1, 1), (2, 1), (3, 2), (5, 5), (16, 4)] {
+        let fs = FaultFs::with_alignment(4096);
+        let wal = create(&fs, WalOptions { segment_bytes: 256 << 10, ..small(workers, streams) });
+        let model = fill(&wal, 1, 400);
+        assert_eq!(wal.durable_lsn(), Lsn(400));
+        let (found, records) = read(&fs.kill(), &[open_range(1, 1)], 1);
+        assert_eq!((found.last_lsn, found.max_lsn_seen), (Lsn(400), Lsn(400)));
+        assert!(records == model, "{workers} workers, {streams} streams");
+    }
+}
+
+#[test]
+fn a_replay_can_start_anywhere() {
+    let fs = FaultFs::new();
+    let wal = create(&fs, small(4, 2));
+    let model = fill(&wal, 1, 1000);
+    for from in [1, 2, 499, 777, 1000, 1001, 5000] {
+        let (found, records) = read(&fs, &[open_range(1, 1)], from);
+        assert_eq!(found.last_lsn.0, 1000.max(from - 1), "from {from}");
+        assert!(records.into_iter().eq(model.clone().split_off(&from)), "from {from}");
+    }
+}
+
+#[test]
+fn incarnations_with_other_counts_are_read_in_one_row() {
+    let fs = FaultFs::new();
+    let (mut ranges, mut model, mut next): (Vec<LogRange>, _, _) = (Vec::new(), Records::new(), 1);
+    for (incarnation, workers, streams) in [(1, 4, 4), (2, 1, 1), (5, 6, 3), (6, 2, 2)] {
+        let wal = try_create(&fs, identity(incarnation, next), small(workers, streams)).expect("creates");
+        model.append(&mut fill(&wal, incarnation, 150));
+        let last = wal.durable_lsn().0;
+        drop(wal);
+        ranges.push(closed_range(incarnation, next, last));
+        next = last + 100;
+    }
+    ranges.last_mut().expect("four").last_lsn = None;
+    let (found, records) = read(&fs, &ranges, 1);
+    assert_eq!((found.last_lsn.0, found.max_lsn_seen.0), (next - 100, next - 100));
+    assert!(records == model);
+    let (_, records) = read(&fs, &ranges, 300);
+    assert!(records.into_iter().eq(model.split_off(&300)), "from the middle of the second");
+}
+
+#[test]
+fn an_empty_log_ends_before_its_first_lsn() {
+    let (found, records) = read(&MemFs::new(), &[open_range(3, 50)], 1);
+    assert_eq!((found.last_lsn, found.max_lsn_seen, records.len()), (Lsn(49), Lsn(0), 0));
+    let fs = MemFs::new();
+    let _wal = create(&fs, small(2, 1));
+    let (found, _) = read(&fs, &[open_range(1, 1)], 1);
+    assert_eq!(found.last_lsn, Lsn(0));
+}
+
+#[test]
+fn ranges_out_of_order_are_refused() {
+    for ranges in [
+        vec![open_range(1, 1), open_range(2, 5)],
+        vec![closed_range(2, 1, 4), open_range(1, 5)],
+        vec![closed_range(1, 1, 9), open_range(2, 5)],
+        vec![open_range(1, 0)],
+    ] {
+        let outcome = try_read(&MemFs::new(), &ranges, 1);
+        assert!(matches!(outcome, Err(ReplayError::Ranges { .. })), "{ranges:?}");
+    }
+}
+
+#[test]
+fn the_error_of_the_applying_function_ends_the_replay() {
+    let fs = MemFs::new();
+    fill(&create(&fs, small(1, 1)), 1, 10);
+    let mut seen = 0;
+    let outcome =
+        azekura_wal::recovery::replay(&fs, dir(), DATABASE, &[open_range(1, 1)], Lsn(1), &mut |lsn, _| {
+            seen += 1;
+            if lsn == Lsn(4) { Err("no") } else { Ok(()) }
+        });
+    assert!(matches!(outcome, Err(ReplayError::Apply { lsn: Lsn(4), source: "no" })));
+    assert_eq!(seen, 4);
+}
+
+#[test]
+fn a_body_of_half_a_buffer_fits_and_a_larger_one_is_refused_without_an_lsn() {
+    let fs = MemFs::new();
+    let wal = create(&fs, small(2, 1));
+    for n in 0..20 {
+        wal.append(worker(0), &body(1, n, 2048)).expect("fits");
+        wal.append(worker(1), &[]).expect("an empty body is a body");
+    }
+    let refused = wal.append(worker(0), &[0; 2049]);
+    assert!(matches!(refused, Err(AppendError::TooLarge { bytes: 2049, max: 2048 })));
+    assert_eq!(wal.next_lsn(), Lsn(41));
+    wal.make_durable(Lsn(40)).expect("durable");
+    let (found, records) = read(&fs, &[open_range(1, 1)], 1);
+    assert_eq!((found.last_lsn, records[&39].len(), records[&40].len()), (Lsn(40), 2048, 0));
+}
+
+#[test]
+fn an_lsn_that_was_not_drawn_waits_for_what_was() {
+    let wal = create(&MemFs::new(), small(1, 1));
+    wal.make_durable(Lsn(1_000_000)).expect("nothing to wait for");
+    wal.append(worker(0), b"x").expect("appends");
+    wal.make_durable(Lsn::MAX).expect("durable");
+    assert_eq!((wal.durable_lsn(), wal.next_lsn()), (Lsn(1), Lsn(2)));
+}
+
+#[test]
+fn a_closed_log_has_flushed_everything_and_takes_no_more() {
+    for background in [false, true] {
+        let fs = MemFs::new();
+        let wal = create(&fs, WalOptions { background, ..small(3, 2) });
+        for n in 0..30 {
+            wal.append(worker(n), b"relaxed").expect("appends");
+        }
+        wal.close().expect("closes");
+        wal.close().expect("closes again");
+        assert!(matches!(wal.append(worker(0), b"late"), Err(AppendError::Failed(_))));
+        wal.make_durable(Lsn(30)).expect("is durable");
+        assert_eq!(read(&fs, &[open_range(1, 1)], 1).0.last_lsn, Lsn(30));
+    }
+}
+
+#[test]
+fn a_dropped_log_has_flushed_everything() {
+    let fs = MemFs::new();
+    let wal = create(&fs, WalOptions { background: true, ..small(2, 2) });
+    let lsn = wal.append(worker(1), b"relaxed").expect("appends");
+    drop(wal.ticket(lsn));
+    drop(wal);
+    assert_eq!(read(&fs, &[open_range(1, 1)], 1).0.last_lsn, lsn);
+}
+
+#[test]
+fn trimmed_segments_are_recycled_and_what_is_above_stays() {
+    let fs = FaultFs::new();
+    let wal = create(&fs, small(2, 2));
+    let mut model = Records::new();
+    let mut files = 0;
+    for round in 0..20 {
+        model.append(&mut fill(&wal, round, 200));
+        let below = wal.durable_lsn().0 - 50;
+        wal.trim(Lsn(below)).expect("trims");
+        let (_, records) = read(&fs.kill(), &[open_range(1, 1)], below);
+        assert!(records.into_iter().eq(model.clone().split_off(&below)), "round {round}");
+        if round == 9 {
+            files = fs.files().len();
+        }
+    }
+    assert!(fs.files().len() <= files + 1, "the number of files does not grow");
+    let stats = wal.stats();
+    assert!(stats.segments_recycled > 10 && stats.segments_trimmed >= stats.segments_recycled, "{stats:?}");
+    assert!(wal.retained_bytes() < wal.log_bytes_since_start() / 4);
+}
+
+#[test]
+fn trim_lets_go_of_old_incarnations_of_streams_that_are_no_more() {
+    let fs = FaultFs::new();
+    fill(&create(&fs, small(6, 6)), 1, 600);
+    let wal = try_create(&fs, identity(2, 1000), small(2, 1)).expect("creates");
+    let model = fill(&wal, 2, 50);
+    let retained = wal.retained_bytes();
+    assert_eq!(
+        wal.trim(Lsn(1)).expect("trims"),
+        5,
+        "prepared and never used, in directories that nobody writes"
+    );
+    assert_eq!(wal.retained_bytes(), retained);
+    assert!(wal.trim(Lsn(1000)).expect("trims") >= 6);
+    assert!(wal.retained_bytes() <= wal.log_bytes_since_start());
+    let left = fs.files().iter().filter(|path| !path.starts_with("/db/wal/00")).count();
+    assert_eq!(left, 0, "directories 01 to 05 are empty");
+    let (_, records) = read(&fs.kill(), &[closed_range(1, 1, 600), open_range(2, 1000)], 1000);
+    assert!(records == model);
+}
+
+#[test]
+fn prepared_segments_of_the_last_run_are_used_by_the_next() {
+    let fs = FaultFs::new();
+    fill(&create(&fs, small(1, 1)), 1, 20);
+    let files = fs.files().len();
+    let wal = try_create(&fs, identity(2, 21), small(1, 1)).expect("creates");
+    assert_eq!(wal.stats().segments_recycled, 1);
+    assert_eq!(fs.files().len(), files + 1);
+    let model = fill(&wal, 2, 400);
+    let (_, records) = read(&fs, &[closed_range(1, 1, 20), open_range(2, 21)], 21);
+    assert!(records == model);
+}
+
+#[test]
+fn an_incarnation_that_is_not_new_is_refused() {
+    let fs = MemFs::new();
+    fill(&try_create(&fs, identity(4, 1), small(1, 1)).expect("creates"), 1, 3);
+    for incarnation in [3, 4] {
+        let refused = try_create(&fs, identity(incarnation, 10), small(1, 1));
+        assert!(matches!(refused, Err(WalError::IncarnationNotNew { found: 4, .. })));
+    }
+    assert!(try_create(&fs, identity(5, 10), small(1, 1)).is_ok());
+}
+
+#[test]
+fn another_databases_segments_are_neither_read_nor_touched() {
+    let fs = FaultFs::new();
+    let foreign = azekura_wal::LogIdentity { database_id: 99, ..identity(7, 500) };
+    fill(&try_create(&fs, foreign, small(1, 1)).expect("creates"), 1, 30);
+    let before = fs.contents("/db/wal/00/0000000000000000".as_ref()).expect("is there");
+    let wal = try_create(&fs, identity(1, 1), small(1, 1)).expect("creates");
+    let model = fill(&wal, 2, 30);
+    wal.trim(Lsn::MAX).expect("trims");
+    assert!(fs.contents("/db/wal/00/0000000000000000".as_ref()) == Some(before));
+    let (found, records) = read(&fs, &[open_range(1, 1)], 1);
+    assert_eq!(found.max_lsn_seen, Lsn(30));
+    assert!(records == model);
+}
+
+#[test]
+fn small_records_of_one_worker_cost_two_bytes_of_frame() {
+    let wal = create(&MemFs::new(), small(1, 1));
+    for _ in 0..100 {
+        wal.append(worker(0), &[1; 48]).expect("appends");
+    }
+    wal.make_durable(Lsn::MAX).expect("durable");
+    let stats = wal.stats();
+    assert_eq!((stats.records, stats.record_bytes), (100, 100 * 50));
+    assert!(stats.flushes <= 2 && stats.chunks == stats.flushes, "{stats:?}");
+}
+
+#[test]
+fn a_real_directory_with_a_measured_stream_count_works_alike() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let dir = scratch.path().join("wal");
+    let options = WalOptions {
+        workers: 3,
+        streams: StreamCount::Auto,
+        segment_bytes: 256 << 10,
+        buffer_bytes: 64 << 10,
+        ..WalOptions::default()
+    };
+    let wal = Wal::create(Arc::new(OsFs::new()), &dir, identity(1, 1), options).expect("creates");
+    let stats = wal.stats();
+    assert!(stats.measured.is_some_and(|m| m.streams == stats.streams && !m.write_us.is_empty()));
+    let model = fill(&wal, 1, 2000);
+    wal.close().expect("closes");
+    let mut records = Records::new();
+    let found = azekura_wal::recovery::replay(
+        &OsFs::new(),
+        &dir,
+        DATABASE,
+        &[open_range(1, 1)],
+        Lsn(1),
+        &mut |lsn, body| {
+            records.insert(lsn.0, body.to_vec());
+            Ok::<(), std::convert::Infallible>(())
+        },
+    );
+    assert_eq!(found.expect("replays").last_lsn, Lsn(2000));
+    assert!(records == model);
+    assert!(!OsFs::new().list_dir(&dir).expect("lists").iter().any(|name| name.contains("probe")));
+}

@@ -1,0 +1,92 @@
+//! What the tests share: small logs, bodies that tell their maker, and the reading back.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::path::Path;
+use std::sync::Arc;
+
+use azekura_base::Lsn;
+use azekura_io::Fs;
+use azekura_wal::recovery::replay;
+use azekura_wal::{
+    LogIdentity, LogRange, ReplayError, Replayed, StreamCount, Wal, WalError, WalOptions, WorkerId,
+};
+
+pub(crate) const DATABASE: u64 = 0xA2E_CADA;
+
+pub(crate) fn dir() -> &'static Path {
+    Path::new("/db/wal")
+}
+
+/// Segments of 64 KiB, buffers of 4 KiB, no threads.
+pub(crate) fn small(workers: usize, streams: usize) -> WalOptions {
+    WalOptions {
+        workers,
+        streams: StreamCount::Fixed(streams),
+        segment_bytes: 64 << 10,
+        buffer_bytes: 4 << 10,
+        background: false,
+        ..WalOptions::default()
+    }
+}
+
+pub(crate) fn identity(incarnation: u32, first_lsn: u64) -> LogIdentity {
+    LogIdentity { database_id: DATABASE, incarnation, first_lsn: Lsn(first_lsn) }
+}
+
+pub(crate) fn create(fs: &(impl Fs + Clone + 'static), options: WalOptions) -> Arc<Wal> {
+    try_create(fs, identity(1, 1), options).expect("creates")
+}
+
+pub(crate) fn try_create(
+    fs: &(impl Fs + Clone + 'static),
+    identity: LogIdentity,
+    options: WalOptions,
+) -> Result<Arc<Wal>, WalError> {
+    Wal::create(Arc::new(fs.clone()), dir(), identity, options)
+}
+
+pub(crate) fn worker(index: usize) -> WorkerId {
+    WorkerId::from_index(index)
+}
+
+/// A body of `len` bytes that no other `(tag, n)` has, if it is at least 12 bytes long.
+pub(crate) fn body(tag: u32, n: u64, len: usize) -> Vec<u8> {
+    let mut body: Vec<u8> = tag.to_le_bytes().into_iter().chain(n.to_le_bytes()).collect();
+    body.resize(len, (n % 251) as u8);
+    body
+}
+
+pub(crate) fn open_range(incarnation: u32, first_lsn: u64) -> LogRange {
+    LogRange { incarnation, first_lsn: Lsn(first_lsn), last_lsn: None }
+}
+
+pub(crate) fn closed_range(incarnation: u32, first_lsn: u64, last_lsn: u64) -> LogRange {
+    LogRange { incarnation, first_lsn: Lsn(first_lsn), last_lsn: Some(Lsn(last_lsn)) }
+}
+
+pub(crate) type Records = BTreeMap<u64, Vec<u8>>;
+
+pub(crate) fn try_read(
+    fs: &dyn Fs,
+    ranges: &[LogRange],
+    from: u64,
+) -> Result<(Replayed, Records), ReplayError<Infallible>> {
+    let mut records = Records::new();
+    let mut last = 0;
+    let found = replay(fs, dir(), DATABASE, ranges, Lsn(from), &mut |lsn, body| {
+        assert!(lsn.0 > last, "{lsn} after {last}");
+        last = lsn.0;
+        records.insert(lsn.0, body.to_vec());
+        Ok(())
+    })?;
+    assert_eq!(found.records, records.len() as u64);
+    assert_eq!(found.bytes, records.values().map(|b| b.len() as u64).sum::<u64>());
+    Ok((found, records))
+}
+
+/// Everything from `from` on.
+pub(crate) fn read(fs: &dyn Fs, ranges: &[LogRange], from: u64) -> (Replayed, Records) {
+    try_read(fs, ranges, from).unwrap_or_else(|error| panic!("{error}: {error:?}"))
+}

@@ -1,0 +1,191 @@
+//! Bytes from disk never panic; a torn tail is an end, a loss of what was durable is a typed error.
+#![cfg(not(loom))]
+
+mod common;
+
+use std::convert::Infallible;
+use std::path::{Path, PathBuf};
+
+use azekura_base::{DurableLog, Lsn};
+use azekura_io::{FaultFs, Fs};
+use azekura_wal::{LogRange, ReplayError, Replayed, WalOptions};
+use common::*;
+use proptest::prelude::*;
+
+/// A log of 100 records in several segments and streams, each committed; the power goes without a close.
+fn crashed_log(workers: usize, streams: usize) -> FaultFs {
+    let fs = FaultFs::new();
+    let wal = create(&fs, small(workers, streams));
+    for n in 0..100 {
+        let lsn = wal.append(worker(n as usize), &body(0, n + 1, 100)).expect("appends");
+        wal.make_durable(lsn).expect("durable");
+    }
+    fs.cut_power();
+    fs.crash(1)
+}
+
+/// The outcome, short enough to be printed.
+fn outcome_of(fs: &FaultFs, range: LogRange) -> Result<Replayed, ReplayError<Infallible>> {
+    try_read(fs, &[range], 1).map(|(found, _)| found)
+}
+
+fn segments(fs: &FaultFs) -> Vec<PathBuf> {
+    fs.files().into_iter().filter(|path| path.starts_with(dir())).collect()
+}
+
+#[test]
+fn a_damaged_segment_in_the_middle_is_named() {
+    let fs = crashed_log(1, 1);
+    let file = Path::new("/db/wal/00/0000000000000001");
+    fs.corrupt(file, 5 * 4096 + 150, 4, 1).expect("is there");
+    match outcome_of(&fs, open_range(1, 1)) {
+        Err(ReplayError::Corrupt { file: named, offset, missing, durable, incarnation }) => {
+            // A chunk per record and 16 chunks per segment, so chunk 21 holds record 22; the last one testifies to 99.
+            assert_eq!((named.as_path(), offset), (file, 5 * 4096));
+            assert_eq!((missing, durable, incarnation), (Lsn(22), Lsn(99), 1));
+        }
+        other => panic!("{other:?}"),
+    }
+    // Whoever needs only what is in later segments is not concerned.
+    assert_eq!(read(&fs, &[open_range(1, 1)], 33).0.last_lsn, Lsn(100));
+}
+
+#[test]
+fn a_missing_segment_in_the_middle_is_noticed() {
+    for streams in [1, 2] {
+        let fs = crashed_log(2, streams);
+        fs.remove_file("/db/wal/00/0000000000000001".as_ref()).expect("is there");
+        let outcome = outcome_of(&fs, open_range(1, 1));
+        assert!(matches!(outcome, Err(ReplayError::Corrupt { durable: Lsn(99), .. })), "{outcome:?}");
+    }
+}
+
+#[test]
+fn a_damaged_start_of_a_segment_is_noticed_even_in_the_last_one() {
+    let fs = crashed_log(1, 1);
+    let last = "/db/wal/00/0000000000000006";
+    fs.corrupt(last.as_ref(), 0, 128, 9).expect("is there");
+    let outcome = outcome_of(&fs, open_range(1, 1));
+    assert!(
+        matches!(outcome, Err(ReplayError::Corrupt { missing: Lsn(97), durable: Lsn(99), .. })),
+        "{outcome:?}"
+    );
+}
+
+#[test]
+fn a_lost_stream_is_noticed() {
+    let fs = crashed_log(2, 2);
+    for path in segments(&fs).iter().filter(|path| path.starts_with("/db/wal/01")) {
+        fs.remove_file(path).expect("is there");
+    }
+    let outcome = outcome_of(&fs, open_range(1, 1));
+    assert!(
+        matches!(outcome, Err(ReplayError::Corrupt { missing: Lsn(2), durable: Lsn(98 | 99), .. })),
+        "{outcome:?}"
+    );
+}
+
+#[test]
+fn the_very_last_chunk_may_be_torn_without_a_witness() {
+    let fs = crashed_log(1, 1);
+    fs.corrupt("/db/wal/00/0000000000000006".as_ref(), 3 * 4096 + 200, 8, 2).expect("is there");
+    assert_eq!(read(&fs, &[open_range(1, 1)], 1).0.last_lsn, Lsn(99));
+}
+
+#[test]
+fn a_closed_log_testifies_to_its_very_last_chunk() {
+    for streams in [1, 2] {
+        let fs = FaultFs::new();
+        let wal = create(&fs, small(2, streams));
+        let lsn = wal.append(worker(1), &body(0, 1, 500)).expect("appends");
+        wal.append(worker(0), &body(0, 2, 500)).expect("appends");
+        wal.close().expect("closes");
+        assert_eq!(read(&fs, &[open_range(1, 1)], 1).0.last_lsn, Lsn(2));
+        let file = format!("/db/wal/{:02}/0000000000000000", streams - 1);
+        fs.corrupt(file.as_ref(), 300, 4, 3).expect("is there");
+        let outcome = outcome_of(&fs, open_range(1, 1));
+        assert!(matches!(outcome, Err(ReplayError::Corrupt { durable: Lsn(2), .. })), "{lsn}: {outcome:?}");
+    }
+}
+
+#[test]
+fn a_range_whose_end_is_known_must_be_whole() {
+    let fs = crashed_log(1, 1);
+    assert_eq!(read(&fs, &[closed_range(1, 1, 100)], 1).0.last_lsn, Lsn(100));
+    let (found, _) = read(&fs, &[closed_range(1, 1, 60)], 1);
+    assert_eq!((found.last_lsn, found.max_lsn_seen), (Lsn(60), Lsn(100)), "the rest is void, but seen");
+    let outcome = outcome_of(&fs, closed_range(1, 1, 101));
+    assert!(
+        matches!(outcome, Err(ReplayError::Corrupt { missing: Lsn(101), durable: Lsn(101), .. })),
+        "{outcome:?}"
+    );
+}
+
+#[test]
+fn a_device_that_cannot_be_read_is_not_an_end() {
+    let fs = crashed_log(2, 2);
+    let reads_before = fs.read_count();
+    read(&fs, &[open_range(1, 1)], 1);
+    let reads = fs.read_count() - reads_before;
+    for n in 1..=reads {
+        fs.fail_read_at(n);
+        let outcome = outcome_of(&fs, open_range(1, 1));
+        assert!(matches!(outcome, Err(ReplayError::Io { .. })), "read {n} of {reads}: {outcome:?}");
+        fs.heal();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever is done to the bytes: no panic, and either an error or a true prefix of the log.
+    #[test]
+    fn mutated_bytes_give_an_error_or_a_true_prefix(
+        workers in 1usize..4,
+        wounds in prop::collection::vec((any::<prop::sample::Index>(), 0u64..65536, 1u64..5000, any::<u64>()), 1..4),
+    ) {
+        let fs = FaultFs::new();
+        let wal = create(&fs, small(workers, 1 + workers / 2));
+        for n in 0..60 {
+            wal.append(worker(n as usize), &body(0, n + 1, 100)).expect("appends");
+            if n % 5 == 0 {
+                wal.make_durable(Lsn::MAX).expect("durable");
+            }
+        }
+        drop(wal);
+        let fs = fs.kill();
+        let files = segments(&fs);
+        for (which, offset, len, seed) in wounds {
+            let path = which.get(&files);
+            let len = len.min(65536 - offset);
+            fs.corrupt(path, offset, len, seed).expect("is there");
+        }
+        match try_read(&fs, &[open_range(1, 1)], 1) {
+            Ok((found, records)) => {
+                prop_assert_eq!(found.last_lsn.0, records.len() as u64);
+                for (lsn, got) in records {
+                    prop_assert_eq!(got, body(0, lsn, 100));
+                }
+            }
+            Err(ReplayError::Corrupt { .. }) => {}
+            Err(other) => prop_assert!(false, "{}", other),
+        }
+        // Opening for writing beside the wreck, and trimming it, must work as well.
+        let wal = try_create(&fs, identity(2, 1000), WalOptions { segment_bytes: 32 << 10, ..small(2, 1) }).expect("creates");
+        wal.trim(Lsn(1000)).expect("trims");
+    }
+
+    /// Chunks made of any bytes at all, with a header that fits them.
+    #[test]
+    fn any_payload_behind_a_valid_header_is_parsed_or_refused(payload in prop::collection::vec(any::<u8>(), 0..300), blocks in 0u32..4) {
+        use azekura_wal::chunk::{Header, Place, parse_payload};
+        let header = Header {
+            place: Place { database_id: 1, stream: 0, segment: 0, offset: 0 },
+            incarnation: 1, number: 0, payload_bytes: payload.len() as u32, payload_crc: 0, blocks,
+            first_lsn: 1, last_lsn: 3, complete_below: 4, durable_lsn: 0, max_before: 0,
+        };
+        if let Some(parsed) = parse_payload(&header, &payload) {
+            prop_assert_eq!(parsed.len(), blocks as usize);
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! The hazards that the paper leaves out, one test each (W1 and W4 as units are in `durable_lsn`).
+#![cfg(not(loom))]
+
+mod common;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use azekura_base::{DurableLog, LogFailed, Lsn};
+use azekura_io::{FailKind, FaultFs, Fs, OpenOptions};
+use azekura_wal::{AppendError, Wal, WalOptions};
+use common::*;
+
+/// Not a measurement: only so that a broken log fails the test instead of hanging it.
+fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(60), "never: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn append(wal: &Wal, w: usize, n: u64) -> Lsn {
+    wal.append(worker(w), &body(0, n, 40)).expect("appends")
+}
+
+#[test]
+fn w1_idle_worker_does_not_hold_the_horizon() {
+    let wal = create(&FaultFs::new(), small(8, 4));
+    append(&wal, 5, 0);
+    wal.make_durable(Lsn::MAX).expect("durable");
+    for n in 1..50 {
+        let lsn = append(&wal, 2, n); // worker 5 has logged, and now idles; the others never logged
+        wal.make_durable(lsn).expect("durable");
+        assert_eq!(wal.durable_lsn(), lsn);
+    }
+}
+
+#[test]
+fn w2_a_commit_pushes_out_the_records_of_an_open_transaction() {
+    let fs = FaultFs::new();
+    let wal = create(&fs, small(2, 2));
+    append(&wal, 0, 1); // a transaction that goes on for ever
+    let commit = append(&wal, 1, 2);
+    wal.make_durable(commit).expect("nobody else flushes worker 0");
+    assert_eq!(wal.durable_lsn(), commit);
+    assert_eq!(read(&fs.kill(), &[open_range(1, 1)], 1).0.last_lsn, commit);
+}
+
+#[test]
+fn w3_a_record_that_nobody_asks_for_becomes_durable_by_itself() {
+    for (workers, streams) in [(1, 1), (4, 2)] {
+        let options =
+            WalOptions { background: true, max_delay: Duration::from_millis(2), ..small(workers, streams) };
+        let wal = create(&FaultFs::new(), options);
+        for round in 0..5 {
+            let mut last = Lsn(0);
+            for w in 0..workers {
+                last = append(&wal, w, round);
+            }
+            wait_until("the flusher comes by", || wal.durable_lsn() == last);
+        }
+    }
+}
+
+#[test]
+fn w3_a_requested_flush_needs_no_further_traffic() {
+    let options = WalOptions { background: true, max_delay: Duration::from_secs(3600), ..small(3, 3) };
+    let wal = create(&FaultFs::new(), options);
+    for n in 0..20 {
+        let last = append(&wal, n as usize, n);
+        if n % 2 == 0 {
+            wal.request_flush();
+            wait_until("the flush", || wal.durable_lsn() == last);
+        } else {
+            let ticket = wal.ticket(last);
+            wait_until("the ticket", || ticket.is_durable() == Ok(true));
+        }
+    }
+}
+
+#[test]
+fn w4_the_horizon_waits_for_the_slowest_log() {
+    // The first flush of stream 0 fails, so its record is never durable; stream 1's would be, alone.
+    let fs = FaultFs::new();
+    let wal = create(&fs, small(2, 2));
+    let first = append(&wal, 0, 1);
+    let second = append(&wal, 1, 2);
+    fs.fail_at(1, FailKind::Io);
+    let waiting = wal.make_durable(second);
+    assert!(waiting.is_err() && wal.durable_lsn() < first, "{}", wal.durable_lsn());
+}
+
+#[test]
+fn w5_what_is_above_the_cut_is_void_for_ever() {
+    let fs = FaultFs::new();
+    let wal = create(&fs, small(2, 2));
+    let acknowledged = append(&wal, 0, 1);
+    wal.make_durable(acknowledged).expect("durable");
+    // A gap: LSN 2 is in stream 0 and lost, LSN 3 is in stream 1 and on disk, whole.
+    append(&wal, 0, 2);
+    append(&wal, 1, 3);
+    let stream = fs.clone();
+    fs.cut_power_at(2);
+    let _ = wal.make_durable(Lsn(3)); // writes one of the two streams
+    let crashed = stream.crash(1);
+    let (found, records) = read(&crashed, &[open_range(1, 1)], 1);
+    assert!(found.last_lsn < Lsn(3) && found.max_lsn_seen >= found.last_lsn);
+    // The next incarnation starts above all that was seen, and its records are not mixed with the void ones.
+    let first = found.max_lsn_seen.0 + 1;
+    let cut = closed_range(1, 1, found.last_lsn.0);
+    let wal = try_create(&crashed, identity(2, first), small(2, 2)).expect("creates");
+    for n in 0..10 {
+        append(&wal, n as usize, 100 + n);
+    }
+    wal.make_durable(Lsn::MAX).expect("durable");
+    for _ in 0..2 {
+        let (again, both) = read(&crashed.kill(), &[cut, open_range(2, first)], 1);
+        assert_eq!(again.last_lsn.0, first + 9);
+        assert_eq!(both.len(), records.len() + 10);
+        assert!(records.iter().all(|(lsn, body)| both[lsn] == *body));
+        assert!((0..10).all(|n| both[&(first + n)] == body(0, 100 + n, 40)));
+    }
+}
+
+#[test]
+fn w6_stale_chunks_of_a_recycled_segment_never_pass() {
+    let fs = FaultFs::new();
+    let wal = create(&fs, small(1, 1));
+    let mut last = Lsn(0);
+    while wal.stats().segments_recycled < 4 {
+        last = append(&wal, 0, last.0);
+        wal.make_durable(last).expect("durable");
+        wal.trim(last).expect("trims");
+    }
+    // The current segment is a recycled one, full of chunks that were valid at the same offsets.
+    let (found, _) = read(&fs.kill(), &[open_range(1, 1)], last.0);
+    assert_eq!((found.last_lsn, found.records, found.max_lsn_seen), (last, 1, last));
+    // Even its start: cut the power at each I/O of a run that begins with recycled segments only.
+    let next = try_create(&fs, identity(2, last.0 + 1), small(1, 1)).expect("creates");
+    assert!(next.stats().segments_recycled > 0);
+    let (found, _) = read(&fs.kill(), &[open_range(2, last.0 + 1)], last.0 + 1);
+    assert_eq!((found.last_lsn, found.records), (last, 0));
+}
+
+#[test]
+fn w6_a_torn_chunk_ends_its_stream() {
+    for seed in 0..40 {
+        let fs = FaultFs::new();
+        let wal = create(&fs, small(1, 1));
+        append(&wal, 0, 1);
+        wal.make_durable(Lsn(1)).expect("durable");
+        for n in 2..50 {
+            append(&wal, 0, n);
+        }
+        fs.cut_power_at(1);
+        assert!(wal.make_durable(Lsn(49)).is_err());
+        let (found, records) = read(&fs.crash(seed), &[open_range(1, 1)], 1);
+        assert!(
+            found.last_lsn == Lsn(1) || found.last_lsn == Lsn(49),
+            "a chunk is whole or nothing: {found:?}"
+        );
+        assert!(records.iter().all(|(&lsn, b)| *b == body(0, lsn, 40)));
+    }
+}
+
+#[test]
+fn w10_the_first_write_error_poisons_the_log_for_ever() {
+    for background in [false, true] {
+        let fs = FaultFs::new();
+        let wal = create(&fs, WalOptions { background, ..small(2, 1) });
+        let durable = append(&wal, 0, 1);
+        wal.make_durable(durable).expect("durable");
+        let lost = append(&wal, 1, 2);
+        fs.fail_at(1, FailKind::Io);
+        let error = wal.make_durable(lost).expect_err("the write failed");
+        assert!(error.reason.contains("/db/wal/00/") && error.reason.contains("offset 4096"), "{error}");
+        fs.heal();
+        let writes = fs.io_count();
+        assert_eq!(wal.make_durable(lost), Err(error.clone()), "no retry");
+        assert!(matches!(wal.append(worker(0), b"more"), Err(AppendError::Failed(e)) if e == error));
+        assert_eq!(wal.ticket(lost).wait(), Err(error.clone()));
+        assert_eq!(wal.ticket(lost).is_durable(), Err(error.clone()));
+        assert_eq!(wal.make_durable(durable), Ok(()), "what was durable stays so");
+        assert_eq!(wal.close(), Err(error));
+        assert_eq!(fs.io_count(), writes, "not one more write");
+    }
+}
+
+#[test]
+fn w10_everybody_who_waits_hears_of_the_failure() {
+    let fs = FaultFs::new();
+    let wal = create(&fs, WalOptions { background: true, ..small(4, 2) });
+    fs.fail_from(40, FailKind::Io);
+    let outcomes: Vec<Result<(), LogFailed>> = std::thread::scope(|s| {
+        let clients: Vec<_> = (0..8)
+            .map(|c| {
+                let wal = &wal;
+                s.spawn(move || {
+                    for n in 0.. {
+                        match wal.append(worker(c), &body(c as u32, n, 100)) {
+                            Ok(lsn) if c % 2 == 0 => wal.make_durable(lsn)?,
+                            Ok(lsn) => wal.ticket(lsn).wait()?,
+                            Err(AppendError::Failed(failed)) => return Err(failed),
+                            Err(AppendError::Full { .. }) => {} // a segment could not be made either
+                            Err(other) => panic!("{other}"),
+                        }
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        clients.into_iter().map(|c| c.join().expect("no panic")).collect()
+    });
+    assert!(outcomes.iter().all(Result::is_err));
+    assert!(outcomes.windows(2).all(|pair| pair[0] == pair[1]), "one reason for all");
+}
+
+/// Appends, durably, until the log is full; returns the last LSN.
+fn append_until_full(wal: &Wal) -> (Lsn, std::io::Error) {
+    for n in 0..100_000 {
+        match wal.append(worker(n as usize), &body(0, n, 1000)) {
+            Ok(lsn) if n % 3 == 0 => wal.make_durable(lsn).expect("what got an LSN has a place on disk"),
+            Ok(_) => {}
+            Err(AppendError::Full { needed, source }) => {
+                assert_eq!(needed, 64 << 10);
+                return (Lsn(wal.next_lsn().0 - 1), source);
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+    panic!("never full");
+}
+
+#[test]
+fn w11_a_full_disk_refuses_before_an_lsn_is_drawn_and_heals() {
+    for (background, workers, streams) in [(false, 1, 1), (false, 3, 1), (false, 4, 2), (true, 3, 1)] {
+        let fs = FaultFs::new();
+        let wal = create(&fs, WalOptions { background, ..small(workers, streams) });
+        wait_until("segments are ready", || wal.stats().segments_prepared >= 2 * streams as u64);
+        // Existing blocks can be written, new ones not.
+        fs.full_from(1);
+        let (last, source) = append_until_full(&wal);
+        assert_eq!(source.kind(), std::io::ErrorKind::StorageFull);
+        wal.make_durable(last).expect("what got an LSN has a place on disk");
+        assert_eq!(wal.durable_lsn(), last);
+        assert!(matches!(wal.append(worker(0), &[0; 1000]), Err(AppendError::Full { .. }) | Ok(_)));
+        // Room by trimming: spare segments need no new blocks.
+        wal.make_durable(Lsn::MAX).expect("durable");
+        let below = wal.durable_lsn();
+        assert!(
+            wal.trim(below).expect("trims") > 0,
+            "{background} {workers} {streams} {below} {:?}",
+            wal.stats()
+        );
+        let (last, _) = append_until_full(&wal);
+        assert!(last > below);
+        // Room on the device.
+        fs.heal();
+        for n in 0..500 {
+            let lsn = wal.append(worker(n), &[0; 1000]).expect("there is room");
+            wal.make_durable(lsn).expect("durable");
+        }
+        let end = wal.durable_lsn();
+        assert_eq!(read(&fs.kill(), &[open_range(1, 1)], below.0).0.last_lsn, end);
+    }
+}
+
+#[test]
+fn w11_full_disk_while_flushes_go_on_loses_nothing_that_has_an_lsn() {
+    for seed in 0..6 {
+        let fs = FaultFs::new();
+        let wal = create(&fs, WalOptions { background: true, ..small(4, 2) });
+        fs.full_from(1);
+        let last = std::thread::scope(|s| {
+            let clients: Vec<_> = (0..4).map(|_| s.spawn(|| append_until_full(&wal).0)).collect();
+            clients.into_iter().map(|c| c.join().expect("no panic")).max().expect("four")
+        });
+        wal.make_durable(Lsn::MAX).expect("everything has a place");
+        let (found, _) = read(&fs.crash(seed), &[open_range(1, 1)], 1);
+        assert!(found.last_lsn >= last && found.last_lsn.0 == wal.next_lsn().0 - 1);
+    }
+}
+
+#[test]
+fn two_processes_never_see_half_a_segment_name() {
+    // Strangers in the directory are not the log's business.
+    let fs = FaultFs::new();
+    fs.create_dir_all("/db/wal/00".as_ref()).expect("creates");
+    for name in ["notes.txt", "00/0000000000000000.tmp", "00/12", "000"] {
+        fs.open(&dir().join(name), OpenOptions::new().create(true)).expect("creates");
+    }
+    let wal = create(&fs, small(1, 1));
+    let lsn = append(&wal, 0, 1);
+    wal.make_durable(lsn).expect("durable");
+    wal.trim(Lsn::MAX).expect("trims");
+    assert_eq!(read(&fs, &[open_range(1, 1)], 1).0.last_lsn, lsn);
+    assert!(fs.exists(&dir().join("00/0000000000000000.tmp")));
+    drop(Arc::clone(&wal));
+}
