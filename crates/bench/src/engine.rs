@@ -20,6 +20,8 @@ pub struct EngineSettings {
     pub expected_bytes: u64,
     /// Sessions that may be open at once.
     pub sessions: usize,
+    /// Reads shall come from the device: engines that can bypass the kernel's page cache do so.
+    pub bypass_page_cache: bool,
 }
 
 /// A kind of store, by name.

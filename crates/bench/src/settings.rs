@@ -2,7 +2,7 @@
 
 use crate::engine::{Engine, EngineSettings};
 use crate::plan::{Commit, Plan};
-use azekura_workload::{Lane, Workload};
+use azekura_workload::{Family, Lane, Workload};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -35,6 +35,7 @@ impl Cell<'_> {
             expected_bytes: self.workload.records() * record,
             // One more than clients: for filling and warming.
             sessions: plan.threads.iter().copied().max().unwrap_or(1) + 1,
+            bypass_page_cache: self.workload.family() == Family::LargerThanCache,
         }
     }
 

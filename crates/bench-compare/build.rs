@@ -1,0 +1,10 @@
+//! Compiles the WiredTiger shim: its C interface is structs of function pointers whose layout only its header knows.
+
+fn main() {
+    println!("cargo::rerun-if-changed=shim/wiredtiger.c");
+    #[cfg(feature = "wiredtiger")]
+    {
+        cc::Build::new().file("shim/wiredtiger.c").warnings(true).compile("azekura_wiredtiger_shim");
+        println!("cargo::rustc-link-lib=wiredtiger");
+    }
+}

@@ -1,0 +1,84 @@
+//! `azekura-bench-compare`: Azekura's workloads over other engines, interleaved in one run.
+//!
+//! It is a program of its own in a workspace of its own, because it links C and C++ that the store needs nothing of.
+//!
+//! ```text
+//! azekura-bench-compare --workloads u1,read --threads 1,8 --runs 3 --dir /data/bench --json results.jsonl
+//! ```
+//!
+//! | module | noun |
+//! |---|---|
+//! | [`cli`] | the command line |
+//! | [`peers`] | the engines |
+
+mod cli;
+mod peers;
+
+use anyhow::{Context, Result};
+use azekura_bench::{Engine, Progress, Report, compare, plot, table};
+use clap::Parser;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match run(&cli::Arguments::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether everything that was asked for was measured.
+fn run(arguments: &cli::Arguments) -> Result<bool> {
+    let engines = cli::choose(peers::all(), &arguments.engines)?;
+    if arguments.list {
+        engines.iter().for_each(|engine| println!("{}", engine.name()));
+        return Ok(true);
+    }
+    let (reports, complete) = match &arguments.from {
+        Some(file) => (read(file)?, true),
+        None => measure(arguments, &engines)?,
+    };
+    print!("{}", table::render(&reports));
+    if let Some(file) = &arguments.html {
+        std::fs::write(file, plot::html(&reports)).with_context(|| format!("write {}", file.display()))?;
+    }
+    Ok(complete)
+}
+
+fn measure(arguments: &cli::Arguments, engines: &[Box<dyn Engine>]) -> Result<(Vec<Report>, bool)> {
+    let mut json = match &arguments.json {
+        Some(file) => Some(File::create(file).with_context(|| format!("create {}", file.display()))?),
+        None => None,
+    };
+    let mut unwritten = None;
+    let outcome = compare(engines, &arguments.plan()?, &Progress::stderr(), &mut |report| {
+        // As soon as it is known: an interrupted run leaves what it has measured.
+        if let Some(file) = &mut json
+            && let Err(error) = writeln!(file, "{}", report.to_json())
+        {
+            unwritten.get_or_insert(error);
+        }
+    })?;
+    if let Some(error) = unwritten {
+        return Err(error).context("write the JSON file");
+    }
+    Ok((outcome.reports, outcome.failures.is_empty()))
+}
+
+/// Reads the reports of an earlier run.
+fn read(file: &Path) -> Result<Vec<Report>> {
+    let lines = BufReader::new(File::open(file).with_context(|| format!("open {}", file.display()))?).lines();
+    lines
+        .enumerate()
+        .map(|(at, line)| {
+            serde_json::from_str(&line?)
+                .with_context(|| format!("{}, line {}: not a report", file.display(), at + 1))
+        })
+        .collect()
+}

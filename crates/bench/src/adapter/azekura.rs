@@ -1,0 +1,175 @@
+//! Azekura itself, over one table of byte keys and byte values.
+//!
+//! Reads are transactions of their own that lock what they read, as every transaction of the store does; nothing is relaxed
+//! for the benchmark. Commits that do not wait use the store's commit tickets.
+
+use crate::engine::{
+    Engine, EngineSettings, ReadWork, Reader, Session, Sink, Store, Ticket, WriteWork, Writer, retry_conflicts,
+};
+use crate::error::EngineError;
+use azekura::{CommitTicket, Database, Error, ErrorKind, OpenTable, Table, Transaction};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// The engine, with the settings that are not left to it.
+#[derive(Debug, Clone, Default)]
+pub struct AzekuraEngine {
+    page_bytes: Option<usize>,
+    wal_workers: Option<usize>,
+    wal_streams: Option<usize>,
+}
+
+const TABLE: Table<[u8], [u8]> = Table::new("kv");
+
+impl AzekuraEngine {
+    /// Pages of so many bytes.
+    #[must_use]
+    pub const fn page_bytes(mut self, bytes: usize) -> Self {
+        self.page_bytes = Some(bytes);
+        self
+    }
+
+    /// So many log buffers, instead of one per core.
+    #[must_use]
+    pub const fn wal_workers(mut self, workers: usize) -> Self {
+        self.wal_workers = Some(workers);
+        self
+    }
+
+    /// So many log files, instead of as many as the device is good for; one is a serial log.
+    #[must_use]
+    pub const fn wal_streams(mut self, streams: usize) -> Self {
+        self.wal_streams = Some(streams);
+        self
+    }
+}
+
+impl Engine for AzekuraEngine {
+    fn name(&self) -> &str {
+        crate::table::OURS
+    }
+
+    fn describe(&self, settings: &EngineSettings) -> BTreeMap<String, String> {
+        let chosen = |value: Option<usize>| value.map_or_else(|| "default".to_owned(), |v| v.to_string());
+        BTreeMap::from([
+            ("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
+            ("durability".to_owned(), "immediate".to_owned()),
+            ("isolation".to_owned(), "serializable".to_owned()),
+            ("cache_bytes".to_owned(), settings.cache_bytes.to_string()),
+            ("page_bytes".to_owned(), chosen(self.page_bytes)),
+            ("wal_workers".to_owned(), chosen(self.wal_workers)),
+            ("wal_streams".to_owned(), chosen(self.wal_streams)),
+        ])
+    }
+
+    fn pipelines(&self) -> bool {
+        true
+    }
+
+    fn open(&self, dir: &Path, settings: &EngineSettings) -> Result<Box<dyn Store>, EngineError> {
+        let cache_bytes = usize::try_from(settings.cache_bytes).unwrap_or(usize::MAX);
+        let mut builder = Database::builder().cache_bytes(cache_bytes);
+        if let Some(bytes) = self.page_bytes {
+            builder = builder.page_size(bytes);
+        }
+        if let Some(workers) = self.wal_workers {
+            builder = builder.wal_workers(workers);
+        }
+        if let Some(streams) = self.wal_streams {
+            builder = builder.wal_streams(streams);
+        }
+        Ok(Box::new(AzekuraStore(builder.open(dir).map_err(failed("opening"))?)))
+    }
+}
+
+/// Wraps an error of the store; those that say "run it again" as conflicts.
+fn failed(doing: &'static str) -> impl Fn(Error) -> EngineError {
+    move |error| match error.kind() {
+        ErrorKind::Conflict => EngineError::conflict(doing, error),
+        _ => EngineError::failed(doing, error),
+    }
+}
+
+struct AzekuraStore(Database);
+
+impl Store for AzekuraStore {
+    fn session(&self) -> Result<Box<dyn Session + '_>, EngineError> {
+        Ok(Box::new(AzekuraSession(&self.0)))
+    }
+
+    fn log_bytes(&self) -> Option<u64> {
+        Some(self.0.stats().log.bytes_written)
+    }
+
+    fn close(self: Box<Self>) -> Result<(), EngineError> {
+        self.0.close().map_err(failed("closing"))
+    }
+}
+
+struct AzekuraSession<'s>(&'s Database);
+
+impl AzekuraSession<'_> {
+    /// Begins a transaction, does its steps and ends it with `commit`, until no other transaction was in its way.
+    fn transact<T>(
+        &self,
+        mut work: impl FnMut(&mut Steps<'_>) -> Result<(), EngineError>,
+        commit: impl Fn(Transaction) -> Result<T, Error>,
+    ) -> Result<(T, u64), EngineError> {
+        retry_conflicts(|| {
+            let tx = self.0.begin().map_err(failed("beginning"))?;
+            work(&mut Steps(tx.table(&TABLE).map_err(failed("opening the table"))?))?;
+            commit(tx).map_err(failed("committing"))
+        })
+    }
+}
+
+impl Session for AzekuraSession<'_> {
+    fn read(&mut self, work: &mut ReadWork<'_>) -> Result<u64, EngineError> {
+        Ok(self.transact(|steps| work(steps), Transaction::commit)?.1)
+    }
+
+    fn write(&mut self, work: &mut WriteWork<'_>) -> Result<u64, EngineError> {
+        Ok(self.transact(|steps| work(steps), Transaction::commit)?.1)
+    }
+
+    fn write_async(&mut self, work: &mut WriteWork<'_>) -> Result<(u64, Box<dyn Ticket>), EngineError> {
+        let (ticket, retries) = self.transact(|steps| work(steps), Transaction::commit_async)?;
+        Ok((retries, Box::new(AzekuraTicket(ticket))))
+    }
+}
+
+struct AzekuraTicket(CommitTicket);
+
+impl Ticket for AzekuraTicket {
+    fn is_durable(&self) -> Result<bool, EngineError> {
+        self.0.is_durable().map_err(failed("committing"))
+    }
+
+    fn wait(self: Box<Self>) -> Result<(), EngineError> {
+        self.0.wait().map_err(failed("committing"))
+    }
+}
+
+struct Steps<'t>(OpenTable<'t, [u8], [u8]>);
+
+impl Reader for Steps<'_> {
+    fn get(&mut self, key: &[u8], sink: &mut Sink) -> Result<bool, EngineError> {
+        let value = self.0.get(key).map_err(failed("reading"))?;
+        Ok(value.inspect(|value| sink.add(key, value)).is_some())
+    }
+
+    fn scan(&mut self, from: &[u8], limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
+        let rows = self.0.range::<&[u8]>(from..);
+        for row in rows.take(usize::try_from(limit).unwrap_or(usize::MAX)) {
+            let (key, value) = row.map_err(failed("scanning"))?;
+            sink.add(&key, &value);
+        }
+        Ok(())
+    }
+}
+
+impl Writer for Steps<'_> {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), EngineError> {
+        self.0.insert(key, value).map_err(failed("writing"))
+    }
+}
