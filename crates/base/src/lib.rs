@@ -29,7 +29,9 @@ pub mod striped;
 pub mod sync;
 pub mod varint;
 
+pub use backoff::Backoff;
 pub use crossbeam_utils::CachePadded;
 pub use durable::{DurableLog, LogFailed};
 pub use id::{Lsn, PageId, TreeId, TxnId};
 pub use page::{PageBuf, PageWords};
+pub use striped::StripedCounter;

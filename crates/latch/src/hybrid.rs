@@ -1,0 +1,301 @@
+//! One word that is a version for optimistic readers, a count of shared holders, and an exclusive lock.
+//!
+//! | bits | meaning | who changes it |
+//! |---|---|---|
+//! | 63 | exclusive | its taker sets it, its holder clears it |
+//! | 62 | somebody sleeps | a waiter sets it; who lets go clears it and wakes |
+//! | 48..62 | shared holders | each its own |
+//! | 0..48 | version | the exclusive holder when it lets go; anybody, by [`HybridLatch::invalidate`] |
+//!
+//! - **LATCH-1** While the exclusive bit is set there are no shared holders, and only its holder changes what the
+//!   latch guards.
+//! - **LATCH-2** An exclusive hold that changed anything ends with a version never seen before (48 bits: nine years
+//!   at a million changes a second).
+//! - **LATCH-3** An optimistic reader that validates read nothing that was stored after it took its version: what it
+//!   read is one state, the one of its version.
+//!
+//! LATCH-3 is the sequence lock's argument (Boehm, "Can seqlocks get along with programming language memory
+//! models?", MSPC 2012): the writer has a Release fence between setting the exclusive bit and its first store, the
+//! reader an Acquire fence between its last load and its second look at the word. If any load saw a store, the
+//! fences order the setting of the bit before the second look, which then finds the bit or a later version.
+//!
+//! Waiters spin, yield, then sleep. The latch is not fair: a stream of shared holders can keep a writer waiting.
+
+use azekura_base::Backoff;
+use azekura_base::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fence};
+use azekura_trace::{Site, WaitKind};
+
+use crate::park::Bucket;
+
+const EXCLUSIVE: u64 = 1 << 63;
+const PARKED: u64 = 1 << 62;
+const SHARED_ONE: u64 = 1 << 48;
+const SHARED: u64 = PARKED - SHARED_ONE;
+const VERSION: u64 = SHARED_ONE - 1;
+
+static EXCLUSIVE_WAIT: Site = Site::new("page latch, exclusive");
+static SHARED_WAIT: Site = Site::new("page latch, shared");
+
+/// What an optimistic reader saw at its start; good for [`HybridLatch::validate`] on the same latch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Version(u64);
+
+/// The latch. It guards what its owner says it guards; guards with destructors are the owner's too.
+#[derive(Debug)]
+pub struct HybridLatch(AtomicU64);
+
+impl Default for HybridLatch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl HybridLatch {
+    /// A latch that nobody holds.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// The version to read under; `None` while somebody holds the latch exclusively. Writes nothing.
+    #[inline]
+    pub fn optimistic(&self) -> Option<Version> {
+        // Acquire: pairs with the Release of `unlock_exclusive`; what that holder stored is visible.
+        let word = self.0.load(Acquire);
+        (word & EXCLUSIVE == 0).then_some(Version(word & VERSION))
+    }
+
+    /// Whether nothing has been changed since `seen` was taken, so that what was read is whole (LATCH-3). Writes
+    /// nothing; shared holders do not disturb it.
+    #[inline]
+    #[must_use]
+    pub fn validate(&self, seen: Version) -> bool {
+        // Acquire fence: pairs with the Release fence in `entered`.
+        fence(Acquire);
+        // Relaxed: ordered by the fence.
+        self.0.load(Relaxed) & (EXCLUSIVE | VERSION) == seen.0
+    }
+
+    /// Takes the latch exclusively if nothing has changed since `seen` and nobody else is in. Never waits.
+    #[inline]
+    #[must_use]
+    pub fn try_upgrade(&self, seen: Version) -> bool {
+        // Acquire: pairs with the Release of the last holder's letting go.
+        let taken = self.0.compare_exchange(seen.0, seen.0 | EXCLUSIVE, Acquire, Relaxed).is_ok();
+        taken && Self::entered()
+    }
+
+    /// Takes the latch exclusively if nobody is in. Never waits.
+    #[inline]
+    #[must_use]
+    pub fn try_lock_exclusive(&self) -> bool {
+        let word = self.0.load(Relaxed); // a guess; the CAS decides
+        word & (EXCLUSIVE | SHARED) == 0
+            // Acquire: as in `try_upgrade`.
+            && self.0.compare_exchange(word, word | EXCLUSIVE, Acquire, Relaxed).is_ok()
+            && Self::entered()
+    }
+
+    /// Takes the latch exclusively. Blocks while anybody is in.
+    #[inline]
+    pub fn lock_exclusive(&self) {
+        if !self.try_lock_exclusive() {
+            self.wait_for(&EXCLUSIVE_WAIT, EXCLUSIVE | SHARED, Self::try_lock_exclusive);
+        }
+    }
+
+    /// The writer's half of LATCH-3.
+    #[inline]
+    fn entered() -> bool {
+        // Release fence: no store of this holder before the exclusive bit; pairs with `validate`.
+        fence(Release);
+        true
+    }
+
+    /// Lets go after a change: optimistic readers start over.
+    #[inline]
+    pub fn unlock_exclusive(&self) {
+        self.leave_exclusive(1);
+    }
+
+    /// Lets go with nothing changed: optimistic readers need not notice.
+    #[inline]
+    pub fn unlock_exclusive_unchanged(&self) {
+        self.leave_exclusive(0);
+    }
+
+    #[inline]
+    fn leave_exclusive(&self, step: u64) {
+        let word = self.0.load(Relaxed);
+        debug_assert!(word & EXCLUSIVE != 0, "let go without holding");
+        let version = (word + step) & VERSION;
+        // A swap, because a waiter may set the parked bit meanwhile. Release: pairs with the Acquire of whoever
+        // comes next.
+        if self.0.swap(version, Release) & PARKED != 0 {
+            self.bucket().wake();
+        }
+    }
+
+    /// Takes the latch shared if nobody holds it exclusively. Never waits.
+    ///
+    /// # Panics
+    ///
+    /// With more than 16,383 shared holders at once.
+    #[inline]
+    #[must_use]
+    pub fn try_lock_shared(&self) -> bool {
+        let mut word = self.0.load(Relaxed); // a guess; the CAS decides
+        while word & EXCLUSIVE == 0 {
+            if word & SHARED == SHARED {
+                return false; // 16,383 holders: the next one waits
+            }
+            // Acquire: pairs with the Release of the last exclusive holder's letting go.
+            match self.0.compare_exchange_weak(word, word + SHARED_ONE, Acquire, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+        false
+    }
+
+    /// Takes the latch shared. Blocks while somebody holds it exclusively.
+    #[inline]
+    pub fn lock_shared(&self) {
+        if !self.try_lock_shared() {
+            self.wait_for(&SHARED_WAIT, EXCLUSIVE, Self::try_lock_shared);
+        }
+    }
+
+    /// Lets go of a shared hold.
+    #[inline]
+    pub fn unlock_shared(&self) {
+        // Release: what this holder read is read before a later exclusive holder's stores (its CAS is Acquire).
+        let before = self.0.fetch_sub(SHARED_ONE, Release);
+        debug_assert!(before & SHARED != 0, "let go without holding");
+        if before & SHARED == SHARED_ONE && before & PARKED != 0 {
+            // Relaxed: only the bit is cleared; PARK-1's order comes from the bucket's count.
+            if self.0.fetch_and(!PARKED, Relaxed) & PARKED != 0 {
+                self.bucket().wake();
+            }
+        }
+    }
+
+    /// Moves the version without holding the latch: from now on nothing read before validates.
+    ///
+    /// For an owner who knows by other means that nobody holds the latch exclusively (a frame without pins). Never
+    /// waits. A store that follows in this thread, or in one that synchronised with it, is ordered after the move
+    /// as LATCH-3 needs it.
+    #[inline]
+    pub fn invalidate(&self) {
+        // A CAS and not an addition: the version must not run over into the count of shared holders. Release and the
+        // fence: as at the start of an exclusive hold.
+        let mut word = self.0.load(Relaxed);
+        loop {
+            debug_assert!(word & EXCLUSIVE == 0, "an exclusive holder moves the version itself");
+            let moved = word & !VERSION | (word + 1) & VERSION;
+            match self.0.compare_exchange_weak(word, moved, Release, Relaxed) {
+                Ok(_) => break,
+                Err(now) => word = now,
+            }
+        }
+        fence(Release);
+    }
+
+    fn bucket(&self) -> Bucket {
+        Bucket::of(std::ptr::from_ref(self) as usize)
+    }
+
+    /// Waits until `take` succeeds: `in_the_way` are the bits that keep it from succeeding.
+    #[cold]
+    fn wait_for(&self, site: &'static Site, in_the_way: u64, take: impl Fn(&Self) -> bool) {
+        let _waiting = azekura_trace::wait(site, std::ptr::from_ref(self) as usize, WaitKind::Latch);
+        let mut backoff = Backoff::new();
+        while !take(self) {
+            // Models sleep at once: spinning is only more of the same.
+            if cfg!(loom) || backoff.is_exhausted() {
+                self.sleep_while(in_the_way);
+            } else {
+                backoff.pause();
+            }
+        }
+    }
+
+    fn sleep_while(&self, in_the_way: u64) {
+        let bucket = self.bucket();
+        let count = bucket.count();
+        // Relaxed: `count` was an Acquire, so this is no older than the wake-up that moved it.
+        let word = self.0.load(Relaxed);
+        if word & in_the_way == 0 {
+            return;
+        }
+        // Relaxed: the bit tells nothing but itself; on failure the caller looks again.
+        if word & PARKED != 0 || self.0.compare_exchange(word, word | PARKED, Relaxed, Relaxed).is_ok() {
+            bucket.sleep(count);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU32;
+
+    #[test]
+    fn shared_holders_leave_the_version_alone_and_keep_writers_out() {
+        let latch = HybridLatch::new();
+        let seen = latch.optimistic().unwrap();
+        latch.lock_shared();
+        assert!(latch.try_lock_shared());
+        assert!(latch.validate(seen) && !latch.try_lock_exclusive() && !latch.try_upgrade(seen));
+        latch.unlock_shared();
+        latch.unlock_shared();
+        assert!(latch.try_upgrade(seen) && !latch.validate(seen) && !latch.try_lock_shared());
+        latch.unlock_exclusive_unchanged();
+        assert!(latch.validate(seen));
+        latch.lock_exclusive();
+        latch.unlock_exclusive();
+        assert!(!latch.validate(seen) && !latch.try_upgrade(seen));
+    }
+
+    #[test]
+    fn an_invalidation_moves_the_version_and_nothing_else() {
+        let latch = HybridLatch::new();
+        let seen = latch.optimistic().unwrap();
+        latch.lock_shared();
+        latch.invalidate();
+        latch.unlock_shared();
+        assert!(!latch.validate(seen) && !latch.try_upgrade(seen));
+        assert!(latch.try_lock_exclusive());
+    }
+
+    #[test]
+    fn sleepers_are_woken_by_exclusive_and_by_shared_holders() {
+        let latch = HybridLatch::new();
+        let inside = AtomicU32::new(0);
+        std::thread::scope(|s| {
+            for thread in 0..8 {
+                let (latch, inside) = (&latch, &inside);
+                s.spawn(move || {
+                    for i in 0..200 {
+                        if (i + thread) % 3 == 0 {
+                            latch.lock_exclusive();
+                            assert_eq!(inside.swap(1, Relaxed), 0);
+                            if i % 10 == 0 {
+                                // Longer than anybody spins: the others go to sleep.
+                                std::thread::sleep(std::time::Duration::from_micros(200));
+                            }
+                            inside.store(0, Relaxed);
+                            latch.unlock_exclusive();
+                        } else {
+                            latch.lock_shared();
+                            assert_eq!(inside.load(Relaxed), 0);
+                            latch.unlock_shared();
+                        }
+                    }
+                });
+            }
+        });
+        assert!(latch.try_lock_exclusive());
+    }
+}

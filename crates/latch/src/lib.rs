@@ -1,0 +1,28 @@
+//! Latches: short, physical locks that keep bytes whole while they are read or changed.
+//!
+//! They are not transaction locks: nobody looks for deadlocks here, the callers keep an order. Waiting spins, then
+//! yields, then sleeps, because a holder may be waiting for I/O; each contended wait is told to the tracer.
+//!
+//! ```
+//! use azekura_latch::HybridLatch;
+//! let latch = HybridLatch::new();
+//! let seen = latch.optimistic().expect("nobody holds it");
+//! assert!(latch.validate(seen));
+//! latch.lock_exclusive();
+//! assert!(latch.optimistic().is_none());
+//! latch.unlock_exclusive();
+//! assert!(!latch.validate(seen), "something may have changed");
+//! ```
+//!
+//! | module | noun |
+//! |---|---|
+//! | [`hybrid`] | one word: version, shared holders, exclusive holder |
+//! | `park` | where waiters sleep |
+//! | [`ttas`] | test-and-test-and-set with exponential back-off |
+
+pub mod hybrid;
+mod park;
+pub mod ttas;
+
+pub use hybrid::{HybridLatch, Version};
+pub use ttas::{TtasGuard, TtasLock};

@@ -1,0 +1,117 @@
+//! A test-and-test-and-set lock with exponential back-off: the lock of the papers' baselines, and of very short sections.
+
+use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut};
+
+use azekura_base::Backoff;
+use azekura_base::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use azekura_trace::{Site, WaitKind};
+
+/// A mutex that spins, then yields; it never sleeps, so hold it for a few dozen instructions only.
+///
+/// - **TTAS-1** Only the thread whose swap found `false` uses the value, until it stores `false`.
+#[derive(Debug)]
+pub struct TtasLock<T> {
+    is_held: AtomicBool,
+    value: UnsafeCell<T>,
+    /// Tells a model when two threads use the value with no order between them.
+    #[cfg(loom)]
+    witness: loom::cell::UnsafeCell<()>,
+}
+
+// SAFETY: TTAS-1 gives the value to one thread at a time, so `T: Send` is enough for the lock to be shared.
+unsafe impl<T: Send> Sync for TtasLock<T> {}
+
+impl<T> TtasLock<T> {
+    /// A lock around `value` that nobody holds.
+    #[must_use]
+    pub fn new(value: T) -> Self {
+        Self {
+            is_held: AtomicBool::new(false),
+            value: UnsafeCell::new(value),
+            #[cfg(loom)]
+            witness: loom::cell::UnsafeCell::new(()),
+        }
+    }
+
+    /// The value if nobody holds the lock.
+    #[inline]
+    pub fn try_lock(&self) -> Option<TtasGuard<'_, T>> {
+        // Relaxed test first: a held lock's line stays shared. Acquire: pairs with the Release in the guard's drop.
+        let taken = !self.is_held.load(Relaxed) && !self.is_held.swap(true, Acquire);
+        taken.then(|| {
+            #[cfg(loom)]
+            self.witness.with_mut(|_| ());
+            TtasGuard { lock: self }
+        })
+    }
+
+    /// The value, once nobody else holds the lock. A contended wait is told to the tracer under `site`.
+    #[inline]
+    pub fn lock(&self, site: &'static Site) -> TtasGuard<'_, T> {
+        self.try_lock().unwrap_or_else(|| self.spin(site))
+    }
+
+    #[cold]
+    fn spin(&self, site: &'static Site) -> TtasGuard<'_, T> {
+        let _waiting = azekura_trace::wait(site, std::ptr::from_ref(self) as usize, WaitKind::Latch);
+        let mut backoff = Backoff::new();
+        loop {
+            backoff.pause();
+            if let Some(guard) = self.try_lock() {
+                return guard;
+            }
+        }
+    }
+
+    /// The value, by exclusive reference.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+}
+
+/// The right to use the value of a [`TtasLock`].
+#[derive(Debug)]
+#[must_use]
+pub struct TtasGuard<'a, T> {
+    lock: &'a TtasLock<T>,
+}
+
+impl<T> Deref for TtasGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        // SAFETY: TTAS-1, and this guard is the proof that we are that thread.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T> DerefMut for TtasGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: TTAS-1; the guard is borrowed exclusively, so this is the only reference.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T> Drop for TtasGuard<'_, T> {
+    fn drop(&mut self) {
+        // Release: pairs with the Acquire swap of the next holder.
+        self.lock.is_held.store(false, Release);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_at_a_time() {
+        static SITE: Site = Site::new("test");
+        let lock = TtasLock::new(0u64);
+        std::thread::scope(|s| {
+            for _ in 0..4 {
+                s.spawn(|| (0..5_000).for_each(|_| *lock.lock(&SITE) += 1));
+            }
+        });
+        assert_eq!(*lock.try_lock().unwrap(), 20_000);
+    }
+}
