@@ -3,7 +3,7 @@
 
 use azekura_latch::HybridLatch;
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use loom::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 struct Guarded {
     latch: HybridLatch,
@@ -135,23 +135,32 @@ fn a_writer_asleep_is_woken_by_the_last_reader() {
 }
 
 #[test]
-fn stores_after_an_invalidation_are_never_validated() {
+fn what_was_there_before_an_invalidation_is_not_mixed_with_what_comes_after() {
+    const OLD: u64 = 1;
+    const GONE: u64 = 0;
+    const NEW: u64 = 2;
     loom::model(|| {
         let shared = guarded();
+        // As a frame's pin word: what the words are, if anything.
+        let state = Arc::new(AtomicU64::new(OLD));
         let owner = {
-            let shared = Arc::clone(&shared);
+            let (shared, state) = (Arc::clone(&shared), Arc::clone(&state));
             loom::thread::spawn(move || {
+                state.store(GONE, Release);
                 shared.latch.invalidate();
                 write(&shared);
+                state.store(NEW, Release);
             })
         };
         if let Some(seen) = shared.latch.optimistic() {
+            let state = state.load(Acquire);
             let words = shared.words.each_ref().map(|w| w.load(Relaxed));
             if shared.latch.validate(seen) {
-                // Taken after the invalidation, the version may cover either state, or both: the owner publishes by
-                // other means. Taken before it, only the old one.
-                let moved = shared.latch.optimistic() != Some(seen);
-                assert!(!moved || words == [0, 0] || words[0] == 1);
+                match state {
+                    OLD => assert_eq!(words, [0, 0]),
+                    NEW => assert_eq!(words, [1, 1]),
+                    _ => {}
+                }
             }
         }
         owner.join().unwrap();
