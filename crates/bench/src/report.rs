@@ -94,7 +94,7 @@ impl Report {
             commit: cell.commit.word().to_owned(),
             threads: cell.threads,
             in_flight: cell.commit.in_flight(cell.threads),
-            seconds: middle.took.as_secs_f64(),
+            seconds: rounded(middle.took.as_secs_f64(), 1e6),
             ops: middle.tally.ops,
             unit: cell.workload.unit().to_owned(),
             ops_per_s: median_rate,
@@ -151,7 +151,12 @@ fn all(run: &Measured) -> crate::latency::Latencies {
 #[expect(clippy::cast_precision_loss, reason = "operation counts are far below 2^53")]
 fn rate(run: &Measured) -> f64 {
     let seconds = run.took.as_secs_f64();
-    if seconds > 0.0 { run.tally.ops as f64 / seconds } else { 0.0 }
+    if seconds > 0.0 { rounded(run.tally.ops as f64 / seconds, 100.0) } else { 0.0 }
+}
+
+/// To so many parts of one: what lies beyond is noise.
+fn rounded(value: f64, parts: f64) -> f64 {
+    (value * parts).round() / parts
 }
 
 /// Where the median is: of an even number, the lower one of the two in the middle, so that it is a run that was made.
@@ -169,7 +174,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 fn spread(rates: &[f64], median: f64) -> f64 {
     let least = rates.iter().copied().fold(f64::INFINITY, f64::min);
     let most = rates.iter().copied().fold(0.0, f64::max);
-    if median > 0.0 { ((most - least) / median * 1000.0).round() / 1000.0 } else { 0.0 }
+    if median > 0.0 { rounded((most - least) / median, 1e3) } else { 0.0 }
 }
 
 #[cfg(test)]
