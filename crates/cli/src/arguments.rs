@@ -1,0 +1,151 @@
+//! The command line.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand};
+
+use crate::UsageError;
+use crate::command::{Check, Delete, Demo, DemoChild, Dump, Get, Load, Put, Scan, Stats, Tables};
+use crate::format::escape;
+
+/// An ordered, transactional, crash-safe key-value store.
+#[derive(Debug, Parser)]
+#[command(name = "azekura", version, about, after_help = EXIT_CODES, propagate_version = true)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) store: StoreArguments,
+
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 well; 1 not found, check failed or refused; 2 wrong usage.
+Data goes to stdout, errors and progress to stderr.
+`azekura COMMAND --help` shows examples.";
+
+/// How to open the store.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct StoreArguments {
+    /// Page cache, such as 64M or 2G; the store may be many times larger
+    #[arg(long, global = true, value_name = "SIZE", default_value = "256M", value_parser = cache_bytes, help_heading = "Store options")]
+    pub(crate) cache: usize,
+
+    /// Page size of a store that is created: 4K, 8K (unless set), 16K, 32K or 64K
+    #[arg(long, global = true, value_name = "SIZE", value_parser = page_bytes, help_heading = "Store options")]
+    pub(crate) page_size: Option<usize>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Demo(Demo),
+    Load(Load),
+    Get(Get),
+    Put(Put),
+    Delete(Delete),
+    Scan(Scan),
+    Dump(Dump),
+    Tables(Tables),
+    Stats(Stats),
+    Check(Check),
+    #[command(hide = true)]
+    DemoChild(DemoChild),
+}
+
+/// A table of a store.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct TableArguments {
+    /// Directory of the store
+    #[arg(value_name = "DB")]
+    pub(crate) path: PathBuf,
+
+    /// Name of the table
+    pub(crate) table: String,
+}
+
+/// Reads a number of bytes: digits, then K, M, G or T (powers of 1024), which `B` or `iB` may follow.
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    let wrong = || format!("{text:?} is no size; write 4096, 64K, 256M or 2G");
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = text[digits.len()..].to_ascii_lowercase();
+    let shift = match unit.strip_suffix("ib").or(unit.strip_suffix('b')).unwrap_or(&unit) {
+        "" => 0,
+        "k" => 10,
+        "m" => 20,
+        "g" => 30,
+        "t" => 40,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = digits.parse().map_err(|_| wrong())?;
+    number.checked_mul(1 << shift).ok_or_else(wrong)
+}
+
+fn cache_bytes(text: &str) -> Result<usize, String> {
+    usize::try_from(size(text)?).map_err(|_| format!("{text} is more than this machine can address"))
+}
+
+fn page_bytes(text: &str) -> Result<usize, String> {
+    let bytes = cache_bytes(text)?;
+    if bytes.is_power_of_two() && (4096..=65536).contains(&bytes) {
+        return Ok(bytes);
+    }
+    Err("a page is 4K, 8K, 16K, 32K or 64K".into())
+}
+
+/// The bytes of a key or value given on the command line; `escaped` reads the escapes of `dump`.
+pub(crate) fn argument_bytes(argument: &OsStr, escaped: bool) -> Result<Vec<u8>> {
+    let bytes = argument.as_encoded_bytes();
+    if !escaped {
+        return Ok(bytes.to_vec());
+    }
+    let mut out = Vec::with_capacity(bytes.len());
+    escape::unescape(bytes, &mut out).map_err(|error| {
+        UsageError(format!(
+            "{:?}, column {}: {} is no escape (\\t \\n \\r \\\\ \\xHH are)",
+            argument, error.column, error.escape
+        ))
+    })?;
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes_take_suffixes() {
+        assert_eq!(size("4096"), Ok(4096));
+        assert_eq!(size("4k"), Ok(4096));
+        assert_eq!(size("256M"), Ok(256 << 20));
+        assert_eq!(size("2GiB"), Ok(2 << 30));
+        assert_eq!(size("1tb"), Ok(1 << 40));
+        assert_eq!(size("17B"), Ok(17));
+        for wrong in ["", "M", "12X", "1.5G", "-1", "1 G", "99999999999999T", "ib", "é"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn pages_are_powers_of_two_in_bounds() {
+        assert_eq!(page_bytes("64K"), Ok(65536));
+        assert!(page_bytes("5000").is_err());
+        assert!(page_bytes("2K").is_err());
+        assert!(page_bytes("128K").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn reading_any_size_never_panics(text: String) {
+            let _ = size(&text);
+        }
+    }
+}

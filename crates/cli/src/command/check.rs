@@ -1,0 +1,59 @@
+//! `check`: is everything as it must be.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+
+use crate::arguments::StoreArguments;
+use crate::{Outcome, progress, show};
+
+const EXAMPLES: &str = "\
+Examples:
+  azekura check my.db
+  azekura check my.db --json | jq .findings
+
+Reads every page: checksums, order of keys, bounds of subtrees, reachability, pages lost or used twice.
+Exit code 1 when anything is wrong.";
+
+/// Walk the whole store and verify it
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Check {
+    /// Directory of the store
+    #[arg(value_name = "DB")]
+    path: PathBuf,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Check {
+    pub(crate) fn run(&self, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
+        let db = store.open_existing(&self.path)?;
+        let bar = progress::pages();
+        let report = db.check(&mut |done, of| {
+            bar.set_length(of);
+            bar.set_position(done);
+        })?;
+        bar.finish_and_clear();
+        if self.json {
+            writeln!(out, "{}", serde_json::to_string(&report)?)?;
+        } else {
+            for finding in &report.findings {
+                writeln!(out, "{finding}")?;
+            }
+            for table in &report.tables {
+                writeln!(out, "{}: {}", table.name, show::counted(table.rows, "row"))?;
+            }
+            let verdict = match report.findings.len() {
+                0 => "clean".to_owned(),
+                findings => format!("DAMAGED: {}", show::counted(findings as u64, "finding")),
+            };
+            writeln!(out, "{} checked: {verdict}", show::counted(report.pages, "page"))?;
+        }
+        Ok(if report.is_clean() { Outcome::Well } else { Outcome::Failed })
+    }
+}

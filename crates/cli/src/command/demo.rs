@@ -1,0 +1,147 @@
+//! `demo`: the store shown at its work, and killed at it.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use crate::Outcome;
+use crate::arguments::StoreArguments;
+use crate::demo::child::{self, Orders};
+use crate::demo::{self, Settings};
+
+const EXAMPLES: &str = "\
+Examples:
+  azekura demo
+  azekura demo --dir bank.db      keep the store, to look at it:
+    azekura tables bank.db --count
+    azekura scan bank.db transfers --reverse --limit 5
+  azekura demo --seed 7           the moments of the kills and the transfers wished for of seed 7
+
+Exit code 1 when anything was lost or wrong; the store is then kept.";
+
+/// Run a bank on every core, kill it again and again, and audit it
+///
+/// A child process transfers money between accounts from many threads, and tells its parent each transfer that it
+/// was told is durable. The parent kills it at random moments, recovers the store, and verifies that every
+/// transfer told durable is there, every other one wholly or not at all, and the total unchanged. Under a minute.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Demo {
+    /// Directory for the store, which is kept; a temporary one that goes away unless given
+    #[arg(long)]
+    dir: Option<PathBuf>,
+
+    /// Number of accounts
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(2..=10_000_000))]
+    accounts: u32,
+
+    /// How often the child is killed
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    rounds: u16,
+
+    /// Longest time a child works before its kill
+    #[arg(long, value_name = "S", default_value = "4", value_parser = seconds)]
+    seconds_per_round: Duration,
+
+    /// Threads of the child; four for each core unless given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    threads: Option<u16>,
+
+    /// Transfers that every second thread keeps on their way to the disk
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
+    in_flight: u16,
+
+    /// Seed of everything random; a new one unless given
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+}
+
+impl Demo {
+    pub(crate) fn run(&self, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
+        let settings = self.settings(store);
+        if let Some(path) = &self.dir {
+            refuse_unless_empty(path)?;
+            let well = demo::run(settings, path, out)?;
+            let shown = path.display();
+            writeln!(
+                out,
+                "\nThe store is in {shown}; look at it with `azekura scan {shown} transfers --limit 5`."
+            )?;
+            return Ok(outcome(well));
+        }
+        let scratch = tempfile::Builder::new().prefix("azekura-demo-").tempdir()?;
+        let ended = demo::run(settings, scratch.path(), out);
+        if let Ok(true) = ended {
+            scratch.close().context("cannot remove the demo's store")?;
+            return Ok(Outcome::Well);
+        }
+        let kept = scratch.keep();
+        writeln!(out, "\nThe store is kept in {}.", kept.display())?;
+        ended.map(outcome)
+    }
+
+    fn settings(&self, store: &StoreArguments) -> Settings {
+        let cores = std::thread::available_parallelism().map_or(2, usize::from);
+        Settings {
+            store: *store,
+            accounts: self.accounts,
+            rounds: self.rounds,
+            round: self.seconds_per_round,
+            threads: self.threads.unwrap_or_else(|| u16::try_from(cores * 4).unwrap_or(u16::MAX).min(256)),
+            in_flight: self.in_flight.into(),
+            seed: self.seed.unwrap_or_else(rand::random),
+        }
+    }
+}
+
+const fn outcome(well: bool) -> Outcome {
+    if well { Outcome::Well } else { Outcome::Failed }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("{text:?} is no number of seconds"))?;
+    if (0.01..=3600.0).contains(&seconds) {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err("0.01 to 3600 seconds".into())
+    }
+}
+
+fn refuse_unless_empty(path: &Path) -> Result<()> {
+    let entries = match path.read_dir() {
+        Ok(mut entries) => entries.next(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+    };
+    if entries.is_some() {
+        bail!("{} is not empty; the demo starts with a new store", path.display());
+    }
+    Ok(())
+}
+
+/// The child of the demo; not for people
+#[derive(Args, Debug)]
+pub(crate) struct DemoChild {
+    path: PathBuf,
+    #[arg(long)]
+    run: u16,
+    #[arg(long)]
+    seed: u64,
+    #[arg(long)]
+    accounts: u32,
+    #[arg(long)]
+    threads: u16,
+    #[arg(long)]
+    in_flight: usize,
+}
+
+impl DemoChild {
+    pub(crate) fn run(&self, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
+        let &Self { run, seed, accounts, threads, in_flight, .. } = self;
+        child::run(store, &self.path, Orders { run, seed, accounts, threads, in_flight }, out)?;
+        Ok(Outcome::Well)
+    }
+}

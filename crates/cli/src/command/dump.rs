@@ -1,0 +1,38 @@
+//! `dump`: a whole table, for `load`.
+
+use std::io::Write;
+
+use anyhow::Result;
+use clap::Args;
+
+use super::Scan;
+use crate::Outcome;
+use crate::arguments::{StoreArguments, TableArguments};
+
+const EXAMPLES: &str = "\
+Examples:
+  azekura dump my.db words > words.tsv
+  azekura load copy.db words words.tsv         the same table again
+  azekura dump my.db words | gzip > words.tsv.gz
+
+Prints key<TAB>value lines in byte order of the keys. In them \\t \\n \\r \\\\ stand for tab, newline,
+carriage return and backslash, \\xHH for other control characters and bytes that are not UTF-8,
+so that `load` gives back every byte.";
+
+/// Print a whole table in the form that `load` reads
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Dump {
+    #[command(flatten)]
+    table: TableArguments,
+
+    /// Print bytes as they are, without escapes (then not every table can be loaded again)
+    #[arg(long)]
+    raw: bool,
+}
+
+impl Dump {
+    pub(crate) fn run(&self, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
+        Scan::whole(self.table.clone(), self.raw).run(store, out)
+    }
+}

@@ -1,0 +1,240 @@
+//! `load`: rows from a file into a table.
+//!
+//! Rows go in as upserts, in transactions of some thousands, so that a load that was interrupted is resumed by running
+//! it again. A transaction is durable or absent; the next one is read while the last one is on its way to the disk.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::{Context, Result, anyhow};
+use azekura::{CommitTicket, Database, Error, ErrorKind};
+use clap::Args;
+use indicatif::ProgressBar;
+
+use crate::arguments::{StoreArguments, TableArguments};
+use crate::format::{self, Format, ReadOptions, ReadRows, Row};
+use crate::store::Bytes;
+use crate::{Outcome, UsageError, progress, show};
+
+const EXAMPLES: &str = "\
+Examples:
+  azekura load my.db words words.tsv
+  azekura load my.db people people.csv --key email
+  zcat events.jsonl.gz | azekura load my.db events --format jsonl --key id
+
+Formats:
+  tsv    the first column is the key, the rest of the line the value. \\t \\n \\r \\\\ stand for tab, newline,
+         carriage return and backslash, \\xHH for any byte, as `dump` writes them; any other backslash is
+         refused, unless --raw takes backslashes as they are.
+  csv    with a header line. --key names the key field or counts it from 1; the first unless given. The value
+         is the record as a JSON object.
+  jsonl  one JSON object a line. --key names the key field, text or number; the value is the line as it stands.
+
+A row replaces the one with the same key, so an interrupted load is resumed by running it again. The first
+malformed row stops the load (exit code 1, with file and line); the rows before it stay.";
+
+/// Rows of one transaction, and bytes after which it ends earlier.
+const ROWS_PER_COMMIT: usize = 10_000;
+const BYTES_PER_COMMIT: usize = 16 << 20;
+
+/// Load rows from a file or stdin into a table
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Load {
+    #[command(flatten)]
+    table: TableArguments,
+
+    /// What to load; stdin when left out or `-`
+    file: Option<PathBuf>,
+
+    /// How rows are written [unless given: what the file's name says, else tsv]
+    #[arg(long)]
+    format: Option<Format>,
+
+    /// The key field (csv: name or number from 1; jsonl: name)
+    #[arg(long, value_name = "FIELD")]
+    key: Option<String>,
+
+    /// tsv only: take backslashes as they are
+    #[arg(long)]
+    raw: bool,
+}
+
+impl Load {
+    pub(crate) fn run(&self, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
+        let format = self.format();
+        self.refuse_options_of_other_formats(format)?;
+        let input = self.open_input()?;
+        let options = ReadOptions { key_field: self.key.clone(), raw: self.raw };
+        let rows = format::open(format, input.source, &options)
+            .map_err(|error| anyhow!(error).context(input.name.clone()))?;
+        let db = store.open_or_create(&self.table.path)?;
+        let bar = progress::bytes(input.len);
+        let mut loading = Loading::new(&db, &self.table.table, rows, bar);
+        let ended = loading.run();
+        loading.bar.finish_and_clear();
+        let loaded = loading.loaded;
+        if let Err(error) = ended {
+            return Err(anyhow!(
+                "{}, {error:#}; rows loaded before that: {}",
+                input.name,
+                show::count(loaded)
+            ));
+        }
+        let (bytes, span) = (loading.rows.bytes(), loading.started.elapsed());
+        drop(loading);
+        db.close()?;
+        let (rows, bytes) = (show::counted(loaded, "row"), show::bytes(bytes));
+        let rate = show::rate(loaded, span);
+        writeln!(out, "loaded {rows} ({bytes}) in {}, {rate} rows/s", show::duration(span))?;
+        Ok(Outcome::Well)
+    }
+
+    /// The file to read, unless it is stdin.
+    fn path(&self) -> Option<&PathBuf> {
+        self.file.as_ref().filter(|path| path.as_os_str() != "-")
+    }
+
+    fn format(&self) -> Format {
+        let extension = || self.path()?.extension()?.to_str();
+        self.format.or_else(|| Format::of_extension(extension()?)).unwrap_or(Format::Tsv)
+    }
+
+    fn refuse_options_of_other_formats(&self, format: Format) -> Result<(), UsageError> {
+        let refuse = |what: &str| Err(UsageError(format!("{what}; see `azekura load --help`")));
+        match format {
+            Format::Jsonl if self.key.is_none() => {
+                refuse("jsonl needs --key FIELD, the field that is the key")
+            }
+            Format::Tsv if self.key.is_some() => {
+                refuse("--key is for csv and jsonl; the key of tsv is the first column")
+            }
+            Format::Csv | Format::Jsonl if self.raw => refuse("--raw is for tsv"),
+            _ => Ok(()),
+        }
+    }
+
+    fn open_input(&self) -> Result<Input> {
+        let Some(path) = self.path() else {
+            return Ok(Input { name: "stdin".into(), len: None, source: Box::new(io::stdin().lock()) });
+        };
+        let name = path.display().to_string();
+        let file = File::open(path).with_context(|| format!("cannot open {name}"))?;
+        let metadata = file.metadata().with_context(|| format!("cannot read {name}"))?;
+        let len = metadata.is_file().then_some(metadata.len());
+        Ok(Input { name, len, source: Box::new(BufReader::with_capacity(1 << 20, file)) })
+    }
+}
+
+/// Where rows come from.
+struct Input {
+    name: String,
+    len: Option<u64>,
+    source: Box<dyn BufRead>,
+}
+
+/// A row and the line on which it began.
+struct NumberedRow {
+    line: u64,
+    row: Row,
+}
+
+/// A load on its way.
+struct Loading<'a> {
+    db: &'a Database,
+    table: Bytes,
+    rows: Box<dyn ReadRows + 'a>,
+    bar: ProgressBar,
+    started: Instant,
+    loaded: u64,
+    /// The transaction before the current one, perhaps not durable yet, and how many rows it has.
+    last: Option<(CommitTicket, u64)>,
+}
+
+impl<'a> Loading<'a> {
+    fn new(db: &'a Database, table: &str, rows: Box<dyn ReadRows + 'a>, bar: ProgressBar) -> Self {
+        let table = Bytes::named(table);
+        Self { db, table, rows, bar, started: Instant::now(), loaded: 0, last: None }
+    }
+
+    /// Loads all rows; at an error those before it stay, durably, and `loaded` counts them.
+    fn run(&mut self) -> Result<()> {
+        loop {
+            let (batch, end) = self.read_batch();
+            let committed = self.commit(&batch);
+            match (committed, end) {
+                (Ok(()), Ok(false)) => self.show(),
+                (committed, end) => {
+                    self.wait_for_last()?;
+                    return committed.and(end.map(drop));
+                }
+            }
+        }
+    }
+
+    /// The next rows, and whether they are the last ones or what went wrong after them.
+    fn read_batch(&mut self) -> (Vec<NumberedRow>, Result<bool>) {
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        while batch.len() < ROWS_PER_COMMIT && bytes < BYTES_PER_COMMIT {
+            let mut row = Row::default();
+            match self.rows.read_row(&mut row) {
+                Ok(true) => {
+                    bytes += row.key.len() + row.value.len();
+                    batch.push(NumberedRow { line: self.rows.line(), row });
+                }
+                Ok(false) => return (batch, Ok(true)),
+                Err(error) => return (batch, Err(error.into())),
+            }
+        }
+        (batch, Ok(false))
+    }
+
+    /// Commits the rows; of a batch with a row that the store refuses, those before it.
+    fn commit(&mut self, batch: &[NumberedRow]) -> Result<()> {
+        let Err((refused, error)) = self.insert(batch)? else { return Ok(()) };
+        if let Err((_, error)) = self.insert(&batch[..refused])? {
+            return Err(error.into());
+        }
+        Err(anyhow!("line {}: {error}", batch[refused].line))
+    }
+
+    /// Inserts all rows in one transaction; `Err` within tells which row the store refuses, and nothing was inserted.
+    fn insert(&mut self, batch: &[NumberedRow]) -> Result<Result<(), (usize, Error)>> {
+        if batch.is_empty() {
+            return Ok(Ok(()));
+        }
+        let mut at = 0;
+        let inserted = self.db.transact_async(|tx| {
+            let table = tx.table(&self.table)?;
+            for (index, NumberedRow { row, .. }) in batch.iter().enumerate() {
+                at = index;
+                table.insert(&row.key, &row.value)?;
+            }
+            Ok(())
+        });
+        match inserted {
+            Ok(((), ticket)) => {
+                self.wait_for_last()?;
+                self.last = Some((ticket, batch.len() as u64));
+                Ok(Ok(()))
+            }
+            Err(error) if error.kind() == ErrorKind::Invalid => Ok(Err((at, error))),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn wait_for_last(&mut self) -> Result<()> {
+        if let Some((ticket, rows)) = self.last.take() {
+            ticket.wait()?;
+            self.loaded += rows;
+        }
+        Ok(())
+    }
+
+    fn show(&self) {
+        self.bar.set_position(self.rows.bytes());
+        self.bar.set_message(format!("{} rows/s", show::rate(self.loaded, self.started.elapsed())));
+    }
+}

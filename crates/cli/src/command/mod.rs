@@ -1,0 +1,50 @@
+//! The subcommands, one module each: its arguments with their help, and `run`.
+
+mod check;
+mod delete;
+mod demo;
+mod dump;
+mod get;
+mod load;
+mod put;
+mod scan;
+mod stats;
+mod tables;
+mod welcome;
+
+use std::io::Write;
+
+use anyhow::Result;
+
+pub(crate) use check::Check;
+pub(crate) use delete::Delete;
+pub(crate) use demo::{Demo, DemoChild};
+pub(crate) use dump::Dump;
+pub(crate) use get::Get;
+pub(crate) use load::Load;
+pub(crate) use put::Put;
+pub(crate) use scan::Scan;
+pub(crate) use stats::Stats;
+pub(crate) use tables::Tables;
+
+use crate::Outcome;
+use crate::arguments::{Arguments, Command};
+
+/// Runs the command that was asked for; without one, says what there is.
+pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<Outcome> {
+    let store = &arguments.store;
+    match &arguments.command {
+        None => welcome::run(out),
+        Some(Command::Demo(command)) => command.run(store, out),
+        Some(Command::DemoChild(command)) => command.run(store, out),
+        Some(Command::Load(command)) => command.run(store, out),
+        Some(Command::Get(command)) => command.run(store, out),
+        Some(Command::Put(command)) => command.run(store),
+        Some(Command::Delete(command)) => command.run(store),
+        Some(Command::Scan(command)) => command.run(store, out),
+        Some(Command::Dump(command)) => command.run(store, out),
+        Some(Command::Tables(command)) => command.run(store, out),
+        Some(Command::Stats(command)) => command.run(store, out),
+        Some(Command::Check(command)) => command.run(store, out),
+    }
+}

@@ -1,0 +1,58 @@
+//! `put`: one row.
+
+use std::ffi::OsString;
+use std::io::{self, Read};
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use crate::Outcome;
+use crate::arguments::{StoreArguments, TableArguments, argument_bytes};
+use crate::store::Bytes;
+
+const EXAMPLES: &str = "\
+Examples:
+  azekura put my.db words hello 'a greeting'
+  azekura put my.db images logo < logo.png      the value is all of stdin
+  azekura put my.db words -e 'tab\\there' 'C:\\\\dir'  both with the escapes of `dump`
+
+Makes the store and the table if they are not there. Durable when it returns.";
+
+/// Store a value at a key, whether or not there was one
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Put {
+    #[command(flatten)]
+    table: TableArguments,
+
+    /// The key
+    key: OsString,
+
+    /// The value; stdin to its end when left out or `-`
+    value: Option<OsString>,
+
+    /// Key and value are written with the escapes of `dump`: \t \n \r \\ \xHH (a value from stdin is not)
+    #[arg(short, long)]
+    escaped: bool,
+}
+
+impl Put {
+    pub(crate) fn run(&self, store: &StoreArguments) -> Result<Outcome> {
+        let key = argument_bytes(&self.key, self.escaped)?;
+        let value = match &self.value {
+            Some(value) if value != "-" => argument_bytes(value, self.escaped)?,
+            _ => read_stdin()?,
+        };
+        let db = store.open_or_create(&self.table.path)?;
+        let table = Bytes::named(&*self.table.table);
+        db.transact(|tx| tx.table(&table)?.insert(&key, &value))?;
+        db.close()?;
+        Ok(Outcome::Well)
+    }
+}
+
+fn read_stdin() -> Result<Vec<u8>> {
+    let mut value = Vec::new();
+    io::stdin().lock().read_to_end(&mut value).context("cannot read the value from stdin")?;
+    Ok(value)
+}

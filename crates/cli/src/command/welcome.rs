@@ -1,0 +1,23 @@
+//! `azekura` alone: what to try first.
+
+use std::io::Write;
+
+use anyhow::Result;
+
+use crate::Outcome;
+
+const WELCOME: &str = "\
+Azekura: an ordered, transactional key-value store that loses nothing it said it has.
+
+Try, in this order:
+  azekura demo                         a bank on every core, killed again and again, and audited
+  azekura load my.db words FILE.tsv    key<TAB>value lines into table `words` (CSV and JSON lines too)
+  azekura scan my.db words --limit 10  the first ten rows, in key order
+
+`azekura --help` lists all commands, `azekura COMMAND --help` shows examples.
+";
+
+pub(crate) fn run(out: &mut dyn Write) -> Result<Outcome> {
+    out.write_all(WELCOME.as_bytes())?;
+    Ok(Outcome::Well)
+}

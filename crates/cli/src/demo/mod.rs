@@ -1,0 +1,80 @@
+//! The demo: a bank on every core, killed at random moments, and audited after each.
+//!
+//! 1. The parent makes a store of accounts and closes it.
+//! 2. It starts itself again as a *child*, which transfers money from many threads and tells the parent, through a pipe, each
+//!    transfer that it was told is durable.
+//! 3. It kills the child with SIGKILL at a random moment and reads the pipe to its end. After every second kill another
+//!    child is started and killed while it recovers.
+//! 4. It opens the store, which recovers it, and audits it. Then the next round begins, on the same store.
+//!
+//! | module | noun |
+//! |---|---|
+//! | `bank` | accounts and transfers in the store |
+//! | `protocol` | what the child tells |
+//! | `child` | the child's threads |
+//! | `victim` | the child as its parent sees it |
+//! | `audit` | what must be there, and whether it is |
+//! | `round` | one round, from start of the child to the verdict |
+//! | `report` | what is printed |
+
+mod audit;
+mod bank;
+pub(crate) mod child;
+mod protocol;
+mod report;
+mod round;
+mod victim;
+
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+
+use crate::arguments::StoreArguments;
+use crate::progress;
+use report::Report;
+use round::Rounds;
+
+/// What kind of demo.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    pub(crate) store: StoreArguments,
+    pub(crate) accounts: u32,
+    pub(crate) rounds: u16,
+    /// Longest time a child works before it is killed.
+    pub(crate) round: Duration,
+    pub(crate) threads: u16,
+    pub(crate) in_flight: usize,
+    pub(crate) seed: u64,
+}
+
+/// Runs the demo in `path`, where no store is yet; says whether all audits passed.
+///
+/// Stops after the first round that shows a problem, so that the store stays as it was found.
+pub(crate) fn run(settings: Settings, path: &Path, out: &mut dyn Write) -> Result<bool> {
+    let mut report = Report::new(out);
+    report.begin(&settings, path)?;
+    let begun = Instant::now();
+    let db = settings.store.open_or_create(path)?;
+    bank::open_accounts(&db, settings.accounts)?;
+    db.close()?;
+    report.accounts_opened(&settings, begun.elapsed())?;
+
+    let activity = progress::activity();
+    activity.enable_steady_tick(Duration::from_millis(100));
+    let mut rounds = Rounds::new(settings, path, StdRng::seed_from_u64(settings.seed));
+    for number in 1..=settings.rounds {
+        let round = rounds.run(number, &|doing| {
+            activity.set_message(format!("round {number} of {}: {doing}", settings.rounds));
+        })?;
+        activity.suspend(|| report.round(&round))?;
+        if !round.verdict.problems.is_empty() {
+            break;
+        }
+    }
+    activity.finish_and_clear();
+    report.end(&settings, begun.elapsed())
+}

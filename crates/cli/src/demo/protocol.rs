@@ -1,0 +1,143 @@
+//! What the child tells the parent through its stdout, a line each.
+//!
+//! | line | meaning |
+//! |---|---|
+//! | `ready` | the store is open (and recovered) |
+//! | `told RUN WORKER SEQUENCE FROM TO AMOUNT LATENCY_US WAY ATTEMPTS` | the child was told that this transfer is durable |
+//!
+//! A line without its newline was cut by the kill: it was not told. Whole lines are never interleaved (the child
+//! writes them under one lock), so any other line is an error.
+
+use std::io::{self, BufRead, Write};
+
+use super::bank::{Transfer, TransferId, exactly, number};
+
+/// How the child waited for a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// The thread stood still until the transfer was durable.
+    Blocking,
+    /// The thread went on with other transfers and looked at the ticket later.
+    Pipelined,
+}
+
+/// A transfer the child was told is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Told {
+    pub(super) transfer: Transfer,
+    /// From its begin to the moment its worker knew it durable.
+    pub(super) latency_us: u64,
+    pub(super) way: Way,
+    /// How often it was run: 1, and 1 more for each conflict.
+    pub(super) attempts: u32,
+}
+
+/// A line of the child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Message {
+    Ready,
+    Told(Told),
+}
+
+impl Message {
+    /// Appends the line, newline included, to `out`.
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        let written = match self {
+            Self::Ready => writeln!(out, "ready"),
+            Self::Told(Told { transfer: Transfer { id, from, to, amount }, latency_us, way, attempts }) => {
+                let TransferId { run, worker, sequence } = id;
+                let way = match way {
+                    Way::Blocking => 'b',
+                    Way::Pipelined => 'p',
+                };
+                writeln!(
+                    out,
+                    "told {run} {worker} {sequence} {from} {to} {amount} {latency_us} {way} {attempts}"
+                )
+            }
+        };
+        written.expect("a Vec takes any write");
+    }
+
+    /// Reads a line without its newline.
+    pub(super) fn parse(line: &[u8]) -> Option<Self> {
+        let line = std::str::from_utf8(line).ok()?;
+        if line == "ready" {
+            return Some(Self::Ready);
+        }
+        let [run, worker, sequence, from, to, amount, latency, way, attempts] =
+            exactly(line.strip_prefix("told ")?.split(' '))?;
+        let way = match way {
+            "b" => Way::Blocking,
+            "p" => Way::Pipelined,
+            _ => return None,
+        };
+        let id = TransferId { run: number(run)?, worker: number(worker)?, sequence: number(sequence)? };
+        let transfer = Transfer { id, from: number(from)?, to: number(to)?, amount: number(amount)? };
+        Some(Self::Told(Told { transfer, latency_us: number(latency)?, way, attempts: number(attempts)? }))
+    }
+}
+
+/// Hands every whole line of `source` to `each`, to its end; a partial last line is dropped.
+pub(super) fn read_all(mut source: impl BufRead, mut each: impl FnMut(Message)) -> io::Result<()> {
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        source.read_until(b'\n', &mut line)?;
+        if line.pop() != Some(b'\n') {
+            return Ok(());
+        }
+        let message = Message::parse(&line).ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("the child said {:?}", String::from_utf8_lossy(&line)),
+            )
+        })?;
+        each(message);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn told() -> impl Strategy<Value = Message> {
+        let numbers = any::<((u16, u16, u32), (u32, u32, u32), u64, bool, u32)>();
+        numbers.prop_map(|((run, worker, sequence), (from, to, amount), latency_us, blocking, attempts)| {
+            let transfer = Transfer { id: TransferId { run, worker, sequence }, from, to, amount };
+            let way = if blocking { Way::Blocking } else { Way::Pipelined };
+            Message::Told(Told { transfer, latency_us, way, attempts })
+        })
+    }
+
+    fn heard(bytes: &[u8]) -> io::Result<Vec<Message>> {
+        let mut messages = Vec::new();
+        read_all(bytes, |message| messages.push(message)).map(|()| messages)
+    }
+
+    proptest! {
+        #[test]
+        fn every_cut_gives_just_the_messages_that_were_whole(
+            messages in proptest::collection::vec(prop_oneof![Just(Message::Ready), told()], 1..4), at: prop::sample::Index,
+        ) {
+            let mut bytes = Vec::new();
+            let ends: Vec<usize> = messages.iter().map(|m| { m.write(&mut bytes); bytes.len() }).collect();
+            let cut = at.index(bytes.len() + 1);
+            let whole = ends.iter().filter(|&&end| end <= cut).count();
+            prop_assert_eq!(heard(&bytes[..cut]).unwrap(), &messages[..whole]);
+        }
+
+        #[test]
+        fn reading_any_bytes_never_panics(bytes: Vec<u8>) {
+            let _ = heard(&bytes);
+        }
+    }
+
+    #[test]
+    fn a_whole_line_that_is_no_message_is_an_error() {
+        assert!(heard(b"ready\nreadytold\n").unwrap_err().to_string().contains("readytold"));
+        assert!(heard(b"told 1 2 3 4 5 6 7 b\n").is_err());
+        assert!(heard(b"told 1 2 3 4 5 6 7 b +1\n").is_err());
+    }
+}

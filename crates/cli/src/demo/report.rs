@@ -1,0 +1,198 @@
+//! What the demo prints.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+use hdrhistogram::Histogram;
+
+use super::Settings;
+use super::bank::INITIAL_BALANCE;
+use super::protocol::{Told, Way};
+use super::round::Round;
+use crate::show;
+
+/// Prints a line for each round and sums them up.
+pub(super) struct Report<'o> {
+    out: &'o mut dyn Write,
+    rounds: u16,
+    kills: u64,
+    worked: Duration,
+    told: u64,
+    untold: u64,
+    conflicts: u64,
+    transfers: u64,
+    pages: u64,
+    longest_recovery: Duration,
+    blocking: Latencies,
+    pipelined: Latencies,
+    problems: Vec<String>,
+}
+
+impl<'o> Report<'o> {
+    pub(super) fn new(out: &'o mut dyn Write) -> Self {
+        Self {
+            out,
+            rounds: 0,
+            kills: 0,
+            worked: Duration::ZERO,
+            told: 0,
+            untold: 0,
+            conflicts: 0,
+            transfers: 0,
+            pages: 0,
+            longest_recovery: Duration::ZERO,
+            blocking: Latencies::new(),
+            pipelined: Latencies::new(),
+            problems: Vec::new(),
+        }
+    }
+
+    pub(super) fn begin(&mut self, settings: &Settings, path: &Path) -> io::Result<()> {
+        let Settings { accounts, threads, in_flight, rounds, seed, .. } = settings;
+        let blocking = threads.div_ceil(2);
+        writeln!(
+            self.out,
+            "A bank of {} in {}",
+            show::counted((*accounts).into(), "account"),
+            path.display()
+        )?;
+        writeln!(
+            self.out,
+            "A child process transfers money from {}: {blocking} wait for each commit, {} keep {in_flight} in flight.",
+            show::counted((*threads).into(), "thread"),
+            threads - blocking,
+        )?;
+        let times = show::counted((*rounds).into(), "round");
+        writeln!(
+            self.out,
+            "{times}: it is killed (SIGKILL) at a random moment, the store recovered and audited; seed {seed}"
+        )?;
+        self.out.flush()
+    }
+
+    pub(super) fn accounts_opened(&mut self, settings: &Settings, span: Duration) -> io::Result<()> {
+        let accounts = show::count(settings.accounts.into());
+        writeln!(
+            self.out,
+            "\n{accounts} accounts opened with {INITIAL_BALANCE} each in {}\n",
+            show::duration(span)
+        )?;
+        writeln!(
+            self.out,
+            "{:>5} {:>12} {:>12} {:>11} {:>10} {:>10} {:>10}  audit",
+            "round", "killed after", "told durable", "per second", "commit p50", "p99", "recovery"
+        )?;
+        self.out.flush()
+    }
+
+    /// Prints a round's line.
+    pub(super) fn round(&mut self, round: &Round) -> io::Result<()> {
+        let (crash, verdict) = (&round.crash, &round.verdict);
+        let (mut blocking, told) = (Latencies::new(), crash.told.len() as u64);
+        for told in &crash.told {
+            blocking.record_if(Way::Blocking, told);
+            self.pipelined.record_if(Way::Pipelined, told);
+            self.conflicts += u64::from(told.attempts.saturating_sub(1));
+        }
+        self.rounds = round.number;
+        self.kills += 1 + u64::from(crash.again_in_recovery);
+        self.worked += crash.worked;
+        self.told += told;
+        self.untold += verdict.untold;
+        self.transfers = verdict.transfers;
+        self.pages = verdict.pages;
+        self.longest_recovery = self.longest_recovery.max(round.recovery);
+        self.problems.extend_from_slice(&verdict.problems);
+        writeln!(
+            self.out,
+            "{:>5} {:>12} {:>12} {:>11} {:>10} {:>10} {:>10}  {}{}",
+            round.number,
+            show::duration(crash.worked),
+            show::count(told),
+            show::rate(told, crash.worked),
+            blocking.at(0.5),
+            blocking.at(0.99),
+            show::duration(round.recovery),
+            if verdict.problems.is_empty() { "passed" } else { "FAILED" },
+            if crash.again_in_recovery { ", killed in recovery too" } else { "" },
+        )?;
+        self.blocking.add(&blocking);
+        self.out.flush()
+    }
+
+    /// Prints the sum; says whether all is well.
+    pub(super) fn end(&mut self, settings: &Settings, span: Duration) -> Result<bool> {
+        let out = &mut *self.out;
+        let (kills, told) = (show::counted(self.kills, "kill"), show::counted(self.told, "transfer"));
+        writeln!(out)?;
+        writeln!(
+            out,
+            "{kills}, {told} told durable ({} a second), {} run again after a conflict",
+            show::rate(self.told, self.worked),
+            show::count(self.conflicts)
+        )?;
+        writeln!(
+            out,
+            "commit latency   waiting: p50 {}, p99 {}; pipelined: p50 {}, p99 {}",
+            self.blocking.at(0.5),
+            self.blocking.at(0.99),
+            self.pipelined.at(0.5),
+            self.pipelined.at(0.99)
+        )?;
+        writeln!(out, "longest recovery {}", show::duration(self.longest_recovery))?;
+        if !self.problems.is_empty() {
+            writeln!(out, "\nWRONG after round {}:", self.rounds)?;
+            self.problems.iter().try_for_each(|problem| writeln!(out, "  {problem}"))?;
+            return Ok(false);
+        }
+        writeln!(out, "\nChecked after every kill, and all of it held:")?;
+        writeln!(out, "  each of the {told} told durable is there, as it was told;")?;
+        writeln!(
+            out,
+            "  {} in flight at a kill are there wholly, the others not at all;",
+            show::count(self.untold)
+        )?;
+        let total = i64::from(settings.accounts) * INITIAL_BALANCE;
+        writeln!(
+            out,
+            "  every balance is what its transfers make it ({} transfers), the total still {};",
+            show::count(self.transfers),
+            show::count(total.unsigned_abs())
+        )?;
+        writeln!(
+            out,
+            "  `check` walked every page (at the end {}) and found nothing.",
+            show::count(self.pages)
+        )?;
+        writeln!(out, "Nothing was lost. {} in all.", show::duration(span))?;
+        Ok(true)
+    }
+}
+
+/// Times from begin to durable, in microseconds.
+struct Latencies(Histogram<u64>);
+
+impl Latencies {
+    fn new() -> Self {
+        Self(Histogram::new(3).expect("three digits are possible"))
+    }
+
+    fn record_if(&mut self, way: Way, told: &Told) {
+        if told.way == way {
+            self.0.saturating_record(told.latency_us);
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.0.add(&other.0).expect("both grow as they need");
+    }
+
+    fn at(&self, quantile: f64) -> String {
+        if self.0.is_empty() {
+            return "–".into();
+        }
+        show::duration(Duration::from_micros(self.0.value_at_quantile(quantile)))
+    }
+}

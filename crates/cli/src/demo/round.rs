@@ -1,0 +1,123 @@
+//! One round: a child works, dies, and its store is recovered and audited.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use azekura::Database;
+use rand::RngExt;
+use rand::rngs::StdRng;
+
+use super::Settings;
+use super::audit::{Expected, Found, audit};
+use super::bank::{self, Transfer};
+use super::child::Orders;
+use super::protocol::Told;
+use super::victim::Victim;
+
+/// Longest life of a child that is to die while it recovers.
+const DIES_IN_RECOVERY_WITHIN: Duration = Duration::from_millis(60);
+
+/// What came of a round.
+#[derive(Debug)]
+pub(super) struct Round {
+    pub(super) number: u16,
+    pub(super) crash: Crash,
+    /// The opening after the crash, with its recovery.
+    pub(super) recovery: Duration,
+    pub(super) verdict: Verdict,
+}
+
+/// What happened up to the last kill.
+#[derive(Debug)]
+pub(super) struct Crash {
+    /// How long the child had the store open before it was killed.
+    pub(super) worked: Duration,
+    /// What the child, or the one after it, was told is durable.
+    pub(super) told: Vec<Told>,
+    /// Whether another child was killed during recovery.
+    pub(super) again_in_recovery: bool,
+    /// The runs of children.
+    runs: Vec<u16>,
+}
+
+/// What was found after it.
+#[derive(Debug)]
+pub(super) struct Verdict {
+    /// All transfers in the store.
+    pub(super) transfers: u64,
+    /// Transfers in flight at the kill that made it.
+    pub(super) untold: u64,
+    /// Pages that `check` walked.
+    pub(super) pages: u64,
+    /// What the audit and `check` found wrong.
+    pub(super) problems: Vec<String>,
+}
+
+/// The rounds of a demo: what one leaves for the next.
+#[derive(Debug)]
+pub(super) struct Rounds<'a> {
+    settings: Settings,
+    path: &'a Path,
+    random: StdRng,
+    runs: u16,
+    /// The transfers that the last audit saw.
+    seen: Vec<Transfer>,
+}
+
+impl<'a> Rounds<'a> {
+    pub(super) const fn new(settings: Settings, path: &'a Path, random: StdRng) -> Self {
+        Self { settings, path, random, runs: 0, seen: Vec::new() }
+    }
+
+    /// Runs round `number`; `doing` is told each step.
+    pub(super) fn run(&mut self, number: u16, doing: &dyn Fn(&str)) -> Result<Round> {
+        doing("transferring, until the kill");
+        let crash = self.crash(number.is_multiple_of(2))?;
+        doing("recovering");
+        let begun = Instant::now();
+        let db = self.settings.store.open_existing(self.path)?;
+        let recovery = begun.elapsed();
+        doing("auditing");
+        let verdict = self.verdict(&db, &crash)?;
+        db.close()?;
+        Ok(Round { number, crash, recovery, verdict })
+    }
+
+    /// Lets a child work and kills it, and if asked so, the next one while it recovers.
+    fn crash(&mut self, again_in_recovery: bool) -> Result<Crash> {
+        let share = self.random.random_range(0.2..1.0);
+        let (run, child) = self.start_child()?;
+        let (mut told, worked) = child.kill_after_work_of(self.settings.round.mul_f64(share))?;
+        let mut runs = vec![run];
+        if again_in_recovery {
+            let share = self.random.random_range(0.0..1.0);
+            let (run, child) = self.start_child()?;
+            told.extend(child.kill_after(DIES_IN_RECOVERY_WITHIN.mul_f64(share))?);
+            runs.push(run);
+        }
+        Ok(Crash { worked, told, again_in_recovery, runs })
+    }
+
+    fn start_child(&mut self) -> Result<(u16, Victim)> {
+        self.runs += 1;
+        let Settings { store, accounts, threads, in_flight, seed, .. } = self.settings;
+        let orders = Orders { run: self.runs, seed, accounts, threads, in_flight };
+        Ok((self.runs, Victim::start(&store, self.path, orders)?))
+    }
+
+    fn verdict(&mut self, db: &Database, crash: &Crash) -> Result<Verdict> {
+        let tx = db.begin()?;
+        let (balances, transfers) = (bank::balances(&tx)?, bank::transfers(&tx)?);
+        drop(tx);
+        let told: Vec<Transfer> = crash.told.iter().map(|told| told.transfer).collect();
+        let accounts = self.settings.accounts;
+        let expected = Expected { accounts, seen_before: &self.seen, told: &told, runs: &crash.runs };
+        let mut audit = audit(&expected, &Found { transfers: &transfers, balances: &balances });
+        let check = db.check(&mut |_, _| {})?;
+        audit.problems.extend(check.findings.iter().map(|finding| format!("check: {finding}")));
+        self.seen = transfers;
+        let transfers = self.seen.len() as u64;
+        Ok(Verdict { transfers, untold: audit.untold, pages: check.pages, problems: audit.problems })
+    }
+}

@@ -1,0 +1,104 @@
+//! The child as the parent sees it: started, listened to, killed.
+
+use std::io::BufReader;
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::child::Orders;
+use super::protocol::{Message, Told, read_all};
+use crate::arguments::StoreArguments;
+
+/// Longest time the child may take to open the store.
+const OPENS_WITHIN: Duration = Duration::from_secs(60);
+
+/// A running child. Dropping it kills it.
+#[derive(Debug)]
+pub(super) struct Victim {
+    child: Child,
+    ready: Receiver<Instant>,
+    listener: Option<JoinHandle<Result<Vec<Told>>>>,
+}
+
+impl Victim {
+    /// Starts this program again as a child on the store at `path`, and a thread that listens to it.
+    pub(super) fn start(store: &StoreArguments, path: &Path, orders: Orders) -> Result<Self> {
+        let program =
+            std::env::current_exe().context("cannot find this program's own file to start it again")?;
+        let Orders { run, seed, accounts, threads, in_flight } = orders;
+        let numbers = [
+            ("--run", u64::from(run)),
+            ("--seed", seed),
+            ("--accounts", u64::from(accounts)),
+            ("--threads", u64::from(threads)),
+            ("--in-flight", in_flight as u64),
+            ("--cache", store.cache as u64),
+        ];
+        let mut command = Command::new(&program);
+        command.arg("demo-child").arg(path).stdin(Stdio::null()).stdout(Stdio::piped());
+        for (name, number) in numbers {
+            command.arg(format!("{name}={number}"));
+        }
+        let mut child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
+        let stdout = child.stdout.take().expect("stdout is piped");
+        let (sender, ready) = channel();
+        let listener = Some(thread::spawn(move || listen(stdout, &sender)));
+        Ok(Self { child, ready, listener })
+    }
+
+    /// Lets it work for `span` from the moment it has the store open, then kills it; gives back what it told, and how
+    /// long it really worked.
+    pub(super) fn kill_after_work_of(self, span: Duration) -> Result<(Vec<Told>, Duration)> {
+        match self.ready.recv_timeout(OPENS_WITHIN) {
+            Ok(ready) => {
+                thread::sleep((ready + span).saturating_duration_since(Instant::now()));
+                let worked = ready.elapsed();
+                Ok((self.kill()?, worked))
+            }
+            Err(RecvTimeoutError::Disconnected) => bail!("the child ended before it had the store open"),
+            Err(RecvTimeoutError::Timeout) => {
+                bail!("the child did not open the store within {} s", OPENS_WITHIN.as_secs())
+            }
+        }
+    }
+
+    /// Kills it `span` after its start, whatever it does by then.
+    pub(super) fn kill_after(self, span: Duration) -> Result<Vec<Told>> {
+        thread::sleep(span);
+        self.kill()
+    }
+
+    /// Kills it with SIGKILL, and then reads the pipe to its end: what the child wrote before its death counts.
+    fn kill(mut self) -> Result<Vec<Told>> {
+        if let Some(status) = self.child.try_wait()? {
+            bail!("the child ended by itself ({status}) before it was killed");
+        }
+        self.child.kill().context("cannot kill the child")?;
+        self.child.wait().context("cannot wait for the killed child")?;
+        let listener = self.listener.take().expect("only this function takes it");
+        listener.join().expect("the listener does not panic")
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        // After `kill` both are refused or done already; on the way out of an error no child may stay behind.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn listen(stdout: ChildStdout, ready: &Sender<Instant>) -> Result<Vec<Told>> {
+    let mut told = Vec::new();
+    read_all(BufReader::with_capacity(1 << 20, stdout), |message| match message {
+        // An error means that nobody waits for it, as in `kill_after`.
+        Message::Ready => drop(ready.send(Instant::now())),
+        Message::Told(one) => told.push(one),
+    })
+    .context("cannot understand the child")?;
+    Ok(told)
+}

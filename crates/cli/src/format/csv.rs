@@ -1,0 +1,213 @@
+//! Comma-separated values with a header line. The key is one field; the value is the whole record as a JSON object,
+//! its fields in the header's order, so that it can be read without the header.
+
+use std::io::{self, BufRead};
+
+use ::csv::{ErrorKind, StringRecord};
+
+use super::{Fault, ReadError, ReadRows, Row};
+
+/// A header, and which of its fields is the key.
+#[derive(Debug)]
+pub struct Header {
+    /// The fields' names, each as a JSON string.
+    names: Vec<String>,
+    key: usize,
+}
+
+impl Header {
+    /// Finds `key` among `names`: by name, else by number from 1, else (`None`) the first.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::NoField`], and [`Fault::TwiceTheField`] for a header that names a field twice.
+    pub fn new<'n>(names: impl IntoIterator<Item = &'n str>, key: Option<&str>) -> Result<Self, Fault> {
+        let names: Vec<&str> = names.into_iter().collect();
+        if let Some(twice) = (1..names.len()).find(|&at| names[..at].contains(&names[at])) {
+            return Err(Fault::TwiceTheField { field: names[twice].into() });
+        }
+        let by_name = |key| names.iter().position(|&name| name == key);
+        let by_number = |key: &str| key.parse::<usize>().ok()?.checked_sub(1).filter(|&at| at < names.len());
+        let key = match key {
+            None => 0,
+            Some(key) => by_name(key).or_else(|| by_number(key)).ok_or_else(|| Fault::NoField {
+                field: key.into(),
+                present: names.iter().map(|&name| name.into()).collect(),
+            })?,
+        };
+        Ok(Self { names: names.into_iter().map(json_string).collect(), key })
+    }
+
+    /// Makes a row of a record with as many fields as the header.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::FieldCount`] when there are more or fewer.
+    pub fn row<'f>(&self, fields: impl Iterator<Item = &'f str> + Clone, row: &mut Row) -> Result<(), Fault> {
+        let (expected, found) = (self.names.len(), fields.clone().count());
+        if expected != found {
+            return Err(Fault::FieldCount { expected: expected as u64, found: found as u64 });
+        }
+        row.key.clear();
+        row.value.clear();
+        for (at, (name, field)) in self.names.iter().zip(fields).enumerate() {
+            if at == self.key {
+                row.key.extend_from_slice(field.as_bytes());
+            }
+            row.value.push(if at == 0 { b'{' } else { b',' });
+            row.value.extend_from_slice(name.as_bytes());
+            row.value.push(b':');
+            row.value.extend_from_slice(json_string(field).as_bytes());
+        }
+        row.value.push(b'}');
+        Ok(())
+    }
+}
+
+fn json_string(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// Reads rows from records.
+#[derive(Debug)]
+pub struct Reader<R> {
+    source: ::csv::Reader<R>,
+    header: Option<Header>,
+    record: StringRecord,
+    line: u64,
+}
+
+impl<R: BufRead> Reader<R> {
+    /// Reads the header of `source`; `key` names the key field (the first unless given).
+    ///
+    /// # Errors
+    ///
+    /// A header that is not UTF-8, that lacks `key` or names a field twice; the stream's errors.
+    pub fn new(source: R, key: Option<&str>) -> Result<Self, ReadError> {
+        let mut source = ::csv::ReaderBuilder::new().from_reader(source);
+        let names = source.headers().map_err(|error| read_error(error, 1))?;
+        let header = if names.is_empty() {
+            None // an empty file has no rows, whatever the key's name
+        } else {
+            Some(Header::new(names, key).map_err(|fault| ReadError::Malformed { line: 1, fault })?)
+        };
+        Ok(Self { source, header, record: StringRecord::new(), line: 1 })
+    }
+}
+
+impl<R: BufRead> ReadRows for Reader<R> {
+    fn read_row(&mut self, row: &mut Row) -> Result<bool, ReadError> {
+        let Some(header) = &self.header else { return Ok(false) };
+        let next = self.source.position().line();
+        if !self.source.read_record(&mut self.record).map_err(|error| read_error(error, next))? {
+            return Ok(false);
+        }
+        self.line = self.record.position().map_or(next, ::csv::Position::line);
+        header
+            .row(self.record.iter(), row)
+            .map_err(|fault| ReadError::Malformed { line: self.line, fault })?;
+        Ok(true)
+    }
+
+    fn line(&self) -> u64 {
+        self.line
+    }
+
+    fn bytes(&self) -> u64 {
+        self.source.position().byte()
+    }
+}
+
+/// Translates an error of the CSV reader; `line` serves where it names none.
+fn read_error(error: ::csv::Error, line: u64) -> ReadError {
+    let line = error.position().map_or(line, ::csv::Position::line);
+    match error.into_kind() {
+        ErrorKind::Io(source) => ReadError::Io { line, source },
+        ErrorKind::Utf8 { .. } => ReadError::Malformed { line, fault: Fault::NotUtf8 },
+        ErrorKind::UnequalLengths { expected_len, len, .. } => {
+            ReadError::Malformed { line, fault: Fault::FieldCount { expected: expected_len, found: len } }
+        }
+        other => ReadError::Io { line, source: io::Error::other(format!("{other:?}")) },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn all(text: &str, key: Option<&str>) -> Result<Vec<(String, String)>, ReadError> {
+        let mut reader = Reader::new(text.as_bytes(), key)?;
+        let (mut row, mut rows) = (Row::default(), Vec::new());
+        while reader.read_row(&mut row)? {
+            let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+            rows.push((text(&row.key), text(&row.value)));
+        }
+        Ok(rows)
+    }
+
+    const TEXT: &str = "id,name\n1,\"Doe, \"\"J\"\"\"\n2,\"two\nlines\"\n";
+
+    #[test]
+    fn the_value_is_the_record_as_json() {
+        let rows = all(TEXT, None).unwrap();
+        assert_eq!(rows[0], ("1".into(), r#"{"id":"1","name":"Doe, \"J\""}"#.into()));
+        assert_eq!(rows[1], ("2".into(), r#"{"id":"2","name":"two\nlines"}"#.into()));
+    }
+
+    #[test]
+    fn the_key_is_found_by_name_or_number() {
+        assert_eq!(all(TEXT, Some("name")).unwrap()[1].0, "two\nlines");
+        assert_eq!(all(TEXT, Some("2")).unwrap()[1].0, "two\nlines");
+        assert_eq!(all("2,1\na,b\n", Some("2")).unwrap()[0].0, "a", "a name goes before a number");
+        for absent in ["0", "3", "Name"] {
+            let error = all(TEXT, Some(absent)).unwrap_err().to_string();
+            assert_eq!(error, format!("line 1: no field {absent:?}; the header has id, name"));
+        }
+    }
+
+    #[test]
+    fn a_record_of_another_length_is_refused_with_its_line() {
+        let error = all("a,b\n1,\"x\ny\"\n2\n", None).unwrap_err().to_string();
+        assert_eq!(error, "line 4: 1 fields where the header has 2");
+    }
+
+    #[test]
+    fn a_header_that_names_a_field_twice_is_refused() {
+        assert_eq!(all("a,b,a\n", None).unwrap_err().to_string(), "line 1: field \"a\" stands there twice");
+    }
+
+    #[test]
+    fn bytes_that_are_not_text_are_refused_with_their_line() {
+        let mut reader = Reader::new(&b"a,b\n1,2\n\xff,3\n"[..], None).unwrap();
+        assert!(reader.read_row(&mut Row::default()).unwrap());
+        assert_eq!(reader.read_row(&mut Row::default()).unwrap_err().to_string(), "line 3: not UTF-8");
+    }
+
+    #[test]
+    fn an_empty_file_has_no_rows() {
+        assert_eq!(all("", Some("id")).unwrap(), []);
+    }
+
+    proptest! {
+        #[test]
+        fn every_field_comes_back_from_the_value(fields in proptest::collection::vec(".*", 1..5)) {
+            let names: Vec<String> = (0..fields.len()).map(|at| format!("f{at}")).collect();
+            let header = Header::new(names.iter().map(String::as_str), None).unwrap();
+            let mut row = Row::default();
+            header.row(fields.iter().map(String::as_str), &mut row).unwrap();
+            let back: serde_json::Value = serde_json::from_slice(&row.value).unwrap();
+            prop_assert_eq!(row.key, fields[0].as_bytes());
+            for (name, field) in names.iter().zip(&fields) {
+                prop_assert_eq!(back[name].as_str(), Some(field.as_str()));
+            }
+        }
+
+        #[test]
+        fn reading_any_bytes_never_panics(text: Vec<u8>, key: Option<String>) {
+            if let Ok(mut reader) = Reader::new(&text[..], key.as_deref()) {
+                while let Ok(true) = reader.read_row(&mut Row::default()) {}
+            }
+        }
+    }
+}

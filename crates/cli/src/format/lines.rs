@@ -1,0 +1,94 @@
+//! Lines of a stream, bounded in length and counted.
+
+use std::io::{self, BufRead, Read};
+
+use super::{Fault, ReadError};
+
+/// Longest line, in bytes: the largest value of a store with every byte written as `\xHH`, and then some.
+pub(super) const MAX_LINE: usize = 512 << 20;
+
+/// Reads lines without their ends.
+#[derive(Debug)]
+pub(super) struct Lines<R> {
+    source: R,
+    buffer: Vec<u8>,
+    limit: usize,
+    line: u64,
+    bytes: u64,
+}
+
+impl<R: BufRead> Lines<R> {
+    pub(super) const fn new(source: R) -> Self {
+        Self::with_limit(source, MAX_LINE)
+    }
+
+    const fn with_limit(source: R, limit: usize) -> Self {
+        Self { source, buffer: Vec::new(), limit, line: 0, bytes: 0 }
+    }
+
+    /// The number of the line last read, from 1.
+    pub(super) const fn line(&self) -> u64 {
+        self.line
+    }
+
+    /// Bytes read, line ends included.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Wraps what is wrong with the line last read.
+    pub(super) const fn malformed(&self, fault: Fault) -> ReadError {
+        ReadError::Malformed { line: self.line, fault }
+    }
+
+    /// The next line without its newline; the last one need not have any.
+    pub(super) fn next_line(&mut self) -> Result<Option<&[u8]>, ReadError> {
+        self.buffer.clear();
+        self.line += 1;
+        let read = self.read_bounded().map_err(|source| ReadError::Io { line: self.line, source })?;
+        self.bytes += read as u64;
+        if read == 0 {
+            return Ok(None);
+        }
+        if self.buffer.last() == Some(&b'\n') {
+            self.buffer.pop();
+        } else if self.buffer.len() > self.limit {
+            return Err(self.malformed(Fault::TooLong { limit: self.limit }));
+        }
+        Ok(Some(&self.buffer))
+    }
+
+    fn read_bounded(&mut self) -> io::Result<usize> {
+        (&mut self.source).take(self.limit as u64 + 1).read_until(b'\n', &mut self.buffer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_come_without_their_ends_and_are_counted() {
+        let mut lines = Lines::new(&b"one\n\nthree"[..]);
+        assert_eq!(lines.next_line().unwrap(), Some(&b"one"[..]));
+        assert_eq!(lines.next_line().unwrap(), Some(&b""[..]));
+        assert_eq!(lines.next_line().unwrap(), Some(&b"three"[..]));
+        assert_eq!((lines.line(), lines.bytes()), (3, 10));
+        assert_eq!(lines.next_line().unwrap(), None);
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_not_read_into_memory_whole() {
+        let mut lines = Lines::with_limit(io::BufReader::new(io::repeat(b'x').take(1 << 30)), 100);
+        let error = lines.next_line().unwrap_err().to_string();
+        assert_eq!(error, "line 1: longer than 100 bytes");
+        assert!(lines.bytes() <= 101);
+    }
+
+    #[test]
+    fn a_line_of_just_the_limit_is_read() {
+        let mut lines = Lines::with_limit(&b"12345\n678"[..], 5);
+        assert_eq!(lines.next_line().unwrap(), Some(&b"12345"[..]));
+        assert_eq!(lines.next_line().unwrap(), Some(&b"678"[..]));
+    }
+}

@@ -1,0 +1,170 @@
+//! Rows as text: what `load` reads, and the one of them that `scan` and `dump` write.
+//!
+//! Each format has a pure function from one record to one [`Row`], and a reader that applies it to a stream and counts
+//! lines. Reading holds one record in memory, never the file.
+
+pub mod csv;
+pub mod escape;
+pub mod jsonl;
+mod lines;
+pub mod tsv;
+
+use std::io::{self, BufRead};
+
+pub use escape::EscapeError;
+
+/// A key and its value.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Row {
+    /// The key, any bytes.
+    pub key: Vec<u8>,
+    /// The value, any bytes.
+    pub value: Vec<u8>,
+}
+
+/// A way to write rows as text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// key<TAB>value lines, as `dump` writes them
+    Tsv,
+    /// comma-separated values with a header line; the value is the record as a JSON object
+    Csv,
+    /// one JSON object a line; the value is the line
+    Jsonl,
+}
+
+impl Format {
+    /// The format that a file's name tells.
+    #[must_use]
+    pub fn of_extension(extension: &str) -> Option<Self> {
+        match extension.to_ascii_lowercase().as_str() {
+            "tsv" | "tab" => Some(Self::Tsv),
+            "csv" => Some(Self::Csv),
+            "jsonl" | "ndjson" => Some(Self::Jsonl),
+            _ => None,
+        }
+    }
+}
+
+/// What is wrong with a record.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// A line of TSV without a tab.
+    #[error("no tab between key and value (a key without a value ends with a tab)")]
+    NoTab,
+    /// A backslash that starts no escape.
+    #[error(transparent)]
+    Escape(#[from] EscapeError),
+    /// A line that does not end within the limit.
+    #[error("longer than {limit} bytes")]
+    TooLong {
+        /// The longest line that is read.
+        limit: usize,
+    },
+    /// Bytes that are not UTF-8 in a format that is text.
+    #[error("not UTF-8")]
+    NotUtf8,
+    /// Not the JSON that was expected.
+    #[error("{0}")]
+    Json(String),
+    /// The record has no such field.
+    #[error("no field {field:?}{}", among(.present))]
+    NoField {
+        /// The field asked for.
+        field: String,
+        /// The fields there are, where the format has a header.
+        present: Vec<String>,
+    },
+    /// The key field twice in one record, or a header that names a field twice.
+    #[error("field {field:?} stands there twice")]
+    TwiceTheField {
+        /// The field.
+        field: String,
+    },
+    /// The key field is neither text nor a number.
+    #[error("field {field:?} is {found}, and a key is text or a number")]
+    KeyKind {
+        /// The field.
+        field: String,
+        /// What it holds.
+        found: &'static str,
+    },
+    /// A record with more or fewer fields than the header.
+    #[error("{found} fields where the header has {expected}")]
+    FieldCount {
+        /// The header's.
+        expected: u64,
+        /// The record's.
+        found: u64,
+    },
+}
+
+fn among(present: &[String]) -> String {
+    if present.is_empty() { String::new() } else { format!("; the header has {}", present.join(", ")) }
+}
+
+/// Why no further row could be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The record that begins on this line is malformed.
+    #[error("line {line}: {fault}")]
+    Malformed {
+        /// Line number, from 1.
+        line: u64,
+        /// What is wrong.
+        fault: Fault,
+    },
+    /// The operating system failed the read.
+    #[error("line {line}: cannot read on")]
+    Io {
+        /// The line that was being read, from 1.
+        line: u64,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+}
+
+/// A stream of rows.
+pub trait ReadRows {
+    /// Reads the next row into `row`; `false` at the end.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`] names the line. The reader is then done.
+    fn read_row(&mut self, row: &mut Row) -> Result<bool, ReadError>;
+
+    /// The line on which the last row began, from 1.
+    fn line(&self) -> u64;
+
+    /// Bytes of input used so far.
+    fn bytes(&self) -> u64;
+}
+
+/// How to read; the key field of CSV and JSON lines.
+#[derive(Clone, Debug, Default)]
+pub struct ReadOptions {
+    /// Name (for CSV also number, from 1) of the key field. CSV takes the first unless set; JSON lines needs it.
+    pub key_field: Option<String>,
+    /// TSV only: takes backslashes as they are.
+    pub raw: bool,
+}
+
+/// Starts reading `source`; a CSV header is read at once.
+///
+/// # Errors
+///
+/// [`ReadError`] for a header that cannot be read or lacks the key field.
+pub fn open<'a>(
+    format: Format,
+    source: Box<dyn BufRead + 'a>,
+    options: &ReadOptions,
+) -> Result<Box<dyn ReadRows + 'a>, ReadError> {
+    let field = options.key_field.as_deref();
+    Ok(match format {
+        Format::Tsv => Box::new(tsv::Reader::new(source, options.raw)),
+        Format::Csv => Box::new(csv::Reader::new(source, field)?),
+        Format::Jsonl => Box::new(jsonl::Reader::new(source, field.unwrap_or_default())),
+    })
+}

@@ -1,0 +1,28 @@
+//! Progress bars on stderr; invisible unless it is a terminal.
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// A bar over `bytes` of input, or one without an end when that is unknown; the message stands at its end.
+pub(crate) fn bytes(bytes: Option<u64>) -> ProgressBar {
+    match bytes {
+        Some(bytes) => styled(ProgressBar::new(bytes), "{bar:30} {bytes}/{total_bytes}, {msg}, {eta} left"),
+        None => styled(ProgressBar::new_spinner(), "{spinner} {bytes} in {elapsed}, {msg}"),
+    }
+}
+
+/// A bar over pages.
+pub(crate) fn pages() -> ProgressBar {
+    styled(ProgressBar::new(0), "{bar:30} {human_pos}/{human_len} pages, {eta} left")
+}
+
+/// A line that tells what is being done.
+pub(crate) fn activity() -> ProgressBar {
+    styled(ProgressBar::new_spinner(), "{spinner} {msg}")
+}
+
+fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
+    bar.set_style(
+        ProgressStyle::with_template(template).expect("the templates of this file are well formed"),
+    );
+    bar
+}

@@ -1,0 +1,61 @@
+//! Opening a store and finding a table in it, with messages that say what to do next.
+
+use std::path::Path;
+
+use anyhow::{Result, anyhow};
+use azekura::{Builder, Database, Error, OpenTable, Table, Transaction};
+
+use crate::arguments::StoreArguments;
+use crate::format::escape::escaped;
+
+impl StoreArguments {
+    fn builder(&self) -> Builder {
+        let builder = Database::builder().cache_bytes(self.cache);
+        match self.page_size {
+            Some(bytes) => builder.page_size(bytes),
+            None => builder,
+        }
+    }
+
+    /// Opens the store at `path`, or makes one there.
+    pub(crate) fn open_or_create(&self, path: &Path) -> Result<Database> {
+        Ok(self.builder().open(path)?)
+    }
+
+    /// Opens the store at `path`; creates nothing.
+    pub(crate) fn open_existing(&self, path: &Path) -> Result<Database> {
+        self.builder().create(false).open(path).map_err(|error| match error {
+            Error::NotFound { .. } => {
+                anyhow!("{error}; `azekura load {} TABLE FILE` makes one", path.display())
+            }
+            error => error.into(),
+        })
+    }
+}
+
+/// A table of bytes.
+pub(crate) type Bytes = Table<[u8], [u8]>;
+
+/// Opens table `name` for reading, which must be there.
+pub(crate) fn existing_table<'tx>(
+    db: &Database,
+    tx: &'tx Transaction,
+    name: &str,
+) -> Result<OpenTable<'tx, [u8], [u8]>> {
+    if !tx.table_exists(name)? {
+        return Err(no_such_table(db, name)?);
+    }
+    Ok(tx.table(&Bytes::named(name))?)
+}
+
+fn no_such_table(db: &Database, name: &str) -> Result<anyhow::Error> {
+    let names = db.table_names()?;
+    let shown: Vec<String> = names.iter().take(8).map(|name| escaped(name.as_bytes())).collect();
+    let rest = if names.len() > shown.len() { ", …" } else { "" };
+    let present = if names.is_empty() {
+        "the store has none yet".to_owned()
+    } else {
+        format!("the store has {}{rest}", shown.join(", "))
+    };
+    Ok(anyhow!("{}; {present}", Error::NoSuchTable { name: name.into() }))
+}

@@ -1,0 +1,109 @@
+//! What goes in by `load` and comes out by `dump`.
+
+use crate::support::{Run, Scratch, escaped, tsv};
+
+#[test]
+fn a_table_of_nasty_keys_and_values_is_the_same_after_dump_and_load() {
+    let scratch = Scratch::new();
+    let nasty: [&[u8]; 11] = [
+        b"\t",
+        b"\n",
+        b"\r\n",
+        b"\\",
+        b"\\t",
+        b"a\\x41",
+        b"\0\0",
+        b"\xff\xfe\x80",
+        "校倉\u{85}".as_bytes(),
+        b"\x1b[31m",
+        b" end ",
+    ];
+    let rows: Vec<(Vec<u8>, Vec<u8>)> = nasty
+        .iter()
+        .flat_map(|key| nasty.iter().map(move |value| ([*key, *value].concat(), [*value, *key].concat())))
+        .chain([(b"empty".to_vec(), Vec::new()), (b"big".to_vec(), b"\xffx\t".repeat(50_000))])
+        .collect();
+    Run::with_stdin(&scratch, &["load", "db", "t"], &tsv(&rows)).well();
+    let dump = Run::in_dir(&scratch, &["dump", "db", "t"]);
+    assert!(!dump.stdout.chars().any(|c| c.is_control() && c != '\t' && c != '\n'));
+    Run::with_stdin(&scratch, &["load", "copy", "t", "-"], &dump.raw_stdout).well();
+    assert_eq!(Run::in_dir(&scratch, &["dump", "copy", "t"]).stdout, dump.stdout);
+    let mut sorted: Vec<_> = rows.clone();
+    sorted.sort();
+    sorted.dedup_by(|a, b| a.0 == b.0);
+    assert_eq!(dump.raw_stdout, tsv(&sorted), "rows in byte order of the keys");
+    for (key, value) in &sorted {
+        let key = String::from_utf8(escaped(key)).unwrap();
+        if key.len() < 20 && key.starts_with("\\x") {
+            assert_eq!(&Run::in_dir(&scratch, &["get", "copy", "t", "-n", "-e", &key]).raw_stdout, value);
+        }
+    }
+}
+
+#[test]
+fn raw_takes_and_gives_bytes_as_they_are() {
+    let scratch = Scratch::new();
+    let text = b"C:\\dir\tvalue\\n\twith \xff\n";
+    Run::with_stdin(&scratch, &["load", "db", "t", "--raw"], text).well();
+    assert_eq!(Run::in_dir(&scratch, &["dump", "db", "t", "--raw"]).raw_stdout, text);
+    assert_eq!(Run::in_dir(&scratch, &["scan", "db", "t"]).well(), "C:\\\\dir\tvalue\\\\n\\twith \\xff\n");
+}
+
+#[test]
+fn csv_and_json_lines_are_loaded_by_their_key_field() {
+    let scratch = Scratch::new();
+    let csv = scratch.file("people.csv", "id,name\n7,\"Doe, Jo\"\n8,Ann\n");
+    let jsonl = scratch.file("people.ndjson", "{\"id\": 1.50, \"n\": [1]}\n\n{\"n\":0,\"id\":\"x\"}\n");
+    let run = |arguments: &[&str]| Run::in_dir(&scratch, arguments);
+    assert!(run(&["load", "db", "csv", &csv, "--key", "name"]).well().starts_with("loaded 2 rows "));
+    assert_eq!(run(&["get", "db", "csv", "Doe, Jo"]).well(), "{\"id\":\"7\",\"name\":\"Doe, Jo\"}\n");
+    run(&["load", "db", "jsonl", &jsonl, "--key", "id"]).well();
+    assert_eq!(
+        run(&["scan", "db", "jsonl"]).well(),
+        "1.50\t{\"id\": 1.50, \"n\": [1]}\nx\t{\"n\":0,\"id\":\"x\"}\n"
+    );
+    assert!(
+        run(&["load", "db", "t", &csv, "--key", "age"])
+            .refused()
+            .contains("no field \"age\"; the header has id, name")
+    );
+}
+
+#[test]
+fn a_malformed_row_stops_the_load_with_file_and_line_and_what_was_before_stays() {
+    let scratch = Scratch::new();
+    let mut text = (0..25_000).map(|n| format!("{n:05}\tv\n")).collect::<String>();
+    text.push_str("no tab here\n99999\tv\n");
+    let file = scratch.file("rows.tsv", &text);
+    let said = Run::in_dir(&scratch, &["load", "db", "t", &file]).refused();
+    assert!(
+        said.contains("rows.tsv, line 25001: no tab") && said.contains("rows loaded before that: 25,000"),
+        "{said}"
+    );
+    assert_eq!(Run::in_dir(&scratch, &["tables", "db", "--count"]).well(), "t\t25000\n");
+    // Mended and run again it goes on: rows are upserts.
+    let file = scratch.file("rows.tsv", &text.replace("no tab here", "no tab\there"));
+    Run::in_dir(&scratch, &["load", "db", "t", &file]).well();
+    assert_eq!(Run::in_dir(&scratch, &["tables", "db", "--count"]).well(), "t\t25002\n");
+}
+
+#[test]
+fn a_row_that_the_store_refuses_is_named_by_its_line_and_those_before_it_stay() {
+    let scratch = Scratch::new();
+    let text = format!("a\t1\nb\t2\n{}\t3\nc\t4\n", "k".repeat(100_000));
+    let file = scratch.file("rows.tsv", &text);
+    let said = Run::in_dir(&scratch, &["load", "db", "t", &file]).refused();
+    assert!(said.contains("rows.tsv, line 3: ") && said.contains("rows loaded before that: 2"), "{said}");
+    assert_eq!(Run::in_dir(&scratch, &["dump", "db", "t"]).well(), "a\t1\nb\t2\n");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_refused_before_a_store_is_made() {
+    let scratch = Scratch::new();
+    assert!(
+        Run::in_dir(&scratch, &["load", "db", "t", "absent.tsv"])
+            .refused()
+            .contains("cannot open absent.tsv")
+    );
+    assert!(!scratch.path("db").exists());
+}

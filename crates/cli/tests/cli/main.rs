@@ -1,0 +1,8 @@
+//! The command as its users meet it: arguments in, text and exit code out.
+
+mod demo;
+mod load;
+mod rows;
+mod support;
+mod usage;
+mod whole;

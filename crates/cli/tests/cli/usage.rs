@@ -1,0 +1,84 @@
+//! What a wrong command line gets, and the help.
+
+use crate::support::{Run, Scratch};
+
+#[test]
+fn without_arguments_it_says_what_to_try() {
+    let said = Run::of(&[]).well();
+    for command in ["azekura demo", "azekura load", "azekura scan"] {
+        assert!(said.contains(command), "{said}");
+    }
+}
+
+#[test]
+fn every_command_has_help_with_examples() {
+    for command in ["demo", "load", "get", "put", "delete", "scan", "dump", "tables", "stats", "check"] {
+        let help = Run::of(&[command, "--help"]).well();
+        assert!(
+            help.contains("Examples:") && help.contains(&format!("azekura {command}")),
+            "{command}: {help}"
+        );
+        assert!(Run::of(&["--help"]).well().contains(command));
+    }
+}
+
+#[test]
+fn wrong_usage_ends_with_2_and_creates_nothing() {
+    let scratch = Scratch::new();
+    let file = scratch.file("rows.jsonl", "{}");
+    for arguments in [
+        &["frobnicate"][..],
+        &["get", "db"],
+        &["put", "db", "t", "k", "v", "--page-size", "5000"],
+        &["put", "db", "t", "k", "v", "--cache", "lots"],
+        &["put", "db", "t", "k", "\\q", "--escaped"],
+        &["scan", "db", "t", "--limit", "-1"],
+        &["load", "db", "t", &file],
+        &["load", "db", "t", "--format", "xml"],
+        &["load", "db", "t", "--format", "tsv", "--key", "id"],
+        &["load", "db", "t", "--format", "csv", "--raw"],
+        &["demo", "--rounds", "0"],
+    ] {
+        let run = Run::in_dir(&scratch, arguments);
+        assert_eq!(run.code, 2, "{arguments:?}: {}", run.stderr);
+        assert!(run.stdout.is_empty() && !run.stderr.is_empty(), "{arguments:?}");
+    }
+    assert!(!scratch.path("db").exists());
+}
+
+#[test]
+fn reading_a_store_that_is_not_there_is_refused_and_creates_nothing() {
+    let scratch = Scratch::new();
+    let commands: [&[&str]; 7] = [
+        &["get", "db", "t", "k"],
+        &["delete", "db", "t", "k"],
+        &["scan", "db", "t"],
+        &["dump", "db", "t"],
+        &["tables", "db"],
+        &["stats", "db"],
+        &["check", "db"],
+    ];
+    for arguments in commands {
+        let said = Run::in_dir(&scratch, arguments).refused();
+        assert!(said.contains("db holds no Azekura store"), "{arguments:?}: {said}");
+        assert!(!scratch.path("db").exists(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_second_opener_is_refused() {
+    let scratch = Scratch::new();
+    let db = azekura::Database::open(scratch.path("db")).unwrap();
+    let said = Run::in_dir(&scratch, &["put", "db", "t", "k", "v"]).refused();
+    assert!(said.contains("open already"), "{said}");
+    drop(db);
+    Run::in_dir(&scratch, &["put", "db", "t", "k", "v"]).well();
+}
+
+#[test]
+fn page_and_cache_size_are_taken() {
+    let scratch = Scratch::new();
+    let run = |arguments: &[&str]| Run::in_dir(&scratch, arguments);
+    run(&["put", "db", "t", "k", "v", "--page-size", "64K", "--cache", "8M"]).well();
+    assert_eq!(run(&["--cache", "8MiB", "get", "db", "t", "k"]).well(), "v\n");
+}
