@@ -1,0 +1,223 @@
+//! Page operations: the smallest changes of a page, the only way in which pages change.
+//!
+//! [`check`] says whether an operation can be done and changes nothing; [`apply`] does it. A mini-transaction checks
+//! its operations before it appends them to the log and applies them after; redo does both with the operations that
+//! it reads back. So *do* and *redo* are one function, and a page is what its operations made it, byte for byte
+//! (checksum apart). What an operation does depends on the page's bytes and on the operation, on nothing else.
+
+mod codec;
+
+use azekura_base::page::{HEADER_BYTES, PageMut, PageType};
+use azekura_base::{PageId, PageWords};
+
+pub use codec::Ops;
+pub(crate) use codec::{put_cell, put_op, take_cell, take_u16};
+
+use crate::node::{self, Cell, Node};
+use crate::space;
+
+/// One change of one page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageOp<'a> {
+    /// The whole page anew: type and bytes 5..8, bytes from 24 on, and bytes up to the end; zeroes between.
+    Image {
+        /// The four bytes 4..8: the page type and what it owns there.
+        kind: [u8; 4],
+        /// Bytes from byte 24 on.
+        front: &'a [u8],
+        /// The page's last bytes.
+        back: &'a [u8],
+    },
+    /// A new entry in a node.
+    Insert {
+        /// The slot it gets.
+        slot: u16,
+        /// Its key without the node's prefix.
+        suffix: &'a [u8],
+        /// What it holds.
+        cell: Cell<'a>,
+    },
+    /// An entry goes away.
+    Remove {
+        /// Its slot.
+        slot: u16,
+    },
+    /// An entry's value becomes another one.
+    Replace {
+        /// Its slot.
+        slot: u16,
+        /// The new value.
+        cell: Cell<'a>,
+    },
+    /// Bits of an entry's value flip; the length stays. The same operation undoes itself.
+    Flip {
+        /// Its slot.
+        slot: u16,
+        /// First byte of the value that changes.
+        at: u16,
+        /// Old bytes XOR new bytes.
+        diff: &'a [u8],
+    },
+    /// A node keeps its first entries and gets a lower upper fence.
+    Truncate {
+        /// How many entries stay.
+        keep: u16,
+        /// The new upper fence; empty for none.
+        upper: &'a [u8],
+    },
+    /// Pages of a group become used. On a page never written: it becomes a space map first.
+    SpaceSet {
+        /// First bit: the page's distance from the map.
+        first: u32,
+        /// How many.
+        count: u32,
+    },
+    /// Pages of a group become free.
+    SpaceClear {
+        /// First bit.
+        first: u32,
+        /// How many.
+        count: u32,
+    },
+    /// The page is no longer part of anything.
+    Release,
+}
+
+/// An operation does not fit the page that it is for: one of the two is corrupt.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{op} does not fit page {page_id}: {reason}")]
+pub struct ApplyError {
+    /// The page.
+    pub page_id: PageId,
+    /// The operation's name.
+    pub op: &'static str,
+    /// What contradicts it.
+    pub reason: &'static str,
+}
+
+impl<'a> PageOp<'a> {
+    /// The operation that makes any page a copy of `page`, identity and LSN apart. Only the bytes before and behind
+    /// the page's hole are kept: for a node those between slots and heap, else the zeroes at its end.
+    #[must_use]
+    pub fn image_of(page: PageWords<'_>, buffer: &'a mut Vec<u8>) -> Self {
+        let node = Node::new(page);
+        let (front_end, back_start) = if node.level().is_some() {
+            let slots_end = node::SLOTS_AT + node::SLOT_BYTES * node.count();
+            (slots_end, (slots_end + node.contiguous_free()).min(page.len()))
+        } else {
+            let words = (0..page.len() / 8).rev().find(|&i| page.word(i) != 0).map_or(0, |i| i + 1);
+            ((8 * words).max(HEADER_BYTES), page.len())
+        };
+        buffer.clear();
+        page.read_into(HEADER_BYTES, front_end - HEADER_BYTES, buffer);
+        page.read_into(back_start, page.len() - back_start, buffer);
+        let mut kind = [0; 4];
+        page.read(4, &mut kind);
+        let (front, back) = buffer.split_at(front_end - HEADER_BYTES);
+        PageOp::Image { kind, front, back }
+    }
+
+    /// Whether the operation needs nothing of what the page was before.
+    #[must_use]
+    pub const fn is_whole_page(&self) -> bool {
+        matches!(self, Self::Image { .. })
+    }
+
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Image { .. } => "image",
+            Self::Insert { .. } => "insert",
+            Self::Remove { .. } => "remove",
+            Self::Replace { .. } => "replace",
+            Self::Flip { .. } => "flip",
+            Self::Truncate { .. } => "truncate",
+            Self::SpaceSet { .. } => "space set",
+            Self::SpaceClear { .. } => "space clear",
+            Self::Release => "release",
+        }
+    }
+}
+
+/// Whether `op` can be applied to `page`, which is page `page_id`.
+///
+/// # Errors
+///
+/// [`ApplyError`] when the operation and the page contradict each other.
+pub fn check(op: &PageOp<'_>, page: PageWords<'_>, page_id: PageId) -> Result<(), ApplyError> {
+    let node = Node::new(page);
+    let done = match *op {
+        PageOp::Image { kind, front, back } => check_image(page, kind, front, back),
+        PageOp::Insert { slot, suffix, cell } => {
+            node::check_insert(node, slot.into(), suffix, cell).map_err(|e| e.0)
+        }
+        PageOp::Remove { slot } => node::check_remove(node, slot.into()).map_err(|e| e.0),
+        PageOp::Replace { slot, cell } => node::check_replace(node, slot.into(), cell).map_err(|e| e.0),
+        PageOp::Flip { slot, at, diff } => check_flip(node, slot, at, diff),
+        // Building it is the surest check; splits are rare.
+        PageOp::Truncate { keep, upper } => {
+            node::build_truncated(node, keep.into(), upper).map(|_| ()).map_err(|e| e.0)
+        }
+        PageOp::SpaceSet { first, count } => space::check_set(page, first, count),
+        PageOp::SpaceClear { first, count } => space::check_clear(page, first, count),
+        PageOp::Release => Ok(()),
+    };
+    done.map_err(|reason| ApplyError { page_id, op: op.name(), reason })
+}
+
+fn check_image(
+    page: PageWords<'_>,
+    kind: [u8; 4],
+    front: &[u8],
+    back: &[u8],
+) -> Result<(), &'static str> {
+    if HEADER_BYTES + front.len() + back.len() > page.len() {
+        return Err("longer than a page");
+    }
+    PageType::from_u8(kind[0]).map(|_| ()).ok_or("no such page type")
+}
+
+fn check_flip(node: Node<'_>, slot: u16, at: u16, diff: &[u8]) -> Result<(), &'static str> {
+    node::check_remove(node, slot.into()).map_err(|e| e.0)?;
+    let value_len = usize::from(node.slot(slot.into()).value_len);
+    if usize::from(at) + diff.len() > value_len { Err("beyond the value") } else { Ok(()) }
+}
+
+/// Applies `op` to `page`, which is page `page_id`. The page LSN is the caller's to set.
+///
+/// # Errors
+///
+/// [`ApplyError`], with the page unchanged, when the operation and the page contradict each other.
+pub fn apply(op: &PageOp<'_>, page: &mut PageMut<'_>, page_id: PageId) -> Result<(), ApplyError> {
+    check(op, page.words(), page_id)?;
+    apply_checked(op, page, page_id);
+    Ok(())
+}
+
+/// The change itself, for an operation that [`check`] accepted on this very page.
+pub(crate) fn apply_checked(op: &PageOp<'_>, page: &mut PageMut<'_>, page_id: PageId) {
+    match *op {
+        PageOp::Image { kind, front, back } => {
+            let lsn = page.lsn();
+            page.format(PageType::Free, page_id);
+            page.set_lsn(lsn);
+            page.write(4, &kind);
+            page.write(HEADER_BYTES, front);
+            page.write(page.len() - back.len(), back);
+        }
+        PageOp::Insert { slot, suffix, cell } => node::insert(page, slot.into(), suffix, cell),
+        PageOp::Remove { slot } => node::remove(page, slot.into()),
+        PageOp::Replace { slot, cell } => node::replace(page, slot.into(), cell),
+        PageOp::Flip { slot, at, diff } => node::flip(page, slot.into(), at.into(), diff),
+        PageOp::Truncate { keep, upper } => truncate(page, page_id, keep.into(), upper),
+        PageOp::SpaceSet { first, count } => space::set(page, page_id, first, count),
+        PageOp::SpaceClear { first, count } => space::clear(page, first, count),
+        PageOp::Release => page.set_page_type(PageType::Free),
+    }
+}
+
+fn truncate(page: &mut PageMut<'_>, page_id: PageId, keep: usize, upper: &[u8]) {
+    let rebuilt = node::build_truncated(Node::new(page.words()), keep, upper).expect("checked on this very page");
+    let mut buffer = Vec::new();
+    let image = PageOp::image_of(rebuilt.page(), &mut buffer);
+    apply_checked(&image, page, page_id);
+}

@@ -1,0 +1,392 @@
+//! The way from the root to a node, without writing a shared cache line on warm inner pages (G8).
+//!
+//! One hop, optimistically:
+//!
+//! 1. The parent's version was taken when we came to it. Search it; this gives a child id.
+//! 2. Peek at the child: take *its* version.
+//! 3. Validate the parent. If it has changed, nothing read so far means anything: start over.
+//! 4. The child is the parent now.
+//!
+//! - **HOP-1** A child's version is taken before its parent is validated. So at the moment of that validation the page was
+//!   the parent's child, and its version is not older than that moment's: every later change of the child, also its being
+//!   freed and made into something else, moves the version that we hold.
+//! - **HOP-2** A page leaves a tree only under its own exclusive latch and its parent's, with both versions moved.
+//! - **HOP-3** What was read in a node is believed only after the node validated (or was latched by an upgrade of the
+//!   version under which it was read).
+//!
+//! ```text
+//! reader                              writer: merges C away, then C becomes part of another tree
+//! P.version; reads "key -> C" in P
+//!                                     latches P and C; P forgets C, C is released; unlatches both
+//!                                     latches C; C becomes a leaf of another tree; unlatches
+//! C.version (the new one)
+//! validates P: fails, starts over     -- without step 3 it would read the other tree's leaf and find it valid
+//! ```
+//!
+//! Had the reader taken C's version before the writer latched C, validating C at the end would fail. There is no
+//! third case: `tests/loom_hop.rs` runs this very code against that writer.
+//!
+//! A page that is not in the pool is fixed (read in) with nothing latched. A page that stays latched is waited for with a
+//! shared latch, which sleeps and is traced. After [`OPTIMISTIC_ATTEMPTS`] failures the way is taken with latches
+//! (shared down to the parent, each child latched before its parent is let go), so that progress is certain.
+
+use azekura_base::backoff::Backoff;
+use azekura_base::{PageId, PageWords};
+use azekura_buffer::{BufferPool, ExclusiveGuard, FixError, OptimisticPage, PageGuard, Peek, SharedGuard};
+
+use crate::env::{Env, corrupt_node};
+use crate::error::TreeError;
+use crate::node::Node;
+use crate::tree::Tree;
+
+/// Failures after which a descent latches its way down.
+const OPTIMISTIC_ATTEMPTS: u32 = 64;
+/// Meetings with a latched page after which the descent sleeps until the latch is free.
+const BUSY_SPINS: u32 = 8;
+/// Pages that a descent keeps in the pool for its next attempt.
+const KEPT_PAGES: usize = 3;
+
+/// Where a descent goes.
+#[derive(Clone, Copy, Debug)]
+pub enum Seek<'k> {
+    /// To the node that covers this key.
+    Covering(&'k [u8]),
+    /// To the node that covers the keys just below this one.
+    Before(&'k [u8]),
+    /// To the last node of its level.
+    Last,
+}
+
+impl Seek<'_> {
+    fn slot(self, node: Node<'_>) -> usize {
+        match self {
+            Self::Covering(key) => node.slot_covering(key),
+            Self::Before(key) => node.slot_before(key),
+            Self::Last => node.count().saturating_sub(1),
+        }
+    }
+}
+
+/// A page as an optimistic reader sees it: words, and whether they have stayed as they were.
+pub trait Seen: Copy {
+    /// The page's words; they may change while they are read.
+    fn words(&self) -> PageWords<'_>;
+    /// Whether the page is what it was when this value was made.
+    fn is_valid(self) -> bool;
+}
+
+impl Seen for OptimisticPage<'_> {
+    #[inline]
+    fn words(&self) -> PageWords<'_> {
+        OptimisticPage::words(self)
+    }
+    #[inline]
+    fn is_valid(self) -> bool {
+        OptimisticPage::is_valid(self)
+    }
+}
+
+/// What a hop found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hop<L> {
+    /// The child with this id, looked at while it was the parent's child (HOP-1).
+    Child(PageId, L),
+    /// The parent has changed: start over.
+    Changed,
+}
+
+/// One hop: from `parent` to the child that `seek` leads to, as `look` finds it.
+#[inline]
+pub fn hop<P: Seen, L>(parent: P, seek: Seek<'_>, look: impl FnOnce(PageId) -> L) -> Hop<L> {
+    let node = Node::new(parent.words());
+    let child = node.child(seek.slot(node));
+    // The id may be rubbish of a page that is just changing; looking for a page that is not there does no harm.
+    let looked = look(child);
+    // HOP-1: after the look, which took the child's version.
+    if parent.is_valid() { Hop::Child(child, looked) } else { Hop::Changed }
+}
+
+/// Why an optimistic descent ended early.
+#[derive(Debug)]
+pub(crate) enum Stop<'p> {
+    /// Something changed underneath.
+    Changed,
+    /// Someone has this page latched exclusively, or is reading it in.
+    Busy(PageId),
+    /// This page, a child of that parent, is not in the pool.
+    Absent(PageId, Option<OptimisticPage<'p>>),
+    /// The structure contradicts itself.
+    Failed(TreeError),
+}
+
+/// Where a descent ended: not validated yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Walked<'p> {
+    /// The node above; `None` if `page` is the root.
+    pub(crate) parent: Option<OptimisticPage<'p>>,
+    pub(crate) page: OptimisticPage<'p>,
+}
+
+/// Walks optimistically to the node of `level` where `seek` leads; to the root, if the tree is not that high.
+#[inline]
+pub(crate) fn walk<'p>(
+    pool: &'p BufferPool,
+    tree: Tree,
+    seek: Seek<'_>,
+    level: u8,
+) -> Result<Walked<'p>, Stop<'p>> {
+    let root = match pool.peek(tree.root) {
+        Peek::Page(page) => page,
+        Peek::Busy => return Err(Stop::Busy(tree.root)),
+        Peek::Absent => return Err(Stop::Absent(tree.root, None)),
+    };
+    let Some(mut height) = Node::new(root.words()).level() else { return Err(misplaced(None, root)) };
+    let mut at = Walked { parent: None, page: root };
+    while height > level {
+        let (child, looked) = match hop(at.page, seek, |id| pool.peek(id)) {
+            Hop::Child(id, looked) => (id, looked),
+            Hop::Changed => return Err(Stop::Changed),
+        };
+        let page = match looked {
+            Peek::Page(page) => page,
+            Peek::Busy => return Err(Stop::Busy(child)),
+            Peek::Absent => return Err(Stop::Absent(child, Some(at.page))),
+        };
+        height -= 1;
+        if Node::new(page.words()).level() != Some(height) {
+            return Err(misplaced(Some(at.page), page));
+        }
+        at = Walked { parent: Some(at.page), page };
+    }
+    Ok(at)
+}
+
+/// A page without the level that its place demands: corrupt if it and its parent are still what they were.
+#[cold]
+fn misplaced<'p>(parent: Option<OptimisticPage<'p>>, page: OptimisticPage<'p>) -> Stop<'p> {
+    let error = corrupt_node(page.words(), page.page_id());
+    let is_stable = page.is_valid() && parent.is_none_or(OptimisticPage::is_valid);
+    if is_stable { Stop::Failed(error) } else { Stop::Changed }
+}
+
+/// A leaf to read from.
+#[derive(Debug)]
+pub(crate) enum Leaf<'p> {
+    /// Believed only once it is valid after the reading.
+    Seen(OptimisticPage<'p>),
+    /// Nobody changes it.
+    Held(SharedGuard<'p>),
+}
+
+impl Leaf<'_> {
+    #[inline]
+    pub(crate) fn node(&self) -> Node<'_> {
+        match self {
+            Self::Seen(page) => Node::new(page.words()),
+            Self::Held(guard) => Node::new(guard.words()),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_valid(&self) -> bool {
+        match self {
+            Self::Seen(page) => page.is_valid(),
+            Self::Held(_) => true,
+        }
+    }
+}
+
+/// One operation's descents: how often it has failed, and what it does about it.
+#[derive(Debug)]
+pub(crate) struct Descent<'e> {
+    env: &'e Env,
+    tree: Tree,
+    attempts: u32,
+    busy: u32,
+    backoff: Backoff,
+    kept: Vec<PageGuard<'e>>,
+}
+
+impl<'e> Descent<'e> {
+    pub(crate) const fn new(env: &'e Env, tree: Tree) -> Self {
+        Self { env, tree, attempts: 0, busy: 0, backoff: Backoff::new(), kept: Vec::new() }
+    }
+
+    /// The leaf where `seek` leads, to be read.
+    #[inline]
+    pub(crate) fn leaf(&mut self, seek: Seek<'_>) -> Result<Leaf<'e>, TreeError> {
+        while self.attempts < OPTIMISTIC_ATTEMPTS {
+            match walk(self.env.pool(), self.tree, seek, 0) {
+                Ok(at) => return Ok(Leaf::Seen(at.page)),
+                Err(stop) => self.stopped(stop)?,
+            }
+        }
+        loop {
+            let parent = self.latched_parent(seek, 0)?;
+            let guard = self.env.pool().fix(self.below(parent.as_ref(), seek))?.shared();
+            match Node::new(guard.words()).level() {
+                Some(0) => return Ok(Leaf::Held(guard)),
+                Some(_) if parent.is_none() => {} // The root was a leaf and has grown.
+                _ => return Err(corrupt_node(guard.words(), guard.page_id())),
+            }
+        }
+    }
+
+    /// The leaf that covers `key`, latched exclusively.
+    #[inline]
+    pub(crate) fn leaf_exclusive(&mut self, key: &[u8]) -> Result<ExclusiveGuard<'e>, TreeError> {
+        let seek = Seek::Covering(key);
+        while self.attempts < OPTIMISTIC_ATTEMPTS {
+            match walk(self.env.pool(), self.tree, seek, 0) {
+                // HOP-3: the upgrade succeeds only if the leaf is what the walk came to.
+                Ok(at) => match at.page.upgrade() {
+                    Some(guard) => return Ok(guard),
+                    None => self.stopped(Stop::Changed)?,
+                },
+                Err(stop) => self.stopped(stop)?,
+            }
+        }
+        loop {
+            let parent = self.latched_parent(seek, 0)?;
+            let guard = self.env.pool().fix(self.below(parent.as_ref(), seek))?.exclusive();
+            match Node::new(guard.words()).level() {
+                Some(0) => return Ok(guard),
+                Some(_) if parent.is_none() => {} // As above.
+                _ => return Err(corrupt_node(guard.words(), guard.page_id())),
+            }
+        }
+    }
+
+    /// The node of `level` that covers `key`, and its parent, both latched exclusively. Without a parent the node is
+    /// the root, which may be lower than `level`.
+    pub(crate) fn pair(&mut self, key: &[u8], level: u8) -> Result<Pair<'e>, TreeError> {
+        let seek = Seek::Covering(key);
+        while self.attempts < OPTIMISTIC_ATTEMPTS {
+            match walk(self.env.pool(), self.tree, seek, level) {
+                Ok(at) => match upgrade_both(at) {
+                    Some(pair) => return Ok(pair),
+                    None => self.stopped(Stop::Changed)?,
+                },
+                Err(stop) => self.stopped(stop)?,
+            }
+        }
+        self.latched_pair(seek, level)
+    }
+
+    fn latched_pair(&self, seek: Seek<'_>, level: u8) -> Result<Pair<'e>, TreeError> {
+        let pool = self.env.pool();
+        let mut pair = Pair { parent: None, node: pool.fix(self.tree.root)?.exclusive() };
+        loop {
+            let node = Node::new(pair.node.words());
+            let height = node.level().ok_or_else(|| corrupt_node(pair.node.words(), pair.node.page_id()))?;
+            if height <= level {
+                return Ok(pair);
+            }
+            let child = pool.fix(node.child(seek.slot(node)))?.exclusive();
+            expect_level(child.words(), child.page_id(), height - 1)?;
+            pair = Pair { parent: Some(pair.node), node: child };
+        }
+    }
+
+    /// The node just above `level` where `seek` leads, latched for readers; `None` if the root is on `level` or below.
+    fn latched_parent(&self, seek: Seek<'_>, level: u8) -> Result<Option<SharedGuard<'e>>, TreeError> {
+        let pool = self.env.pool();
+        let mut at = pool.fix(self.tree.root)?.shared();
+        let mut height =
+            Node::new(at.words()).level().ok_or_else(|| corrupt_node(at.words(), at.page_id()))?;
+        if height <= level {
+            return Ok(None);
+        }
+        while height > level + 1 {
+            let node = Node::new(at.words());
+            let child = pool.fix(node.child(seek.slot(node)))?.shared();
+            height -= 1;
+            expect_level(child.words(), child.page_id(), height)?;
+            at = child;
+        }
+        Ok(Some(at))
+    }
+
+    fn below(&self, parent: Option<&SharedGuard<'_>>, seek: Seek<'_>) -> PageId {
+        parent.map_or(self.tree.root, |parent| {
+            let node = Node::new(parent.words());
+            node.child(seek.slot(node))
+        })
+    }
+
+    /// Notes that what was read did not validate.
+    pub(crate) fn changed(&mut self) -> Result<(), TreeError> {
+        self.stopped(Stop::Changed)
+    }
+
+    /// Does what a stop asks for; no latch may be held. The next attempt starts from the root.
+    #[cold]
+    pub(crate) fn stopped(&mut self, stop: Stop<'e>) -> Result<(), TreeError> {
+        match stop {
+            Stop::Changed => {
+                self.attempts += 1;
+                self.backoff.pause();
+            }
+            Stop::Busy(page_id) => self.wait_for(page_id)?,
+            Stop::Absent(page_id, parent) => self.bring(page_id, parent)?,
+            Stop::Failed(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    fn wait_for(&mut self, page_id: PageId) -> Result<(), TreeError> {
+        self.attempts += 1;
+        self.busy += 1;
+        self.backoff.pause();
+        if self.busy % BUSY_SPINS == 0 {
+            // Sleeps until the holder is gone. The page may have left the tree: then this was for nothing.
+            match self.env.pool().fix(page_id) {
+                Ok(guard) => drop(guard.shared()),
+                Err(_) => self.backoff.pause(),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a page in and keeps it pinned, so that the next attempt finds it.
+    fn bring(&mut self, page_id: PageId, parent: Option<OptimisticPage<'e>>) -> Result<(), TreeError> {
+        self.attempts += 1;
+        match self.env.pool().fix(page_id) {
+            Ok(guard) => {
+                if self.kept.len() == KEPT_PAGES {
+                    self.kept.remove(0);
+                }
+                self.kept.push(guard);
+                Ok(())
+            }
+            // The page may have been freed since its parent was looked at, and its place be unreadable.
+            Err(_) if parent.is_some_and(|parent| !parent.is_valid()) => Ok(()),
+            Err(FixError::PoolExhausted { .. }) if !self.kept.is_empty() => {
+                self.kept.clear();
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// A node and its parent, latched exclusively.
+#[derive(Debug)]
+pub(crate) struct Pair<'p> {
+    /// `None` if the node is the root.
+    pub(crate) parent: Option<ExclusiveGuard<'p>>,
+    pub(crate) node: ExclusiveGuard<'p>,
+}
+
+/// Parent first, as latches go; both upgrades only try.
+fn upgrade_both(at: Walked<'_>) -> Option<Pair<'_>> {
+    let parent = match at.parent {
+        Some(parent) => Some(parent.upgrade()?),
+        None => None,
+    };
+    Some(Pair { parent, node: at.page.upgrade()? })
+}
+
+pub(crate) fn expect_level(page: PageWords<'_>, page_id: PageId, level: u8) -> Result<(), TreeError> {
+    if Node::new(page).level() == Some(level) { Ok(()) } else { Err(corrupt_node(page, page_id)) }
+}

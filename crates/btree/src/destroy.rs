@@ -1,0 +1,234 @@
+//! Trees from birth to death: creating one, dropping one, and freeing its pages in bounded steps.
+//!
+//! A dropped tree is left alone until its transaction has committed. Then, like the chains of large values, it is
+//! freed step by step, each step one record of bounded size, with a tree that is smaller after each: its last leaves go
+//! first, then the inner nodes that have become empty. Whoever does this has the tree to itself; a crash in the
+//! middle leaves a smaller tree, and the same steps go on with it.
+
+use azekura_base::{PageId, TreeId};
+use azekura_buffer::ExclusiveGuard;
+use azekura_wal::WorkerId;
+
+use crate::change::PageOp;
+use crate::descent::expect_level;
+use crate::env::{Env, Writer, corrupt_node, empty_leaf};
+use crate::error::TreeError;
+use crate::node::{Cell, FLAG_OVERFLOW, Node};
+use crate::overflow::{OverflowRef, runs_of_one_map};
+use crate::record::Head;
+use crate::space::map_of;
+use crate::tree::{Tree, WriteCtx};
+use crate::undo::{Deferred, UndoOp};
+
+/// Most leaves that one step frees.
+const LEAVES_PER_STEP: usize = 64;
+
+impl Tree {
+    /// Creates an empty tree named `id` for the transaction of `ctx`.
+    ///
+    /// # Errors
+    ///
+    /// [`TreeError::SpaceFull`], or what pool and log say.
+    pub fn create(env: &Env, ctx: &mut WriteCtx<'_>, id: TreeId) -> Result<Self, TreeError> {
+        let found = env.space().find(env.pool(), 1)?;
+        let tree = Self { id, root: found.first };
+        let (take, scratch, mut image) = (found.op(), empty_leaf(env.page_size(), tree), Vec::new());
+        let image = PageOp::image_of(scratch.page(), &mut image);
+        let mut guards = [found.map, env.pool().fix_new(tree.root)?];
+        let undo = UndoOp::DropTree { tree };
+        env.commit_update(ctx.writer(), ctx.undo, undo, &mut guards, &[(0, take), (1, image)])?;
+        Ok(tree)
+    }
+
+    /// Notes in the transaction of `ctx` that the tree goes when it commits ([`crate::free_step`]). Until then the tree
+    /// stays as it is. The caller holds table lock X, and takes the tree's name away.
+    ///
+    /// # Errors
+    ///
+    /// [`TreeError::Append`].
+    pub fn drop_at_commit(&self, env: &Env, ctx: &mut WriteCtx<'_>) -> Result<(), TreeError> {
+        env.commit_update(ctx.writer(), ctx.undo, UndoOp::KeepTree { tree: *self }, &mut [], &[])?;
+        Ok(())
+    }
+}
+
+/// Frees a bounded part of `what`, which the committed transaction `writer.txn` left to free.
+///
+/// `index` is its place in [`crate::UndoLog::deferred_frees`]. Gives what is left of it; `None` once all is free. After a
+/// crash, go on with the newest `next_head` that the log has for this index, or with the item itself; the same step done
+/// again does no harm.
+///
+/// # Errors
+///
+/// [`TreeError`]; nothing was freed by this step.
+pub fn free_step(
+    env: &Env,
+    writer: Writer,
+    index: u64,
+    what: Deferred,
+) -> Result<Option<Deferred>, TreeError> {
+    match what {
+        Deferred::Chain(head) => free_chain_step(env, writer, index, head),
+        Deferred::Tree(tree) => {
+            if prune_step(env, tree, writer.worker)? {
+                return Ok(Some(what));
+            }
+            let runs = [(tree.root, 1)];
+            let (map, ops) = clear_ops(env, &runs)?;
+            let record = Head::FreeStep { txn: writer.txn, index, next_head: PageId(0) };
+            env.commit(writer.worker, &record, &mut [map], &ops_at(0, ops))?;
+            env.space().freed(tree.root);
+            Ok(None)
+        }
+    }
+}
+
+fn free_chain_step(
+    env: &Env,
+    writer: Writer,
+    index: u64,
+    head: PageId,
+) -> Result<Option<Deferred>, TreeError> {
+    let (runs, next_head) = runs_of_one_map(env, head)?;
+    let (map, ops) = clear_ops(env, &runs)?;
+    let record = Head::FreeStep { txn: writer.txn, index, next_head };
+    env.commit(writer.worker, &record, &mut [map], &ops_at(0, ops))?;
+    note_freed(env, &runs);
+    Ok((next_head != PageId(0)).then_some(Deferred::Chain(next_head)))
+}
+
+/// Latches the one map of `runs`, which are not empty; the operations that free them.
+fn clear_ops<'e>(
+    env: &'e Env,
+    runs: &[(PageId, u32)],
+) -> Result<(ExclusiveGuard<'e>, Vec<PageOp<'static>>), TreeError> {
+    let bit = |first| map_of(first, env.page_size()).1;
+    let map = env.pool().fix(map_of(runs[0].0, env.page_size()).0)?.exclusive();
+    let ops = runs.iter().map(|&(first, count)| PageOp::SpaceClear { first: bit(first), count }).collect();
+    Ok((map, ops))
+}
+
+fn ops_at(guard: usize, ops: Vec<PageOp<'static>>) -> Vec<(usize, PageOp<'static>)> {
+    ops.into_iter().map(|op| (guard, op)).collect()
+}
+
+fn note_freed(env: &Env, runs: &[(PageId, u32)]) {
+    runs.iter().for_each(|run| env.space().freed(run.0));
+}
+
+/// Makes a tree that nobody else uses smaller by one record; `false` once it is an empty leaf.
+pub(crate) fn prune_step(env: &Env, tree: Tree, worker: WorkerId) -> Result<bool, TreeError> {
+    let root = env.pool().fix(tree.root)?.exclusive();
+    let mut height = Node::new(root.words()).level().ok_or_else(|| corrupt_node(root.words(), tree.root))?;
+    let mut parent: Option<ExclusiveGuard<'_>> = None;
+    let mut at = root;
+    loop {
+        let node = Node::new(at.words());
+        let count = node.count();
+        match (parent.take(), count, height) {
+            (None, 0, 0) => return Ok(false),
+            (None, 0, _) => return reset_root(env, tree, worker, at),
+            (Some(above), 0, 1..) => return drop_last_child(env, worker, above, at),
+            (_, _, 0) if last_large(node).is_some() => return prune_value(env, worker, at),
+            (None, _, 0) => return reset_root(env, tree, worker, at),
+            (Some(above), _, 0) => {
+                drop(at);
+                return prune_leaves(env, worker, above);
+            }
+            (_, _, _) => {
+                let child = env.pool().fix(node.child(count - 1))?.exclusive();
+                height -= 1;
+                expect_level(child.words(), child.page_id(), height)?;
+                parent = Some(at);
+                at = child;
+            }
+        }
+    }
+}
+
+/// Makes the root an empty leaf: nothing below it is left.
+fn reset_root(
+    env: &Env,
+    tree: Tree,
+    worker: WorkerId,
+    root: ExclusiveGuard<'_>,
+) -> Result<bool, TreeError> {
+    let (scratch, mut image) = (empty_leaf(env.page_size(), tree), Vec::new());
+    let image = PageOp::image_of(scratch.page(), &mut image);
+    env.commit(worker, &Head::System, &mut [root], &[(0, image)])?;
+    Ok(true)
+}
+
+/// Frees the inner node `child`, which has no children left and is the last child of `above`.
+fn drop_last_child(
+    env: &Env,
+    worker: WorkerId,
+    above: ExclusiveGuard<'_>,
+    child: ExclusiveGuard<'_>,
+) -> Result<bool, TreeError> {
+    let last = Node::new(above.words()).count() - 1;
+    let runs = [(child.page_id(), 1)];
+    let (map, ops) = clear_ops(env, &runs)?;
+    let mut all = vec![(0, PageOp::Remove { slot: last as u16 }), (1, PageOp::Release)];
+    all.extend(ops_at(2, ops));
+    env.commit(worker, &Head::System, &mut [above, child, map], &all)?;
+    note_freed(env, &runs);
+    Ok(true)
+}
+
+/// The last slot that refers to a large value.
+fn last_large(node: Node<'_>) -> Option<usize> {
+    (0..node.count()).rev().find(|&i| node.slot(i).flags & FLAG_OVERFLOW != 0)
+}
+
+/// Frees the first runs of the leaf's last large value, and the slot with the last of them.
+fn prune_value(env: &Env, worker: WorkerId, leaf: ExclusiveGuard<'_>) -> Result<bool, TreeError> {
+    let wrong = TreeError::corrupt(leaf.page_id(), "a reference to a large value has a wrong length");
+    let node = Node::new(leaf.words());
+    let Some(slot) = last_large(node) else { return Ok(true) };
+    let mut bytes = Vec::new();
+    node.value_into(node.slot(slot), &mut bytes);
+    let reference = OverflowRef::decode(&bytes).ok_or(wrong)?;
+    let (runs, next) = runs_of_one_map(env, reference.head)?;
+    let rest = OverflowRef { head: next, ..reference }.encode();
+    let slot = slot as u16;
+    let op = if next == PageId(0) {
+        PageOp::Remove { slot }
+    } else {
+        PageOp::Replace { slot, cell: Cell { flags: FLAG_OVERFLOW, value: &rest } }
+    };
+    let (map, ops) = clear_ops(env, &runs)?;
+    let mut all = vec![(0, op)];
+    all.extend(ops_at(1, ops));
+    env.commit(worker, &Head::System, &mut [leaf, map], &all)?;
+    note_freed(env, &runs);
+    Ok(true)
+}
+
+/// Frees the last leaves below `above`: those without large values whose pages share a map.
+fn prune_leaves(env: &Env, worker: WorkerId, above: ExclusiveGuard<'_>) -> Result<bool, TreeError> {
+    let node = Node::new(above.words());
+    let mut runs = Vec::new();
+    for slot in (0..node.count()).rev().take(LEAVES_PER_STEP) {
+        let page_id = node.child(slot);
+        let map = |id| map_of(id, env.page_size()).0;
+        if runs.first().is_some_and(|&(first, _)| map(first) != map(page_id)) {
+            break;
+        }
+        let leaf = env.pool().fix(page_id)?.shared();
+        expect_level(leaf.words(), page_id, 0)?;
+        if last_large(Node::new(leaf.words())).is_some() {
+            break;
+        }
+        runs.push((page_id, 1));
+    }
+    let mut upper = Vec::new();
+    node.upper_into(&mut upper);
+    let keep = (node.count() - runs.len()) as u16;
+    let (map, ops) = clear_ops(env, &runs)?;
+    let mut all = vec![(0, PageOp::Truncate { keep, upper: &upper })];
+    all.extend(ops_at(1, ops));
+    env.commit(worker, &Head::System, &mut [above, map], &all)?;
+    note_freed(env, &runs);
+    Ok(true)
+}

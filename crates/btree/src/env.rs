@@ -1,0 +1,190 @@
+//! What every operation on a tree works with: the page pool, the log, and the space maps.
+
+use std::sync::Arc;
+
+use azekura_base::{DurableLog, Lsn, PageId, PageWords};
+use azekura_buffer::{BufferPool, ExclusiveGuard};
+use azekura_wal::{AppendError, Wal, WorkerId};
+
+use crate::change::{PageOp, apply_checked, check};
+use crate::error::TreeError;
+use crate::node::{NodeSpec, Scratch};
+use crate::record::{self, Head};
+use crate::space::Space;
+use crate::tree::Tree;
+use crate::undo::{UndoLog, UndoOp};
+
+/// The log as the tree sees it: somewhere to append to. [`Wal`] is one; tests have others.
+pub trait Log: DurableLog {
+    /// Appends a record for `worker` and gives its LSN.
+    ///
+    /// # Errors
+    ///
+    /// [`AppendError`]: nothing was appended, no LSN drawn.
+    fn append(&self, worker: WorkerId, body: &[u8]) -> Result<Lsn, AppendError>;
+}
+
+impl Log for Wal {
+    fn append(&self, worker: WorkerId, body: &[u8]) -> Result<Lsn, AppendError> {
+        Self::append(self, worker, body)
+    }
+}
+
+/// Bounds of a store's page file.
+#[derive(Clone, Copy, Debug)]
+pub struct EnvOptions {
+    /// The page file never has more pages than this.
+    pub max_pages: u64,
+}
+
+impl Default for EnvOptions {
+    /// As many pages as their bytes can be counted for.
+    fn default() -> Self {
+        Self { max_pages: 1 << 40 }
+    }
+}
+
+/// Pool, log and space maps of one store. Shared by all its threads.
+pub struct Env {
+    pool: Arc<BufferPool>,
+    log: Arc<dyn Log>,
+    space: Space,
+}
+
+impl std::fmt::Debug for Env {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Env").field("page_size", &self.page_size()).field("space", &self.space).finish_non_exhaustive()
+    }
+}
+
+impl Env {
+    /// Puts a pool and a log together. No I/O.
+    #[must_use]
+    pub fn new(pool: Arc<BufferPool>, log: Arc<dyn Log>, options: EnvOptions) -> Self {
+        let space = Space::new(pool.page_size(), options.max_pages);
+        Self { pool, log, space }
+    }
+
+    /// The page pool.
+    #[must_use]
+    pub fn pool(&self) -> &BufferPool {
+        &self.pool
+    }
+
+    /// The log.
+    #[must_use]
+    pub fn log(&self) -> &dyn Log {
+        &*self.log
+    }
+
+    /// Bytes of a page.
+    #[must_use]
+    pub fn page_size(&self) -> usize {
+        self.pool.page_size()
+    }
+
+    pub(crate) const fn space(&self) -> &Space {
+        &self.space
+    }
+
+    /// Makes an empty store of an empty page file, by one record: the first space map (page 0), and a tree without
+    /// records whose root is page 1, which it returns; its id is 0.
+    ///
+    /// # Errors
+    ///
+    /// [`TreeError`]; in particular [`TreeError::Apply`] if the file already holds a store.
+    pub fn format(&self, worker: WorkerId) -> Result<Tree, TreeError> {
+        let tree = Tree { id: azekura_base::TreeId(0), root: PageId(1) };
+        let mut guards =
+            [self.pool.fix(PageId(0))?.exclusive(), self.pool.fix_new(tree.root)?];
+        let (scratch, mut buffer) = (empty_leaf(self.page_size(), tree), Vec::new());
+        let image = PageOp::image_of(scratch.page(), &mut buffer);
+        let map = PageOp::SpaceSet { first: 1, count: 1 };
+        self.commit(worker, &Head::System, &mut guards, &[(0, map), (1, image)])?;
+        Ok(tree)
+    }
+
+    /// Performs one mini-transaction: appends a record with `ops` to the log, then applies them.
+    ///
+    /// Each operation names its page by the index of its guard; operations on one page stand side by side, and none
+    /// depends on another of this call. On an error no page has changed. Waits at most for the
+    /// log (a full buffer); the pages stay latched meanwhile, and until the caller drops the guards.
+    pub(crate) fn commit(
+        &self,
+        worker: WorkerId,
+        head: &Head<'_>,
+        guards: &mut [ExclusiveGuard<'_>],
+        ops: &[(usize, PageOp<'_>)],
+    ) -> Result<Lsn, TreeError> {
+        for &(i, ref op) in ops {
+            check(op, guards[i].words(), guards[i].page_id())?;
+        }
+        // Before the append: a checkpoint that runs between append and apply must see these pages as dirty from an
+        // LSN that is not above the record's.
+        let next_lsn = self.log.next_lsn();
+        guards.iter_mut().for_each(|guard| guard.will_change(next_lsn));
+        let lsn = with_buffer(|body| {
+            record::encode(body, head, ops.iter().map(|&(i, ref op)| (guards[i].page_id(), op)));
+            self.log.append(worker, body)
+        })?;
+        for &(i, ref op) in ops {
+            let page_id = guards[i].page_id();
+            let mut page = guards[i].page_mut();
+            apply_checked(op, &mut page, page_id);
+            // W7: drawn under the latch, so no larger LSN has come to this page before it.
+            page.set_lsn(lsn);
+        }
+        Ok(lsn)
+    }
+
+    /// [`Self::commit`] of an update of `txn`, whose inverse goes to `log` once the record is appended.
+    pub(crate) fn commit_update(
+        &self,
+        writer: Writer,
+        log: &mut UndoLog,
+        undo: UndoOp<'_>,
+        guards: &mut [ExclusiveGuard<'_>],
+        ops: &[(usize, PageOp<'_>)],
+    ) -> Result<Lsn, TreeError> {
+        let lsn = self.commit(writer.worker, &Head::Update { txn: writer.txn, undo }, guards, ops)?;
+        log.push(&undo);
+        Ok(lsn)
+    }
+}
+
+/// In whose name records are appended, and to which buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Writer {
+    /// The transaction.
+    pub txn: azekura_base::TxnId,
+    /// The calling thread's log worker.
+    pub worker: WorkerId,
+}
+
+/// A leaf without entries or bounds.
+pub(crate) fn empty_leaf(page_size: usize, tree: Tree) -> Scratch {
+    let mut scratch = Scratch::new(page_size);
+    scratch.format(NodeSpec { level: 0, tree: tree.id, lower: b"", upper: b"" }).expect("no fences to be too long");
+    scratch
+}
+
+/// Runs `f` with this thread's encoding buffer, empty.
+fn with_buffer<R>(f: impl FnOnce(&mut Vec<u8>) -> R) -> R {
+    thread_local! {
+        static BUFFER: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) };
+    }
+    BUFFER.with_borrow_mut(|buffer| {
+        buffer.clear();
+        f(buffer)
+    })
+}
+
+/// The page as a node of `tree`, or what is wrong with it.
+pub(crate) fn corrupt_node(page: PageWords<'_>, page_id: PageId) -> TreeError {
+    let reason = match page.page_type() {
+        None => "no page type has this number",
+        Some(azekura_base::page::PageType::Free) => "a free page in the place of a node",
+        Some(_) => "not the node that its place demands",
+    };
+    TreeError::corrupt(page_id, reason)
+}

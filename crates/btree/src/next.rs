@@ -1,0 +1,95 @@
+//! The first key behind a leaf, looked up while that leaf stays latched or is validated afterwards.
+//!
+//! The next leaf is read optimistically, never waited for: whoever holds it may be waiting for ours.
+
+use azekura_buffer::OptimisticPage;
+
+use crate::descent::{Seek, Stop, walk};
+use crate::env::Env;
+use crate::error::TreeError;
+use crate::locks::{Blocked, GapWant, KeyLocks, NextKey};
+use crate::node::Node;
+use crate::tree::Tree;
+
+/// What trying to lock a gap came to.
+pub(crate) enum Gap<'p> {
+    /// Locked, and the next key was what it was when the lock was granted.
+    Locked,
+    /// The lock cannot be had at once.
+    Blocked,
+    /// The next key could not be looked up: let go of everything, do what the stop asks for, start over.
+    Stopped(Stop<'p>),
+}
+
+/// Tries to lock the gap below the key of slot `slot` of `node`, which may be the first key of a later leaf.
+///
+/// `node` is latched, or the caller validates it after this call and before it believes the lock.
+pub(crate) fn lock_gap<'e>(
+    env: &'e Env,
+    tree: Tree,
+    node: Node<'_>,
+    slot: usize,
+    want: GapWant,
+    locks: &mut dyn KeyLocks,
+) -> Gap<'e> {
+    if !locks.is_needed() {
+        return Gap::Locked;
+    }
+    let mut key = Vec::new();
+    let mut seen = Vec::new();
+    let next = if slot < node.count() {
+        node.key_into(slot, &mut key);
+        NextKey::Key(&key)
+    } else if node.is_last() {
+        NextKey::End
+    } else {
+        node.upper_into(&mut key);
+        match first_from(env, tree, &mut key, &mut seen) {
+            Ok(true) => NextKey::Key(&key),
+            Ok(false) => NextKey::End,
+            Err(stop) => return Gap::Stopped(stop),
+        }
+    };
+    let locked = locks.try_gap(tree.id, next, want);
+    // After the lock: so it was granted, or refused, while `next` was the next key.
+    match (seen.into_iter().all(OptimisticPage::is_valid), locked) {
+        (true, Ok(())) => Gap::Locked,
+        (true, Err(Blocked)) => Gap::Blocked,
+        (false, _) => Gap::Stopped(Stop::Changed),
+    }
+}
+
+/// Replaces `from`, a fence, by the least key not below it; `false` if there is none. Appends the leaves that say so.
+fn first_from<'e>(
+    env: &'e Env,
+    tree: Tree,
+    from: &mut Vec<u8>,
+    seen: &mut Vec<OptimisticPage<'e>>,
+) -> Result<bool, Stop<'e>> {
+    loop {
+        let leaf = walk(env.pool(), tree, Seek::Covering(from), 0)?.page;
+        seen.push(leaf);
+        let node = Node::new(leaf.words());
+        let (is_empty, is_last) = (node.count() == 0, node.is_last());
+        let mut found = Vec::new();
+        if is_empty {
+            node.upper_into(&mut found);
+        } else {
+            node.key_into(0, &mut found);
+        }
+        if !leaf.is_valid() {
+            return Err(Stop::Changed);
+        }
+        if !is_empty {
+            *from = found;
+            return Ok(true);
+        }
+        if is_last {
+            return Ok(false);
+        }
+        if found <= *from {
+            return Err(Stop::Failed(TreeError::corrupt(leaf.page_id(), "the fences do not ascend")));
+        }
+        *from = found;
+    }
+}

@@ -1,0 +1,168 @@
+//! Building nodes from nothing: on a private page first, then as one image.
+
+// std's atomics even under loom, as in `azekura_base::page`: a private page is shared with nobody.
+use std::sync::atomic::AtomicU64;
+
+use azekura_base::page::{PageMut, PageType};
+use azekura_base::{PageId, PageWords, TreeId};
+
+use super::{
+    Cell, CorruptNode, HEAP_AT, LEVEL_AT, LOWER_LEN_AT, Node, PREFIX_LEN_AT, SLOTS_AT, TREE_AT, UPPER_LEN_AT,
+    common_prefix, edit, entry_bytes, max_key, words_for,
+};
+
+/// What a node is before it has entries.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeSpec<'a> {
+    /// 0 for a leaf.
+    pub level: u8,
+    /// The tree that the node belongs to.
+    pub tree: TreeId,
+    /// Inclusive lower fence.
+    pub lower: &'a [u8],
+    /// Exclusive upper fence; empty for "infinite".
+    pub upper: &'a [u8],
+}
+
+impl NodeSpec<'_> {
+    /// Length of the prefix that every key between the fences has.
+    #[must_use]
+    pub fn prefix_len(&self) -> usize {
+        if self.upper.is_empty() { 0 } else { common_prefix(self.lower, self.upper) }
+    }
+
+    /// Bytes that entries may use in a page of `page_size` bytes.
+    #[must_use]
+    pub fn capacity(&self, page_size: usize) -> usize {
+        page_size.saturating_sub(SLOTS_AT + 8 * (words_for(self.lower.len()) + words_for(self.upper.len())))
+    }
+}
+
+/// Makes `page` an empty node.
+fn format_node(page: &mut PageMut<'_>, page_id: PageId, spec: NodeSpec<'_>) {
+    page.format(if spec.level == 0 { PageType::Leaf } else { PageType::Inner }, page_id);
+    page.set_u8(LEVEL_AT, spec.level);
+    page.set_u32(TREE_AT, spec.tree.0);
+    page.set_u16(LOWER_LEN_AT, spec.lower.len() as u16);
+    page.set_u16(UPPER_LEN_AT, spec.upper.len() as u16);
+    page.set_u16(PREFIX_LEN_AT, spec.prefix_len() as u16);
+    let lower_at = page.len() - 8 * words_for(spec.lower.len());
+    let upper_at = lower_at - 8 * words_for(spec.upper.len());
+    page.write(lower_at, spec.lower);
+    page.write(upper_at, spec.upper);
+    page.set_u16(HEAP_AT, (upper_at / 8) as u16);
+}
+
+/// A page of one thread's own, to build in.
+#[derive(Debug)]
+pub struct Scratch {
+    words: Box<[AtomicU64]>,
+}
+
+impl Scratch {
+    /// A page of zeroes.
+    #[must_use]
+    pub fn new(page_size: usize) -> Self {
+        Self { words: (0..page_size / 8).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    /// The page for readers.
+    #[must_use]
+    pub fn page(&self) -> PageWords<'_> {
+        PageWords::new(&self.words)
+    }
+
+    /// The page for its owner.
+    #[must_use]
+    pub fn page_mut(&mut self) -> PageMut<'_> {
+        PageMut::new(PageWords::new(&self.words))
+    }
+
+    /// The node on the page.
+    #[must_use]
+    pub fn node(&self) -> Node<'_> {
+        Node::new(self.page())
+    }
+
+    /// Makes the page an empty node. Its page id is 0: an image takes the id of the page that it lands on.
+    ///
+    /// # Errors
+    ///
+    /// [`CorruptNode`] for fences longer than any key: they came from a corrupt node.
+    pub fn format(&mut self, spec: NodeSpec<'_>) -> Result<(), CorruptNode> {
+        let longest = max_key(self.page().len());
+        if spec.lower.len() > longest || spec.upper.len() > longest {
+            return Err(CorruptNode("a fence is longer than any key"));
+        }
+        format_node(&mut self.page_mut(), PageId(0), spec);
+        Ok(())
+    }
+
+    /// Appends an entry with this whole key, which lies between the fences and above the keys that are there.
+    pub(crate) fn push(&mut self, key: &[u8], cell: Cell<'_>) -> Result<(), CorruptNode> {
+        let node = self.node();
+        let suffix = key.get(node.prefix_len()..).ok_or(CorruptNode("a key without its node's prefix"))?;
+        let count = node.count();
+        edit::check_insert(node, count, suffix, cell)?;
+        edit::insert(&mut self.page_mut(), count, suffix, cell);
+        Ok(())
+    }
+
+    /// Appends the slots `range` of `from`, whose keys lie between this node's fences.
+    pub(crate) fn push_slots(
+        &mut self,
+        from: Node<'_>,
+        range: std::ops::Range<usize>,
+    ) -> Result<(), CorruptNode> {
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        for i in range {
+            key.clear();
+            value.clear();
+            from.key_into(i, &mut key);
+            let slot = from.slot(i);
+            from.value_into(slot, &mut value);
+            self.push(&key, Cell { flags: slot.flags, value: &value })?;
+        }
+        Ok(())
+    }
+}
+
+/// `node` with its first `keep` slots only and another upper fence, on a page of its own.
+pub(crate) fn build_truncated(node: Node<'_>, keep: usize, upper: &[u8]) -> Result<Scratch, CorruptNode> {
+    let level = node.level().ok_or(CorruptNode("not a node of a tree"))?;
+    if keep > node.count() {
+        return Err(CorruptNode("what is to be kept is not there"));
+    }
+    let mut lower = Vec::new();
+    node.lower_into(&mut lower);
+    let mut scratch = Scratch::new(node.page().len());
+    scratch.format(NodeSpec { level, tree: node.tree(), lower: &lower, upper })?;
+    scratch.push_slots(node, 0..keep)?;
+    Ok(scratch)
+}
+
+/// Bytes that the entries of `slots` take when their suffixes change length as `resized` says.
+fn bytes_of(
+    node: Node<'_>,
+    mut slots: std::ops::Range<usize>,
+    resized: impl Fn(usize) -> Option<usize>,
+) -> Option<usize> {
+    slots.try_fold(0, |sum, i| {
+        let slot = node.slot(i);
+        Some(sum + entry_bytes(resized(slot.suffix_len.into())?, slot.value_len.into()))
+    })
+}
+
+/// Bytes that entries would use and could use in one node made of `left` and `right`, neighbours in this order.
+#[must_use]
+pub fn merged_fit(left: Node<'_>, right: Node<'_>) -> Option<(usize, usize)> {
+    let (mut lower, mut upper) = (Vec::new(), Vec::new());
+    left.lower_into(&mut lower);
+    right.upper_into(&mut upper);
+    let spec = NodeSpec { level: left.level()?, tree: left.tree(), lower: &lower, upper: &upper };
+    let longer = |node: Node<'_>| node.prefix_len().checked_sub(spec.prefix_len());
+    let (left_longer, right_longer) = (longer(left)?, longer(right)?);
+    let used = bytes_of(left, 0..left.count(), |len| Some(len + left_longer))?
+        + bytes_of(right, 0..right.count(), |len| Some(len + right_longer))?;
+    Some((used, spec.capacity(left.page().len())))
+}

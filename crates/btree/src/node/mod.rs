@@ -1,0 +1,356 @@
+//! One node of a tree inside one page: layout, and reading it even while it changes.
+//!
+//! All numbers little-endian. Offsets inside the page count 8-byte *words*, so that they fit 16 bits at 64 KiB.
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 0..24 | common header; byte 5 = level (0 = leaf), bytes 6..8 = number of slots |
+//! | 24..26 | heap start in words: cells lie from here up to the fences |
+//! | 26..28 | garbage: words inside the heap that no cell uses |
+//! | 28..30, 30..32 | length of the lower (inclusive) and the upper (exclusive) fence; an upper one of 0 is "infinite" |
+//! | 32..34 | prefix length: every key of the node starts with that many bytes of the lower fence |
+//! | 34..36 | zero |
+//! | 36..40 | tree id |
+//! | 40..48 | zero |
+//! | 48.. | slots, 16 bytes each, ascending by key |
+//! | .. | free |
+//! | heap start .. | cells, each a whole number of words |
+//! | .. end | upper fence, lower fence, each padded to words |
+//!
+//! A slot is `head` (the first 8 bytes of the suffix, big-endian, zero-padded) and one word of
+//! `cell offset: u16, suffix length: u16, value length: u16, flags: u16`. The *suffix* is the key without the
+//! node's prefix; only what exceeds the head is in the cell: `[suffix bytes 8.., padded][value, padded]`. So a
+//! key of up to 8 bytes beyond the prefix needs no bytes outside its slot, and most comparisons touch only slots.
+//!
+//! An inner node's slot is (lowest key of the child, child page id); the key of slot 0 is the node's lower fence.
+//!
+//! Readers may look at a page while it changes. Everything here is total on garbage: counts are clamped to what
+//! fits the page, offsets beyond it read as zero bytes, loops are bounded by the clamped counts. What comes out
+//! means something only after the latch validated.
+
+mod build;
+mod edit;
+mod search;
+mod split;
+mod verify;
+
+use azekura_base::page::PageType;
+use azekura_base::{PageId, PageWords, TreeId};
+
+pub use build::{NodeSpec, Scratch, merged_fit};
+pub(crate) use build::build_truncated;
+pub use edit::{CorruptNode, check_insert, check_remove, check_replace};
+pub(crate) use edit::{flip, insert, remove, replace};
+pub use search::Position;
+pub use split::{SplitPoint, choose_split, separator};
+pub use verify::{Expected, verify_node};
+
+/// Byte where the slots begin.
+pub const SLOTS_AT: usize = 48;
+/// Bytes of a slot.
+pub const SLOT_BYTES: usize = 16;
+/// Flag of a slot whose value is a reference to an overflow chain.
+pub const FLAG_OVERFLOW: u16 = 1;
+
+pub(crate) const LEVEL_AT: usize = 5;
+pub(crate) const COUNT_AT: usize = 6;
+pub(crate) const HEAP_AT: usize = 24;
+pub(crate) const GARBAGE_AT: usize = 26;
+pub(crate) const LOWER_LEN_AT: usize = 28;
+pub(crate) const UPPER_LEN_AT: usize = 30;
+pub(crate) const PREFIX_LEN_AT: usize = 32;
+pub(crate) const TREE_AT: usize = 36;
+
+/// Longest key in bytes: an eighth of the page (1 KiB at 8 KiB pages).
+///
+/// With [`max_inline_value`] it guarantees that a node that cannot take one more entry has at least two, and that
+/// after a split at the best point the entry fits its half (argued in `node::split`).
+#[must_use]
+pub const fn max_key(page_size: usize) -> usize {
+    page_size / 8
+}
+
+/// Longest value in bytes that lies in the leaf itself; longer ones go to an overflow chain.
+#[must_use]
+pub const fn max_inline_value(page_size: usize) -> usize {
+    page_size / 8
+}
+
+/// `len` bytes in whole words.
+pub(crate) const fn words_for(len: usize) -> usize {
+    len.div_ceil(8)
+}
+
+/// Words of a cell with a suffix of `suffix_len` bytes and a value of `value_len` bytes.
+pub(crate) const fn cell_words(suffix_len: usize, value_len: usize) -> usize {
+    words_for(suffix_len.saturating_sub(8)) + words_for(value_len)
+}
+
+/// Bytes that an entry takes in a node: slot and cell.
+#[must_use]
+pub const fn entry_bytes(suffix_len: usize, value_len: usize) -> usize {
+    SLOT_BYTES + 8 * cell_words(suffix_len, value_len)
+}
+
+/// The first eight bytes of `suffix`, big-endian and zero-padded: orders as the bytes do.
+#[inline]
+pub(crate) fn head_of(suffix: &[u8]) -> u64 {
+    if let Some(head) = suffix.first_chunk::<8>() {
+        return u64::from_be_bytes(*head);
+    }
+    let mut padded = [0; 8];
+    padded[..suffix.len()].copy_from_slice(suffix);
+    u64::from_be_bytes(padded)
+}
+
+/// Length of the longest common prefix.
+pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(x, y)| x == y).count()
+}
+
+/// What a slot holds beside its key: a value, or a reference to one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Cell<'a> {
+    /// [`FLAG_OVERFLOW`] or 0.
+    pub flags: u16,
+    /// The bytes in the cell.
+    pub value: &'a [u8],
+}
+
+impl<'a> Cell<'a> {
+    /// A value that lies in the leaf.
+    #[must_use]
+    pub const fn inline(value: &'a [u8]) -> Self {
+        Self { flags: 0, value }
+    }
+}
+
+/// A slot as read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// First eight suffix bytes, big-endian.
+    pub head: u64,
+    /// Word where the cell starts.
+    pub offset: u16,
+    /// Bytes of the key beyond the node's prefix.
+    pub suffix_len: u16,
+    /// Bytes of the value.
+    pub value_len: u16,
+    /// [`FLAG_OVERFLOW`] or 0.
+    pub flags: u16,
+}
+
+impl Slot {
+    pub(crate) const fn from_words(head: u64, meta: u64) -> Self {
+        Self {
+            head,
+            offset: meta as u16,
+            suffix_len: (meta >> 16) as u16,
+            value_len: (meta >> 32) as u16,
+            flags: (meta >> 48) as u16,
+        }
+    }
+
+    pub(crate) const fn meta(self) -> u64 {
+        self.offset as u64
+            | (self.suffix_len as u64) << 16
+            | (self.value_len as u64) << 32
+            | (self.flags as u64) << 48
+    }
+
+    /// Words of the cell.
+    #[must_use]
+    pub const fn cell_words(self) -> usize {
+        cell_words(self.suffix_len as usize, self.value_len as usize)
+    }
+
+    /// Byte where the value starts.
+    #[inline]
+    #[must_use]
+    pub const fn value_at(self) -> usize {
+        8 * (self.offset as usize + words_for((self.suffix_len as usize).saturating_sub(8)))
+    }
+}
+
+/// A page seen as a node. Copying it copies a reference.
+#[derive(Clone, Copy, Debug)]
+pub struct Node<'a>(PageWords<'a>);
+
+impl<'a> Node<'a> {
+    /// The node in `page`; nothing is checked.
+    #[inline]
+    #[must_use]
+    pub const fn new(page: PageWords<'a>) -> Self {
+        Self(page)
+    }
+
+    /// The page.
+    #[inline]
+    #[must_use]
+    pub const fn page(self) -> PageWords<'a> {
+        self.0
+    }
+
+    /// Height above the leaves if the page is a node at all: a leaf of level 0 or an inner node above.
+    #[inline]
+    #[must_use]
+    pub fn level(self) -> Option<u8> {
+        let word = self.0.word(0);
+        let level = (word >> 40) as u8;
+        let page_type = (word >> 32) as u8;
+        let leaf = page_type == PageType::Leaf as u8 && level == 0;
+        let inner = page_type == PageType::Inner as u8 && level > 0;
+        (leaf || inner).then_some(level)
+    }
+
+    /// The tree that the node belongs to.
+    #[must_use]
+    pub fn tree(self) -> TreeId {
+        TreeId(self.0.u32(TREE_AT))
+    }
+
+    /// Number of slots, at most what fits the page.
+    #[inline]
+    #[must_use]
+    pub fn count(self) -> usize {
+        let count = (self.0.word(0) >> 48) as usize;
+        count.min((self.0.len() - SLOTS_AT) / SLOT_BYTES)
+    }
+
+    /// Slot `i`; zeroes beyond the page.
+    #[inline]
+    #[must_use]
+    pub fn slot(self, i: usize) -> Slot {
+        let at = (SLOTS_AT + SLOT_BYTES * i) / 8;
+        Slot::from_words(self.0.word(at), self.0.word(at + 1))
+    }
+
+    #[inline]
+    pub(crate) fn head(self, i: usize) -> u64 {
+        self.0.word((SLOTS_AT + SLOT_BYTES * i) / 8)
+    }
+
+    /// Length of the prefix that all keys share.
+    #[inline]
+    #[must_use]
+    pub fn prefix_len(self) -> usize {
+        self.0.word(PREFIX_LEN_AT / 8) as u16 as usize
+    }
+
+    pub(crate) fn heap_words(self) -> usize {
+        self.0.u16(HEAP_AT).into()
+    }
+
+    pub(crate) fn garbage_words(self) -> usize {
+        self.0.u16(GARBAGE_AT).into()
+    }
+
+    fn lower_len(self) -> usize {
+        self.0.u16(LOWER_LEN_AT).into()
+    }
+
+    fn upper_len(self) -> usize {
+        self.0.u16(UPPER_LEN_AT).into()
+    }
+
+    #[inline]
+    fn lower_at(self) -> usize {
+        self.0.len().saturating_sub(8 * words_for(self.lower_len()))
+    }
+
+    fn upper_at(self) -> usize {
+        self.lower_at().saturating_sub(8 * words_for(self.upper_len()))
+    }
+
+    /// Appends the lower fence: no key of the node is below it.
+    pub fn lower_into(self, out: &mut Vec<u8>) {
+        self.0.read_into(self.lower_at(), self.lower_len(), out);
+    }
+
+    /// Whether the node has no upper bound.
+    #[must_use]
+    pub fn is_last(self) -> bool {
+        self.upper_len() == 0
+    }
+
+    /// Appends the upper fence, which all keys of the node are below; appends nothing if there is none.
+    pub fn upper_into(self, out: &mut Vec<u8>) {
+        self.0.read_into(self.upper_at(), self.upper_len(), out);
+    }
+
+    /// Whether `key` lies between the fences.
+    #[must_use]
+    pub fn covers(self, key: &[u8]) -> bool {
+        self.0.compare(self.lower_at(), self.lower_len(), key).is_le() && self.is_below_upper(key)
+    }
+
+    /// Whether `key` is below the upper fence.
+    #[must_use]
+    pub fn is_below_upper(self, key: &[u8]) -> bool {
+        self.is_last() || self.0.compare(self.upper_at(), self.upper_len(), key).is_gt()
+    }
+
+    /// Appends the key of slot `i`.
+    pub fn key_into(self, i: usize, out: &mut Vec<u8>) {
+        let slot = self.slot(i);
+        self.0.read_into(self.lower_at(), self.prefix_len(), out);
+        self.suffix_into(slot, out);
+    }
+
+    pub(crate) fn suffix_into(self, slot: Slot, out: &mut Vec<u8>) {
+        let len = usize::from(slot.suffix_len);
+        out.extend_from_slice(&slot.head.to_be_bytes()[..len.min(8)]);
+        if len > 8 {
+            self.0.read_into(8 * usize::from(slot.offset), len - 8, out);
+        }
+    }
+
+    pub(crate) fn prefix_into(self, out: &mut Vec<u8>) {
+        self.0.read_into(self.lower_at(), self.prefix_len(), out);
+    }
+
+    /// The key of slot `i`, freshly allocated.
+    #[must_use]
+    pub fn key(self, i: usize) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.key_into(i, &mut out);
+        out
+    }
+
+    /// Appends the value of `slot`.
+    #[inline]
+    pub fn value_into(self, slot: Slot, out: &mut Vec<u8>) {
+        self.0.read_into(slot.value_at(), slot.value_len.into(), out);
+    }
+
+    /// The child in slot `i` of an inner node.
+    #[inline]
+    #[must_use]
+    pub fn child(self, i: usize) -> PageId {
+        PageId(self.0.word(self.slot(i).value_at() / 8))
+    }
+
+    /// Bytes of the page that entries may use: all but header and fences.
+    #[must_use]
+    pub fn capacity(self) -> usize {
+        self.upper_at().saturating_sub(SLOTS_AT)
+    }
+
+    /// Bytes in one piece between slots and heap.
+    #[must_use]
+    pub fn contiguous_free(self) -> usize {
+        (8 * self.heap_words()).saturating_sub(SLOTS_AT + SLOT_BYTES * self.count())
+    }
+
+    /// Bytes that a compaction would make free in one piece.
+    #[must_use]
+    pub fn free(self) -> usize {
+        self.contiguous_free() + 8 * self.garbage_words()
+    }
+
+    /// Bytes that entries use.
+    #[must_use]
+    pub fn used(self) -> usize {
+        self.capacity().saturating_sub(self.free())
+    }
+}

@@ -1,0 +1,112 @@
+//! Finding a key among the slots of one node.
+//!
+//! Two steps: a binary search over the heads alone, which touches only the slot array and has no branch that
+//! depends on the outcome of a comparison; then, only among slots whose head equals the key's, a binary search that
+//! compares lengths and the bytes in the cells. On a page that changes underneath, both end after as many steps as
+//! the clamped slot count allows.
+
+use std::cmp::Ordering as Cmp;
+
+use azekura_base::PageId;
+
+use super::{Node, head_of};
+
+/// Where a key is, or would be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Position {
+    /// In this slot.
+    Found(usize),
+    /// Nowhere; the first slot with a larger key is this one (the count, if there is none).
+    Absent(usize),
+}
+
+impl Position {
+    /// The slot of the key, or the first with a larger one.
+    #[must_use]
+    pub const fn slot(self) -> usize {
+        match self {
+            Self::Found(i) | Self::Absent(i) => i,
+        }
+    }
+}
+
+impl Node<'_> {
+    /// Finds `key`, which shares the node's prefix if the node covers it; otherwise (a torn read, or a fence in the
+    /// place of a key) the answer is still a slot number of the node.
+    #[inline]
+    #[must_use]
+    pub fn search(self, key: &[u8]) -> Position {
+        let count = self.count();
+        // A key shorter than the prefix: the node does not cover it. Any answer serves.
+        let Some(suffix) = key.get(self.prefix_len()..) else { return Position::Absent(0) };
+        let head = head_of(suffix);
+        let first = self.first_head(0, count, |h| h < head);
+        if first == count || self.head(first) != head {
+            return Position::Absent(first);
+        }
+        let end = if first + 1 == count || self.head(first + 1) != head {
+            first + 1
+        } else {
+            self.first_head(first + 1, count, |h| h == head)
+        };
+        self.search_equal_heads(first, end, suffix)
+    }
+
+    /// The first slot in `lo..hi` whose head does not satisfy `before`; `before` holds for a leading run only.
+    #[inline]
+    fn first_head(self, lo: usize, hi: usize, before: impl Fn(u64) -> bool) -> usize {
+        let (mut base, mut len) = (lo, hi - lo);
+        while len > 1 {
+            let half = len / 2;
+            base = if before(self.head(base + half - 1)) { base + half } else { base };
+            len -= half;
+        }
+        base + usize::from(len == 1 && before(self.head(base)))
+    }
+
+    fn search_equal_heads(self, mut lo: usize, mut hi: usize, suffix: &[u8]) -> Position {
+        while lo < hi {
+            let mid = lo.midpoint(hi);
+            match self.compare_beyond_head(mid, suffix) {
+                Cmp::Less => lo = mid + 1,
+                Cmp::Equal => return Position::Found(mid),
+                Cmp::Greater => hi = mid,
+            }
+        }
+        Position::Absent(lo)
+    }
+
+    /// Compares slot `i` with `suffix`; their heads are equal.
+    fn compare_beyond_head(self, i: usize, suffix: &[u8]) -> Cmp {
+        let slot = self.slot(i);
+        let len = usize::from(slot.suffix_len);
+        if len <= 8 || suffix.len() <= 8 {
+            // Equal heads, and one of the two ends within them: it is a prefix of the other, or equals it.
+            return len.cmp(&suffix.len());
+        }
+        self.page().compare(8 * usize::from(slot.offset), len - 8, &suffix[8..])
+    }
+
+    /// The slot of an inner node whose child covers `key`: the last one with a key not above it.
+    #[inline]
+    #[must_use]
+    pub fn slot_covering(self, key: &[u8]) -> usize {
+        match self.search(key) {
+            Position::Found(i) => i,
+            Position::Absent(i) => i.saturating_sub(1),
+        }
+    }
+
+    /// The slot of an inner node whose child holds the keys just below `key`: the last one with a smaller key.
+    #[must_use]
+    pub fn slot_before(self, key: &[u8]) -> usize {
+        self.search(key).slot().saturating_sub(1)
+    }
+
+    /// The child that covers `key`.
+    #[inline]
+    #[must_use]
+    pub fn child_covering(self, key: &[u8]) -> PageId {
+        self.child(self.slot_covering(key))
+    }
+}

@@ -1,0 +1,94 @@
+//! Where to split a full node.
+//!
+//! The choice counts the entry that waits to be inserted as if it were there. Let C be the node's capacity, M the
+//! largest entry (slot, key and value of an eighth of a page each, padding), F the fences. The entries and the new
+//! one take at most C + M; cut at the entry boundary nearest to the middle, a half has at most (C + 2M) / 2 bytes,
+//! and that plus its fences fits a page: (P - 48 - F)/2 + M + F/2 + P/8 <= P - 48 with M <= P/4 + 32, for P >= 4096.
+//! Prefixes only get longer, so nothing grows by the split itself.
+//!
+//! Around the middle the cut with the shortest separator wins (suffix truncation). A node without an upper bound
+//! whose new entry goes to its very end is cut there, so that keys that arrive in order leave full nodes behind.
+
+use super::{Node, Position, common_prefix, entry_bytes, words_for};
+
+/// The cut between a node's entries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SplitPoint {
+    /// The first slot that goes to the new right node; the count, if the right node starts empty.
+    pub at: usize,
+    /// Upper fence of the left and lower fence of the right node.
+    pub separator: Vec<u8>,
+}
+
+/// The shortest byte string above `left` and not above `right` (Bayer and Unterauer, "Prefix B-trees").
+#[must_use]
+pub fn separator<'a>(left: &[u8], right: &'a [u8]) -> &'a [u8] {
+    &right[..(common_prefix(left, right) + 1).min(right.len())]
+}
+
+/// Chooses the cut of `node` for an entry of `new_key` with `new_value_len` bytes that waits to be inserted.
+///
+/// `None` if the node has too few entries to be cut, which a sound node that lacks room never has.
+#[must_use]
+pub fn choose_split(node: Node<'_>, new_key: &[u8], new_value_len: usize) -> Option<SplitPoint> {
+    let count = node.count();
+    let is_leaf = node.level()? == 0;
+    let position = node.search(new_key);
+    let at_new = position.slot();
+    let cutter = Cutter { node, is_leaf, new: matches!(position, Position::Absent(_)).then_some((at_new, new_key)) };
+    if node.is_last() && position == Position::Absent(count) && count > 1 {
+        let at = if is_leaf { count } else { count - 1 };
+        let separator = cutter.separator_at(at);
+        // A leaf that keeps everything must have room for the fence that it gets. An inner node gives up an entry with
+        // the very key that becomes the fence.
+        if !is_leaf || 8 * words_for(separator.len()) <= node.free() {
+            return Some(SplitPoint { at, separator });
+        }
+    }
+    let new_bytes = entry_bytes(new_key.len().saturating_sub(node.prefix_len()), new_value_len);
+    let sizes: Vec<usize> = (0..count)
+        .map(|i| {
+            let slot = node.slot(i);
+            entry_bytes(slot.suffix_len.into(), slot.value_len.into())
+        })
+        .collect();
+    let total = sizes.iter().sum::<usize>() + new_bytes;
+    let mut left = 0;
+    // How much balance a shorter separator may cost.
+    let slack = total / 16;
+    // (separator length near the middle, imbalance, cut), the least of which wins.
+    let mut best: Option<(usize, usize, usize)> = None;
+    for at in 1..count {
+        left += sizes[at - 1];
+        let with_new = left + if at_new < at { new_bytes } else { 0 };
+        let imbalance = with_new.abs_diff(total - with_new);
+        let class = if imbalance <= slack { cutter.separator_at(at).len() } else { usize::MAX };
+        if best.is_none_or(|(c, i, _)| (class, imbalance) < (c, i)) {
+            best = Some((class, imbalance, at));
+        }
+    }
+    let (_, _, at) = best?;
+    Some(SplitPoint { at, separator: cutter.separator_at(at) })
+}
+
+/// What a cut's separator depends on.
+struct Cutter<'a> {
+    node: Node<'a>,
+    is_leaf: bool,
+    /// The waiting key and the slot that it goes before, unless it is already in the node.
+    new: Option<(usize, &'a [u8])>,
+}
+
+impl Cutter<'_> {
+    /// The separator for a cut before slot `at`. A waiting key that goes exactly there goes to the right half.
+    fn separator_at(&self, at: usize) -> Vec<u8> {
+        if !self.is_leaf {
+            return self.node.key(at);
+        }
+        let left = self.node.key(at - 1);
+        match self.new {
+            Some((slot, key)) if slot == at => separator(&left, key).to_vec(),
+            _ => separator(&left, &self.node.key(at)).to_vec(),
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Values too large for a leaf: chains of runs of pages.
+//!
+//! A leaf's cell refers to the chain's first page. A *run* is up to [`run_pages`] neighbouring pages written by one
+//! log record; its first page names the next run. The chain is written from its end, so that each run knows its
+//! successor; every run is an update with the inverse "free these pages", and the cell that refers to the chain
+//! comes last. Nobody but the holder of the record's lock ever looks at a chain, so pages are read one after the
+//! other without coupling.
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 0..24 | common header |
+//! | 24..32 | first page of a run: first page of the next run, 0 for none; other pages: 0 |
+//! | 32..36 | first page of a run: pages in the run; other pages: 0 |
+//! | 36..40 | payload bytes in this page |
+//! | 40..48 | which page of the chain this is, from 0 |
+//! | 48.. | payload |
+
+use azekura_base::page::PageType;
+use azekura_base::{PageId, PageWords};
+
+use crate::change::PageOp;
+use crate::env::{Env, Writer};
+use crate::error::TreeError;
+use crate::undo::{UndoLog, UndoOp};
+
+const NEXT_AT: usize = 24;
+const RUN_AT: usize = 32;
+const LEN_AT: usize = 36;
+const INDEX_AT: usize = 40;
+const PAYLOAD_AT: usize = 48;
+
+/// Longest value: 1 GiB.
+pub const MAX_VALUE: u64 = 1 << 30;
+
+/// Most pages in a run: 16, and fewer where that would make a log record of more than 128 KiB.
+#[must_use]
+pub(crate) const fn run_pages(page_size: usize) -> u32 {
+    let fit = (128 << 10) / page_size as u32;
+    if fit < 16 { fit } else { 16 }
+}
+
+/// Most runs that one step frees.
+const RUNS_PER_STEP: usize = 64;
+
+/// A leaf's reference to a large value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OverflowRef {
+    /// Bytes of the value.
+    pub len: u64,
+    /// The first page of the chain.
+    pub head: PageId,
+}
+
+impl OverflowRef {
+    /// The bytes in the leaf's cell.
+    #[must_use]
+    pub fn encode(self) -> [u8; 16] {
+        let mut out = [0; 16];
+        out[..8].copy_from_slice(&self.len.to_le_bytes());
+        out[8..].copy_from_slice(&self.head.0.to_le_bytes());
+        out
+    }
+
+    /// The reference in a cell's bytes; `None` if it has another length.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let (len, head) = bytes.split_first_chunk::<8>()?;
+        let head = PageId(u64::from_le_bytes(head.try_into().ok()?));
+        Some(Self { len: u64::from_le_bytes(*len), head })
+    }
+}
+
+const fn payload(page_size: usize) -> usize {
+    page_size - PAYLOAD_AT
+}
+
+/// Pages that a value of `len` bytes takes.
+pub(crate) const fn chain_pages(len: u64, page_size: usize) -> u64 {
+    len.div_ceil(payload(page_size) as u64)
+}
+
+/// Writes `value` as a chain. On an error the runs written so far have their entries in `undo`.
+pub(crate) fn write(
+    env: &Env,
+    writer: Writer,
+    undo: &mut UndoLog,
+    value: &[u8],
+) -> Result<OverflowRef, TreeError> {
+    let page_size = env.page_size();
+    let mut pages_left = chain_pages(value.len() as u64, page_size);
+    let mut next = PageId(0);
+    while pages_left > 0 {
+        let want = pages_left.min(run_pages(page_size).into()) as u32;
+        let (first, count) = write_run(env, writer, undo, value, pages_left, want, next)?;
+        pages_left -= u64::from(count);
+        next = first;
+    }
+    Ok(OverflowRef { len: value.len() as u64, head: next })
+}
+
+/// Writes up to `want` pages that end before page `end` of the chain; gives the run's first page and length.
+fn write_run(
+    env: &Env,
+    writer: Writer,
+    undo: &mut UndoLog,
+    value: &[u8],
+    end: u64,
+    want: u32,
+    next: PageId,
+) -> Result<(PageId, u32), TreeError> {
+    let found = env.space().find(env.pool(), want)?;
+    let (first, count, take) = (found.first, found.count, found.op());
+    let mut guards = vec![found.map];
+    let mut fronts = Vec::new();
+    for i in 0..count {
+        guards.push(env.pool().fix_new(PageId(first.0 + u64::from(i)))?);
+        let run = if i == 0 { (next, count) } else { (PageId(0), 0) };
+        fronts.push(front_of(value, payload(env.page_size()), end - u64::from(count - i), run));
+    }
+    let mut ops = vec![(0, take)];
+    let kind = [PageType::Overflow as u8, 0, 0, 0];
+    ops.extend(fronts.iter().enumerate().map(|(i, front)| (i + 1, PageOp::Image { kind, front, back: &[] })));
+    env.commit_update(writer, undo, UndoOp::FreePages { first, count }, &mut guards, &ops)?;
+    Ok((first, count))
+}
+
+/// Bytes 24.. of page `index` of the chain.
+fn front_of(value: &[u8], payload: usize, index: u64, run: (PageId, u32)) -> Vec<u8> {
+    let start = index as usize * payload;
+    let bytes = &value[start..value.len().min(start + payload)];
+    let mut front = Vec::with_capacity(PAYLOAD_AT - NEXT_AT + bytes.len());
+    front.extend_from_slice(&run.0.0.to_le_bytes());
+    front.extend_from_slice(&run.1.to_le_bytes());
+    front.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+    front.extend_from_slice(&index.to_le_bytes());
+    front.extend_from_slice(bytes);
+    front
+}
+
+/// The header of one page of a chain.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChainPage {
+    pub(crate) next: PageId,
+    pub(crate) run: u32,
+    len: u32,
+    index: u64,
+}
+
+impl ChainPage {
+    /// Reads the header of page `page_id`, which must be page `index` of a chain, if that is known.
+    pub(crate) fn of(page: PageWords<'_>, page_id: PageId, index: Option<u64>) -> Result<Self, TreeError> {
+        let this = Self {
+            next: PageId(page.u64(NEXT_AT)),
+            run: page.u32(RUN_AT),
+            len: page.u32(LEN_AT),
+            index: page.u64(INDEX_AT),
+        };
+        if page.page_type() != Some(PageType::Overflow) {
+            return Err(TreeError::corrupt(page_id, "not part of a large value"));
+        }
+        if index.is_some_and(|index| index != this.index) {
+            return Err(TreeError::corrupt(page_id, "not the expected part of a large value"));
+        }
+        if this.len as usize > payload(page.len()) || this.run > run_pages(page.len()) {
+            return Err(TreeError::corrupt(page_id, "impossible numbers in a large value"));
+        }
+        Ok(this)
+    }
+}
+
+/// Walks over a chain: calls `each` with every page, its header and words. Ends with the value's length.
+pub(crate) fn walk_chain(
+    env: &Env,
+    reference: OverflowRef,
+    mut each: impl FnMut(PageId, PageWords<'_>, usize),
+) -> Result<(), TreeError> {
+    let (mut run, mut index, mut len) = (reference.head, 0, 0);
+    let pages = chain_pages(reference.len, env.page_size());
+    while index < pages {
+        let first = index;
+        let mut head = None;
+        while head.is_none_or(|head: ChainPage| index - first < u64::from(head.run)) {
+            let page_id = PageId(run.0 + (index - first));
+            let guard = env.pool().fix(page_id)?.shared();
+            let page = ChainPage::of(guard.words(), page_id, Some(index))?;
+            if head.is_none() && (page.run == 0 || u64::from(page.run) > pages - index) {
+                return Err(TreeError::corrupt(page_id, "a large value has a run of impossible length"));
+            }
+            head.get_or_insert(page);
+            each(page_id, guard.words(), page.len as usize);
+            len += u64::from(page.len);
+            index += 1;
+        }
+        run = head.map_or(PageId(0), |head| head.next);
+    }
+    if len == reference.len && run == PageId(0) {
+        Ok(())
+    } else {
+        Err(TreeError::corrupt(reference.head, "a large value has another length than its reference says"))
+    }
+}
+
+/// Appends the value that `reference` names to `out`.
+///
+/// # Errors
+///
+/// [`TreeError::Fix`], or [`TreeError::Corrupt`] if the chain is not what the reference says.
+pub(crate) fn read(env: &Env, reference: OverflowRef, out: &mut Vec<u8>) -> Result<(), TreeError> {
+    if reference.len > MAX_VALUE {
+        return Err(TreeError::corrupt(reference.head, "a large value is larger than any"));
+    }
+    walk_chain(env, reference, |_, page, len| page.read_into(PAYLOAD_AT, len, out))
+}
+
+/// The first runs of the chain at `head` that share one map, and where the rest starts (page 0: nowhere).
+pub(crate) fn runs_of_one_map(env: &Env, head: PageId) -> Result<(Vec<(PageId, u32)>, PageId), TreeError> {
+    let mut runs = Vec::new();
+    let mut at = head;
+    let map = |page_id| crate::space::map_of(page_id, env.page_size()).0;
+    while at != PageId(0) && runs.len() < RUNS_PER_STEP && map(at) == map(head) {
+        let guard = env.pool().fix(at)?.shared();
+        let page = ChainPage::of(guard.words(), at, None)?;
+        if page.run == 0 {
+            return Err(TreeError::corrupt(at, "the middle of a run in the place of its start"));
+        }
+        runs.push((at, page.run));
+        at = page.next;
+    }
+    Ok((runs, at))
+}
+
+/// All pages of the chain at `head`, whose value's length is not known.
+pub(crate) fn chain_of(env: &Env, head: PageId) -> Result<Vec<PageId>, TreeError> {
+    let (mut pages, mut at) = (Vec::new(), head);
+    let most = chain_pages(MAX_VALUE, env.page_size()) as usize;
+    while at != PageId(0) && pages.len() <= most {
+        let (runs, next) = runs_of_one_map(env, at)?;
+        for (first, count) in runs {
+            pages.extend((0..u64::from(count)).map(|i| PageId(first.0 + i)));
+        }
+        at = next;
+    }
+    Ok(pages)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::Scratch;
+
+    #[test]
+    fn a_page_of_a_chain_says_what_it_is() {
+        let value: Vec<u8> = (0..10_000u32).map(|i| i as u8).collect();
+        let mut scratch = Scratch::new(4096);
+        scratch.page_mut().set_page_type(PageType::Overflow);
+        scratch.page_mut().write(NEXT_AT, &front_of(&value, payload(4096), 2, (PageId(77), 3)));
+        let page = ChainPage::of(scratch.page(), PageId(5), Some(2)).expect("sound");
+        assert_eq!((page.next, page.run, page.len), (PageId(77), 3, 10_000 - 2 * 4048));
+        assert!(ChainPage::of(scratch.page(), PageId(5), Some(1)).is_err(), "another part of the chain");
+    }
+
+    #[test]
+    fn runs_stay_below_128_kib_of_log() {
+        assert_eq!([4096, 8192, 16384, 65536].map(run_pages), [16, 16, 8, 2]);
+    }
+}

@@ -1,0 +1,171 @@
+//! Bodies of log records: what happened, what undoes it, and the page operations that did it.
+//!
+//! | kind | head | meaning |
+//! |---|---|---|
+//! | 1 update | txn, undo entry | one change of a transaction |
+//! | 2 compensate | txn | the transaction's newest entry not yet undone is now undone |
+//! | 3 system | – | a structure change: belongs to nobody, is never undone |
+//! | 4 commit | txn, flags | the transaction has committed; flag 1: it leaves something to free |
+//! | 5 end | txn | nothing more is to be done for the transaction |
+//! | 6 free step | txn, index, next head | part of what a committed transaction left to free is free now: item `index`; the rest of a chain starts at the next head, 0 when all of the item is free |
+//!
+//! Then follow page operations up to the record's end. Numbers are LEB128. Kinds from 32 on belong to the floors
+//! above.
+
+use azekura_base::varint::{put_u64, take_u64};
+use azekura_base::{PageId, TxnId};
+
+use crate::change::{Ops, PageOp, put_op};
+use crate::error::RecordError;
+use crate::undo::UndoOp;
+
+const UPDATE: u8 = 1;
+const COMPENSATE: u8 = 2;
+const SYSTEM: u8 = 3;
+const COMMIT: u8 = 4;
+const END: u8 = 5;
+const FREE_STEP: u8 = 6;
+
+const FLAG_DEFERRED: u64 = 1;
+
+/// What a record says beside its page operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Head<'a> {
+    /// A change of a transaction, and what undoes it.
+    Update {
+        /// The transaction.
+        txn: TxnId,
+        /// Its new undo entry.
+        undo: UndoOp<'a>,
+    },
+    /// The transaction's newest entry that was not yet undone is undone.
+    Compensate {
+        /// The transaction.
+        txn: TxnId,
+    },
+    /// A structure change.
+    System,
+    /// The transaction has committed.
+    Commit {
+        /// The transaction.
+        txn: TxnId,
+        /// Whether it leaves something to free ([`crate::UndoLog::deferred_frees`]); if not, this record is its last.
+        has_deferred: bool,
+    },
+    /// The transaction is over: undone, or committed with everything freed.
+    End {
+        /// The transaction.
+        txn: TxnId,
+    },
+    /// Part of what a committed transaction left to free is free.
+    FreeStep {
+        /// The transaction.
+        txn: TxnId,
+        /// The item's position in [`crate::UndoLog::deferred_frees`].
+        index: u64,
+        /// Where the rest of the chain starts; page 0 if the item is free altogether.
+        next_head: PageId,
+    },
+}
+
+/// One record, borrowed from its bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    /// What happened.
+    pub head: Head<'a>,
+    ops: Ops<'a>,
+}
+
+impl<'a> Record<'a> {
+    /// Reads a record's head; its page operations are read as they are walked over.
+    ///
+    /// # Errors
+    ///
+    /// [`RecordError`] for anything that [`encode`] cannot have written.
+    pub fn decode(body: &'a [u8]) -> Result<Self, RecordError> {
+        let (&kind, mut rest) = body.split_first().ok_or(RecordError::Empty)?;
+        let head = take_head(kind, &mut rest)?;
+        Ok(Self { head, ops: Ops::new(rest) })
+    }
+
+    /// The page operations, each with its page.
+    #[must_use]
+    pub const fn ops(&self) -> Ops<'a> {
+        self.ops
+    }
+}
+
+fn take_head<'a>(kind: u8, rest: &mut &'a [u8]) -> Result<Head<'a>, RecordError> {
+    let bad = RecordError::BadHead { kind };
+    let number = |rest: &mut &'a [u8]| take_u64(rest).ok_or(bad.clone());
+    Ok(match kind {
+        UPDATE => {
+            let txn = TxnId(number(rest)?);
+            let undo = UndoOp::decode(rest, |behind| Some(Ops::new(behind).next()?.ok()?.1))?;
+            Head::Update { txn, undo }
+        }
+        COMPENSATE => Head::Compensate { txn: TxnId(number(rest)?) },
+        SYSTEM => Head::System,
+        COMMIT => {
+            let txn = TxnId(number(rest)?);
+            let flags = number(rest)?;
+            if flags > FLAG_DEFERRED {
+                return Err(bad);
+            }
+            Head::Commit { txn, has_deferred: flags & FLAG_DEFERRED != 0 }
+        }
+        END => Head::End { txn: TxnId(number(rest)?) },
+        FREE_STEP => Head::FreeStep {
+            txn: TxnId(number(rest)?),
+            index: number(rest)?,
+            next_head: PageId(number(rest)?),
+        },
+        _ => return Err(RecordError::UnknownKind { kind }),
+    })
+}
+
+/// Appends a record with these page operations to `out`.
+pub fn encode<'o>(out: &mut Vec<u8>, head: &Head<'_>, ops: impl Iterator<Item = (PageId, &'o PageOp<'o>)>) {
+    let mut ops = ops.peekable();
+    match *head {
+        Head::Update { txn, ref undo } => {
+            start(out, UPDATE, &[txn.0]);
+            undo.encode_beside(out, ops.peek().map(|(_, op)| *op));
+        }
+        Head::Compensate { txn } => start(out, COMPENSATE, &[txn.0]),
+        Head::System => start(out, SYSTEM, &[]),
+        Head::Commit { txn, has_deferred } => start(out, COMMIT, &[txn.0, u64::from(has_deferred)]),
+        Head::End { txn } => start(out, END, &[txn.0]),
+        Head::FreeStep { txn, index, next_head } => start(out, FREE_STEP, &[txn.0, index, next_head.0]),
+    }
+    ops.for_each(|(page_id, op)| put_op(out, page_id, op));
+}
+
+fn start(out: &mut Vec<u8>, kind: u8, numbers: &[u64]) {
+    out.push(kind);
+    numbers.iter().for_each(|&n| put_u64(out, n));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::Tree;
+    use azekura_base::TreeId;
+
+    #[test]
+    fn a_small_update_with_its_commit_stays_well_under_64_bytes() {
+        let tree = Tree { id: TreeId(3), root: PageId(5_000) };
+        let (key, diff) = (0x1234_5678_u64.to_be_bytes(), 0xdead_beef_u32.to_le_bytes());
+        let txn = TxnId(10_000_000);
+        let op = PageOp::Flip { slot: 200, at: 0, diff: &diff };
+        let undo = UndoOp::Flip { tree, key: &key, at: 0, diff: &diff };
+        let mut log = Vec::new();
+        encode(&mut log, &Head::Update { txn, undo }, [(PageId(1_000_000), &op)].into_iter());
+        let update = log.len();
+        let decoded = Record::decode(&log).expect("own bytes");
+        assert_eq!(decoded.head, Head::Update { txn, undo });
+        assert_eq!(decoded.ops().collect::<Result<Vec<_>, _>>(), Ok(vec![(PageId(1_000_000), op)]));
+        encode(&mut log, &Head::Commit { txn, has_deferred: false }, std::iter::empty());
+        assert_eq!((update, log.len()), (30, 36), "bytes of the update, and with its commit");
+    }
+}

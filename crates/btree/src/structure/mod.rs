@@ -1,0 +1,42 @@
+//! Splits, merges, growth and shrinking of the root: one log record each, belonging to nobody (W13).
+//!
+//! A structure change moves records and changes no record; so it is never undone, and whoever needed it starts its
+//! own operation over. All pages that it touches are latched exclusively while its one record is appended and
+//! applied. Order of latches: parent, then children from left to right, then the space map; a new page is in
+//! nobody's way.
+//!
+//! | change | pages in its record |
+//! |---|---|
+//! | split | node (truncated), new right sibling, parent (one more slot), space map |
+//! | root growth | root (one slot), new child with what the root had, space map |
+//! | merge | left node (with everything), right node (released), parent (one slot less), space map |
+//! | root shrinking | root (with what its only child had), child (released), space map |
+//!
+//! A node whose parent lacks room for one more separator has its parent split first, by a change of its own.
+
+mod merge;
+mod split;
+
+pub(crate) use merge::tidy;
+pub(crate) use split::make_room;
+
+use crate::node::{Node, Position, cell_words, entry_bytes};
+
+/// Whether `node`, a leaf, takes a value of `value_len` bytes under `key`, which may be there already.
+pub(crate) fn fits(node: Node<'_>, key: &[u8], value_len: usize) -> bool {
+    match node.search(key) {
+        Position::Found(i) => {
+            let slot = node.slot(i);
+            let words = cell_words(slot.suffix_len.into(), value_len);
+            words <= slot.cell_words() || 8 * words <= node.free() + 8 * slot.cell_words()
+        }
+        Position::Absent(_) => {
+            entry_bytes(key.len().saturating_sub(node.prefix_len()), value_len) <= node.free()
+        }
+    }
+}
+
+/// Whether a node has so little in it that a merge is worth trying: less than a quarter.
+pub(crate) fn is_underfull(node: Node<'_>) -> bool {
+    node.used() * 4 < node.capacity()
+}

@@ -1,0 +1,164 @@
+//! Making room: splits and growth of the root.
+
+use azekura_base::TreeId;
+use azekura_buffer::ExclusiveGuard;
+use azekura_wal::WorkerId;
+
+use super::fits;
+use crate::change::PageOp;
+use crate::descent::{Descent, Pair};
+use crate::env::Env;
+use crate::error::TreeError;
+use crate::node::{Cell, CorruptNode, Node, NodeSpec, Position, Scratch, SplitPoint, choose_split, entry_bytes};
+use crate::record::Head;
+use crate::tree::Tree;
+
+/// Bytes of a child's page id in an inner node.
+const CHILD_BYTES: usize = 8;
+
+/// Splits the leaf that covers `key`, unless it has room by now for a value of `value_len` bytes under that key.
+///
+/// Afterwards the leaf may lack room again: someone else may have been faster. The caller starts over.
+pub(crate) fn make_room(
+    env: &Env,
+    tree: Tree,
+    worker: WorkerId,
+    key: &[u8],
+    value_len: usize,
+) -> Result<(), TreeError> {
+    split_at(env, tree, worker, Wanted { key, level: 0, bytes: value_len })
+}
+
+/// What there shall be room for: at level 0 a value of `bytes` bytes under `key`; above, a separator's entry of `bytes` bytes.
+#[derive(Clone, Copy)]
+struct Wanted<'k> {
+    key: &'k [u8],
+    level: u8,
+    bytes: usize,
+}
+
+impl Wanted<'_> {
+    fn fits(self, node: Node<'_>) -> bool {
+        if self.level == 0 { fits(node, self.key, self.bytes) } else { self.bytes <= node.free() }
+    }
+
+    const fn value_len(self) -> usize {
+        if self.level == 0 { self.bytes } else { CHILD_BYTES }
+    }
+}
+
+/// Splits the node of `wanted.level` on the way to `wanted.key`, and before it what is above it as needed.
+///
+/// Recurses once per level at most: the tree's height.
+fn split_at(env: &Env, tree: Tree, worker: WorkerId, wanted: Wanted<'_>) -> Result<(), TreeError> {
+    let mut descent = Descent::new(env, tree);
+    loop {
+        let Pair { parent, node } = descent.pair(wanted.key, wanted.level)?;
+        let view = Node::new(node.words());
+        if view.level().is_some_and(|level| level < wanted.level) || wanted.fits(view) {
+            return Ok(());
+        }
+        let Some(parent) = parent else {
+            grow_root(env, worker, node)?;
+            continue;
+        };
+        let cut = choose_split(view, wanted.key, wanted.value_len())
+            .ok_or(TreeError::corrupt(node.page_id(), "a full node with too few entries to split"))?;
+        let above = Node::new(parent.words());
+        let bytes = entry_bytes(cut.separator.len().saturating_sub(above.prefix_len()), CHILD_BYTES);
+        if bytes <= above.free() {
+            return split(env, worker, parent, node, &cut);
+        }
+        drop((parent, node));
+        split_at(env, tree, worker, Wanted { key: wanted.key, level: wanted.level + 1, bytes })?;
+    }
+}
+
+/// Cuts `node` in two; `parent` has room for the separator.
+fn split(
+    env: &Env,
+    worker: WorkerId,
+    parent: ExclusiveGuard<'_>,
+    node: ExclusiveGuard<'_>,
+    cut: &SplitPoint,
+) -> Result<(), TreeError> {
+    let (slot, prefix_len) = slot_for(&parent, &node, &cut.separator)?;
+    let right = right_half(env.page_size(), Node::new(node.words()), cut)
+        .map_err(TreeError::on_page(node.page_id()))?;
+    let mut image = Vec::new();
+    let image = PageOp::image_of(right.page(), &mut image);
+
+    let found = env.space().find(env.pool(), 1)?;
+    let take = found.op();
+    let new = env.pool().fix_new(found.first)?;
+    let child = new.page_id().0.to_le_bytes();
+    let separator = PageOp::Insert {
+        slot: slot as u16,
+        suffix: &cut.separator[prefix_len..],
+        cell: Cell::inline(&child),
+    };
+    let truncate = PageOp::Truncate { keep: cut.at as u16, upper: &cut.separator };
+    let mut guards = [parent, node, found.map, new];
+    let ops = [(0, separator), (1, truncate), (2, take), (3, image)];
+    env.commit(worker, &Head::System, &mut guards, &ops)?;
+    Ok(())
+}
+
+/// The slot of `parent` for the new right sibling of `node`, and the parent's prefix length.
+fn slot_for(
+    parent: &ExclusiveGuard<'_>,
+    node: &ExclusiveGuard<'_>,
+    separator: &[u8],
+) -> Result<(usize, usize), TreeError> {
+    let above = Node::new(parent.words());
+    match above.search(separator) {
+        Position::Absent(slot) if slot > 0 && above.child(slot - 1) == node.page_id() && above.covers(separator) => {
+            Ok((slot, above.prefix_len()))
+        }
+        _ => Err(TreeError::corrupt(parent.page_id(), "the separators around a child are not its fences")),
+    }
+}
+
+fn right_half(page_size: usize, node: Node<'_>, cut: &SplitPoint) -> Result<Scratch, CorruptNode> {
+    let mut upper = Vec::new();
+    node.upper_into(&mut upper);
+    let level = node.level().unwrap_or(0);
+    let mut right = Scratch::new(page_size);
+    right.format(NodeSpec { level, tree: node.tree(), lower: &cut.separator, upper: &upper })?;
+    right.push_slots(node, cut.at..node.count())?;
+    Ok(right)
+}
+
+/// Moves what the root has to a new child, which becomes the root's only one.
+fn grow_root(env: &Env, worker: WorkerId, root: ExclusiveGuard<'_>) -> Result<(), TreeError> {
+    let view = Node::new(root.words());
+    let level = view.level().unwrap_or(0);
+    if level == u8::MAX {
+        return Err(TreeError::corrupt(root.page_id(), "the tree is impossibly high"));
+    }
+    let mut child_image = Vec::new();
+    let child_image = PageOp::image_of(root.words(), &mut child_image);
+
+    let found = env.space().find(env.pool(), 1)?;
+    let take = found.op();
+    let new = env.pool().fix_new(found.first)?;
+    let top = root_above(env.page_size(), view.tree(), level + 1, &new)
+        .map_err(TreeError::on_page(root.page_id()))?;
+    let mut root_image = Vec::new();
+    let root_image = PageOp::image_of(top.page(), &mut root_image);
+    let mut guards = [root, found.map, new];
+    env.commit(worker, &Head::System, &mut guards, &[(0, root_image), (1, take), (2, child_image)])?;
+    Ok(())
+}
+
+fn root_above(
+    page_size: usize,
+    tree: TreeId,
+    level: u8,
+    child: &ExclusiveGuard<'_>,
+) -> Result<Scratch, CorruptNode> {
+    let mut top = Scratch::new(page_size);
+    top.format(NodeSpec { level, tree, lower: b"", upper: b"" })?;
+    top.push(b"", Cell::inline(&child.page_id().0.to_le_bytes()))?;
+    Ok(top)
+}

@@ -1,0 +1,108 @@
+//! A tree by name, and reading one key of it.
+
+use azekura_base::{PageId, TreeId, TxnId};
+use azekura_wal::WorkerId;
+
+use crate::descent::{Descent, Seek};
+use crate::env::{Env, Writer};
+use crate::error::TreeError;
+use crate::locks::KeyLocks;
+use crate::node::{FLAG_OVERFLOW, Position};
+use crate::overflow::{self, OverflowRef};
+use crate::undo::UndoLog;
+
+/// A tree: its number and the page of its root, which never moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tree {
+    /// The name that locks and pages know it by.
+    pub id: TreeId,
+    /// The root page.
+    pub root: PageId,
+}
+
+/// Whom an operation writes for: its transaction, log buffer, undo log and locks.
+pub struct WriteCtx<'a> {
+    /// The transaction.
+    pub txn: TxnId,
+    /// The calling thread's log worker.
+    pub worker: WorkerId,
+    /// Where the inverse of each change goes, once its record is in the log.
+    pub undo: &'a mut UndoLog,
+    /// The keeper of the transaction's locks.
+    pub locks: &'a mut dyn KeyLocks,
+}
+
+impl std::fmt::Debug for WriteCtx<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WriteCtx").field("txn", &self.txn).field("worker", &self.worker).finish_non_exhaustive()
+    }
+}
+
+impl WriteCtx<'_> {
+    pub(crate) const fn writer(&self) -> Writer {
+        Writer { txn: self.txn, worker: self.worker }
+    }
+}
+
+impl Tree {
+    /// Reads the value of `key` into `out`, replacing what was there; says whether the key is present.
+    ///
+    /// The caller holds what lock it needs on the key. Pages that are in the pool are neither latched nor pinned,
+    /// and nothing is written to a shared line; a page that is not is read in. A large value takes a fix and a shared
+    /// latch per page of it.
+    ///
+    /// # Errors
+    ///
+    /// [`TreeError::Fix`] or [`TreeError::Corrupt`].
+    pub fn get(&self, env: &Env, key: &[u8], out: &mut Vec<u8>) -> Result<bool, TreeError> {
+        let mut descent = Descent::new(env, *self);
+        loop {
+            let leaf = descent.leaf(Seek::Covering(key))?;
+            let node = leaf.node();
+            out.clear();
+            let found = match node.search(key) {
+                Position::Found(i) => {
+                    let slot = node.slot(i);
+                    node.value_into(slot, out);
+                    Some(slot.flags)
+                }
+                Position::Absent(_) => None,
+            };
+            if leaf.is_valid() {
+                return match found {
+                    None => Ok(false),
+                    Some(flags) => load_if_large(env, flags, out).map(|()| true),
+                };
+            }
+            descent.changed()?;
+        }
+    }
+
+    /// Whether `key` is present; as [`Self::get`], without the value.
+    ///
+    /// # Errors
+    ///
+    /// [`TreeError::Fix`] or [`TreeError::Corrupt`].
+    pub fn contains(&self, env: &Env, key: &[u8]) -> Result<bool, TreeError> {
+        let mut descent = Descent::new(env, *self);
+        loop {
+            let leaf = descent.leaf(Seek::Covering(key))?;
+            let found = matches!(leaf.node().search(key), Position::Found(_));
+            if leaf.is_valid() {
+                return Ok(found);
+            }
+            descent.changed()?;
+        }
+    }
+}
+
+/// Replaces the reference in `out` by the value, if it is one.
+pub(crate) fn load_if_large(env: &Env, flags: u16, out: &mut Vec<u8>) -> Result<(), TreeError> {
+    if flags & FLAG_OVERFLOW == 0 {
+        return Ok(());
+    }
+    let reference = OverflowRef::decode(out)
+        .ok_or(TreeError::corrupt(PageId(0), "a reference to a large value has a wrong length"))?;
+    out.clear();
+    overflow::read(env, reference, out)
+}

@@ -1,0 +1,294 @@
+//! What undoes a change, logically: entries of a transaction's undo log.
+//!
+//! A record may have moved to another page by the time it is undone (W13), so an entry names a key, never a page of
+//! a tree. Transactions undo strictly last-in first-out; an entry is therefore undone when the tree's record is
+//! exactly as the change left it. [`UndoOp::Flip`] rests on that: the bits that it flips back are those it flipped.
+
+use azekura_base::varint::{put_bytes, put_u64, take_bytes, take_u8, take_u64};
+use azekura_base::{PageId, TreeId};
+
+use crate::change::{PageOp, put_cell, take_cell, take_u16};
+use crate::error::RecordError;
+use crate::node::{Cell, FLAG_OVERFLOW};
+use crate::overflow::OverflowRef;
+use crate::tree::Tree;
+
+/// The inverse of one change of a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UndoOp<'a> {
+    /// An insert: the key goes away again.
+    RemoveKey {
+        /// Where.
+        tree: Tree,
+        /// The key.
+        key: &'a [u8],
+    },
+    /// A removal or a replacement: the key gets its old cell back.
+    PutBack {
+        /// Where.
+        tree: Tree,
+        /// The key.
+        key: &'a [u8],
+        /// The old value, or the reference to it.
+        cell: Cell<'a>,
+    },
+    /// A replacement by a value of the same length: the bits that changed flip back.
+    Flip {
+        /// Where.
+        tree: Tree,
+        /// The key.
+        key: &'a [u8],
+        /// First byte of the value that changed.
+        at: u16,
+        /// Old bytes XOR new bytes.
+        diff: &'a [u8],
+    },
+    /// Pages were taken for a large value: they are free again.
+    FreePages {
+        /// The first of a run.
+        first: PageId,
+        /// Pages in the run.
+        count: u32,
+    },
+    /// A tree was created: all its pages are free again.
+    DropTree {
+        /// The tree.
+        tree: Tree,
+    },
+    /// A tree was dropped: it stays. Its pages are freed only after the commit.
+    KeepTree {
+        /// The tree.
+        tree: Tree,
+    },
+}
+
+/// What a committed transaction leaves to free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deferred {
+    /// The chain of a large value, from this page on.
+    Chain(PageId),
+    /// A tree with all that is in it.
+    Tree(Tree),
+}
+
+const REMOVE_KEY: u8 = 1;
+const PUT_BACK: u8 = 2;
+const FLIP: u8 = 3;
+/// As `FLIP`, in a record: offset and bits are those of the record's first page operation.
+const FLIP_SHARED: u8 = 4;
+const FREE_PAGES: u8 = 5;
+const DROP_TREE: u8 = 6;
+const KEEP_TREE: u8 = 7;
+
+impl<'a> UndoOp<'a> {
+    /// What the change took out of use: to be freed once the transaction has committed ([`crate::free_step`]).
+    ///
+    /// Until then it stays as it is, so that undo can put the reference back.
+    #[must_use]
+    pub fn deferred_free(&self) -> Option<Deferred> {
+        match self {
+            Self::PutBack { cell, .. } if cell.flags & FLAG_OVERFLOW != 0 => {
+                OverflowRef::decode(cell.value).map(|reference| Deferred::Chain(reference.head))
+            }
+            Self::KeepTree { tree } => Some(Deferred::Tree(*tree)),
+            _ => None,
+        }
+    }
+
+    /// Appends the entry, complete in itself.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        self.encode_beside(out, None);
+    }
+
+    /// Appends the entry as part of a record whose first page operation is `op`: what both hold is written once.
+    pub(crate) fn encode_beside(&self, out: &mut Vec<u8>, op: Option<&PageOp<'_>>) {
+        match *self {
+            Self::RemoveKey { tree, key } => {
+                put_key(out, REMOVE_KEY, tree, key);
+            }
+            Self::PutBack { tree, key, cell } => {
+                put_key(out, PUT_BACK, tree, key);
+                put_cell(out, cell);
+            }
+            Self::Flip { tree, key, at, diff } => match op {
+                Some(&PageOp::Flip { at: op_at, diff: op_diff, .. }) if op_at == at && op_diff == diff => {
+                    put_key(out, FLIP_SHARED, tree, key);
+                }
+                _ => {
+                    put_key(out, FLIP, tree, key);
+                    put_u64(out, at.into());
+                    put_bytes(out, diff);
+                }
+            },
+            Self::FreePages { first, count } => {
+                out.push(FREE_PAGES);
+                put_u64(out, first.0);
+                put_u64(out, count.into());
+            }
+            Self::DropTree { tree } => {
+                out.push(DROP_TREE);
+                put_tree(out, tree);
+            }
+            Self::KeepTree { tree } => {
+                out.push(KEEP_TREE);
+                put_tree(out, tree);
+            }
+        }
+    }
+
+    /// Takes an entry off the front of `input`. `first_op` finds the record's first page operation behind it.
+    pub(crate) fn decode(
+        input: &mut &'a [u8],
+        first_op: impl FnOnce(&'a [u8]) -> Option<PageOp<'a>>,
+    ) -> Result<Self, RecordError> {
+        let tag = input.first().copied().unwrap_or(0);
+        Self::take(input, first_op).ok_or(RecordError::BadUndo { tag })
+    }
+
+    fn take(input: &mut &'a [u8], first_op: impl FnOnce(&'a [u8]) -> Option<PageOp<'a>>) -> Option<Self> {
+        Some(match take_u8(input)? {
+            REMOVE_KEY => Self::RemoveKey { tree: take_tree(input)?, key: take_bytes(input)? },
+            PUT_BACK => {
+                Self::PutBack { tree: take_tree(input)?, key: take_bytes(input)?, cell: take_cell(input)? }
+            }
+            FLIP => {
+                let (tree, key) = (take_tree(input)?, take_bytes(input)?);
+                Self::Flip { tree, key, at: take_u16(input)?, diff: take_bytes(input)? }
+            }
+            FLIP_SHARED => {
+                let (tree, key) = (take_tree(input)?, take_bytes(input)?);
+                let PageOp::Flip { at, diff, .. } = first_op(input)? else { return None };
+                Self::Flip { tree, key, at, diff }
+            }
+            FREE_PAGES => {
+                Self::FreePages { first: PageId(take_u64(input)?), count: take_u64(input)?.try_into().ok()? }
+            }
+            DROP_TREE => Self::DropTree { tree: take_tree(input)? },
+            KEEP_TREE => Self::KeepTree { tree: take_tree(input)? },
+            _ => return None,
+        })
+    }
+}
+
+fn put_tree(out: &mut Vec<u8>, tree: Tree) {
+    put_u64(out, tree.id.0.into());
+    put_u64(out, tree.root.0);
+}
+
+fn put_key(out: &mut Vec<u8>, tag: u8, tree: Tree, key: &[u8]) {
+    out.push(tag);
+    put_tree(out, tree);
+    put_bytes(out, key);
+}
+
+fn take_tree(input: &mut &[u8]) -> Option<Tree> {
+    let id = TreeId(take_u64(input)?.try_into().ok()?);
+    Some(Tree { id, root: PageId(take_u64(input)?) })
+}
+
+/// The undo entries of one transaction, oldest first, packed into one buffer.
+///
+/// A savepoint is a length: rolling back to it undoes and pops entries until the log is that short again.
+#[derive(Clone, Debug, Default)]
+pub struct UndoLog {
+    bytes: Vec<u8>,
+    starts: Vec<usize>,
+}
+
+impl UndoLog {
+    /// A log without entries.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { bytes: Vec::new(), starts: Vec::new() }
+    }
+
+    /// Number of entries.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.starts.len()
+    }
+
+    /// Whether there is nothing to undo.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.starts.is_empty()
+    }
+
+    /// Appends an entry.
+    pub fn push(&mut self, op: &UndoOp<'_>) {
+        self.starts.push(self.bytes.len());
+        op.encode(&mut self.bytes);
+    }
+
+    /// The newest entry.
+    #[must_use]
+    pub fn last(&self) -> Option<UndoOp<'_>> {
+        self.get(self.len().checked_sub(1)?)
+    }
+
+    /// Entry `index`, 0 being the oldest.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<UndoOp<'_>> {
+        let mut bytes = self.bytes.get(*self.starts.get(index)?..)?;
+        Some(UndoOp::decode(&mut bytes, |_| None).expect("this log encoded it"))
+    }
+
+    /// Forgets the newest entry, which has been undone.
+    pub fn pop(&mut self) {
+        if let Some(start) = self.starts.pop() {
+            self.bytes.truncate(start);
+        }
+    }
+
+    /// Forgets all entries and keeps the memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.starts.clear();
+    }
+
+    /// The entries, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = UndoOp<'_>> {
+        (0..self.len()).filter_map(|i| self.get(i))
+    }
+
+    /// What to free after commit, in the order in which the transaction took it out of use.
+    #[must_use]
+    pub fn deferred_frees(&self) -> Vec<Deferred> {
+        self.iter().filter_map(|op| op.deferred_free()).collect()
+    }
+
+    /// Bytes that the entries take.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_come_back_as_they_went_in_newest_first() {
+        let tree = Tree { id: TreeId(7), root: PageId(300) };
+        let reference = OverflowRef { len: 70_000, head: PageId(9) }.encode();
+        let entries = [
+            UndoOp::RemoveKey { tree, key: b"k" },
+            UndoOp::PutBack { tree, key: b"", cell: Cell { flags: FLAG_OVERFLOW, value: &reference } },
+            UndoOp::PutBack { tree, key: b"x", cell: Cell::inline(b"old") },
+            UndoOp::Flip { tree, key: b"abc", at: 5, diff: b"\x01\x00\xff" },
+            UndoOp::FreePages { first: PageId(70), count: 16 },
+            UndoOp::DropTree { tree },
+            UndoOp::KeepTree { tree },
+        ];
+        let mut log = UndoLog::new();
+        entries.iter().for_each(|e| log.push(e));
+        assert_eq!(log.iter().collect::<Vec<_>>(), entries);
+        assert_eq!(log.deferred_frees(), [Deferred::Chain(PageId(9)), Deferred::Tree(tree)]);
+        for entry in entries.iter().rev() {
+            assert_eq!(log.last().as_ref(), Some(entry));
+            log.pop();
+        }
+        assert!(log.is_empty() && log.bytes() == 0);
+    }
+}

@@ -1,0 +1,298 @@
+//! Writing one key: insert, put, replace, remove.
+//!
+//! Each way: find the leaf and latch it, look for the key, try the gap lock if a key appears or goes, make room if
+//! there is none (by a structure change, then start over), and perform the mini-transaction.
+
+use azekura_buffer::ExclusiveGuard;
+
+use crate::change::PageOp;
+use crate::descent::{Descent, Stop};
+use crate::env::{Env, corrupt_node};
+use crate::error::TreeError;
+use crate::locks::{GapWant, Outcome};
+use crate::next::{Gap, lock_gap};
+use crate::node::{Cell, FLAG_OVERFLOW, Node, Position, entry_bytes, max_inline_value, max_key};
+use crate::overflow::{self, MAX_VALUE};
+use crate::rollback;
+use crate::structure;
+use crate::tree::{Tree, WriteCtx, load_if_large};
+use crate::undo::UndoOp;
+
+/// Which keys a write touches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PutMode {
+    /// Present or not.
+    Put,
+    /// Only one that is not there yet.
+    Insert,
+    /// Only one that is there.
+    Replace,
+}
+
+/// What a write did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// The key is new.
+    Inserted,
+    /// The key had another value before.
+    Replaced,
+    /// Nothing: the key was there ([`PutMode::Insert`]).
+    Exists,
+    /// Nothing: the key was not there ([`PutMode::Replace`]).
+    Missing,
+}
+
+/// How far a write goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Depth {
+    /// To the point where the change would be made.
+    Probe,
+    /// All the way.
+    Write,
+}
+
+impl Tree {
+    /// Writes `value` under `key`, as `mode` says. If `old` is given, it receives the value that was there.
+    ///
+    /// The caller holds record X on the key. For a new key, [`GapWant::Insert`] is asked for the next key; on
+    /// [`Outcome::Blocked`] nothing was changed. Values above [`max_inline_value`] become a chain, written before the
+    /// key and taken back if the key then cannot be written.
+    ///
+    /// # Errors
+    ///
+    /// [`TreeError::KeyTooLong`], [`TreeError::ValueTooLong`], [`TreeError::SpaceFull`], or what pool and log say. What
+    /// a failed call left in the undo log the caller rolls back.
+    pub fn put(
+        &self,
+        env: &Env,
+        ctx: &mut WriteCtx<'_>,
+        key: &[u8],
+        value: &[u8],
+        mode: PutMode,
+        old: Option<&mut Vec<u8>>,
+    ) -> Result<Outcome<Written>, TreeError> {
+        check_sizes(env, key, value)?;
+        if value.len() <= max_inline_value(env.page_size()) {
+            return self.put_cell(env, ctx, key, Cell::inline(value), mode, old, Depth::Write);
+        }
+        let probe = Cell { flags: FLAG_OVERFLOW, value: &[0; 16] };
+        match self.put_cell(env, ctx, key, probe, mode, None, Depth::Probe)? {
+            Outcome::Done(Written::Inserted | Written::Replaced) => {}
+            nothing_to_do => return Ok(nothing_to_do),
+        }
+        let mark = ctx.undo.len();
+        let reference = overflow::write(env, ctx.writer(), ctx.undo, value)?.encode();
+        let cell = Cell { flags: FLAG_OVERFLOW, value: &reference };
+        let outcome = self.put_cell(env, ctx, key, cell, mode, old, Depth::Write)?;
+        if !matches!(outcome, Outcome::Done(Written::Inserted | Written::Replaced)) {
+            rollback::roll_back_to(env, ctx.writer(), ctx.undo, mark)?;
+        }
+        Ok(outcome)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one private step of `put`, with all that `put` has")]
+    fn put_cell(
+        &self,
+        env: &Env,
+        ctx: &mut WriteCtx<'_>,
+        key: &[u8],
+        cell: Cell<'_>,
+        mode: PutMode,
+        mut old: Option<&mut Vec<u8>>,
+        depth: Depth,
+    ) -> Result<Outcome<Written>, TreeError> {
+        let mut descent = Descent::new(env, *self);
+        loop {
+            let leaf = covering_leaf(&mut descent, key)?;
+            let node = Node::new(leaf.words());
+            let step = match (node.search(key), mode) {
+                (Position::Found(_), PutMode::Insert) => return Ok(Outcome::Done(Written::Exists)),
+                (Position::Absent(_), PutMode::Replace) => return Ok(Outcome::Done(Written::Missing)),
+                (Position::Found(_), _) if depth == Depth::Probe => return Ok(Outcome::Done(Written::Replaced)),
+                (Position::Found(slot), _) => self.replace_at(env, ctx, leaf, slot, key, cell, old.as_deref_mut())?,
+                (Position::Absent(slot), _) => self.insert_at(env, ctx, leaf, slot, key, cell, depth)?,
+            };
+            match step {
+                Step::Done(done) => return Ok(Outcome::Done(done)),
+                Step::Blocked => return Ok(Outcome::Blocked),
+                Step::Stopped(stop) => descent.stopped(stop)?,
+                Step::NoRoom => structure::make_room(env, *self, ctx.worker, key, cell.value.len())?,
+            }
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "as above")]
+    fn insert_at<'e>(
+        &self,
+        env: &'e Env,
+        ctx: &mut WriteCtx<'_>,
+        leaf: ExclusiveGuard<'e>,
+        slot: usize,
+        key: &[u8],
+        cell: Cell<'_>,
+        depth: Depth,
+    ) -> Result<Step<'e>, TreeError> {
+        let node = Node::new(leaf.words());
+        match lock_gap(env, *self, node, slot, GapWant::Insert, ctx.locks) {
+            Gap::Locked => {}
+            Gap::Blocked => return Ok(Step::Blocked),
+            Gap::Stopped(stop) => return Ok(Step::Stopped(stop)),
+        }
+        if depth == Depth::Probe {
+            return Ok(Step::Done(Written::Inserted));
+        }
+        let suffix = &key[node.prefix_len()..];
+        if entry_bytes(suffix.len(), cell.value.len()) > node.free() {
+            return Ok(Step::NoRoom);
+        }
+        let op = PageOp::Insert { slot: slot as u16, suffix, cell };
+        let undo = UndoOp::RemoveKey { tree: *self, key };
+        env.commit_update(ctx.writer(), ctx.undo, undo, &mut [leaf], &[(0, op)])?;
+        Ok(Step::Done(Written::Inserted))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "as above")]
+    fn replace_at<'e>(
+        &self,
+        env: &'e Env,
+        ctx: &mut WriteCtx<'_>,
+        leaf: ExclusiveGuard<'e>,
+        slot: usize,
+        key: &[u8],
+        cell: Cell<'_>,
+        old_out: Option<&mut Vec<u8>>,
+    ) -> Result<Step<'e>, TreeError> {
+        let node = Node::new(leaf.words());
+        if !structure::fits(node, key, cell.value.len()) {
+            return Ok(Step::NoRoom);
+        }
+        let old_slot = node.slot(slot);
+        let mut old = Vec::new();
+        node.value_into(old_slot, &mut old);
+        let old_cell = Cell { flags: old_slot.flags, value: &old };
+        let mut diff = Vec::new();
+        let (op, undo) = if old_cell.flags == 0 && cell.flags == 0 && old.len() == cell.value.len() {
+            let at = difference(&old, cell.value, &mut diff);
+            let op = PageOp::Flip { slot: slot as u16, at, diff: &diff };
+            (op, UndoOp::Flip { tree: *self, key, at, diff: &diff })
+        } else {
+            let op = PageOp::Replace { slot: slot as u16, cell };
+            (op, UndoOp::PutBack { tree: *self, key, cell: old_cell })
+        };
+        env.commit_update(ctx.writer(), ctx.undo, undo, &mut [leaf], &[(0, op)])?;
+        hand_out(env, old_slot.flags, old, old_out)?;
+        Ok(Step::Done(Written::Replaced))
+    }
+
+    /// Removes `key`; says whether it was there. If `old` is given, it receives the value that was there.
+    ///
+    /// The caller holds record X and gap X on the key. [`GapWant::Delete`] is asked for the next key; on
+    /// [`Outcome::Blocked`] nothing was changed. A large value's chain stays until [`crate::free_step`].
+    ///
+    /// # Errors
+    ///
+    /// What pool and log say. What a failed call left in the undo log the caller rolls back.
+    pub fn remove(
+        &self,
+        env: &Env,
+        ctx: &mut WriteCtx<'_>,
+        key: &[u8],
+        old: Option<&mut Vec<u8>>,
+    ) -> Result<Outcome<bool>, TreeError> {
+        let mut descent = Descent::new(env, *self);
+        loop {
+            let leaf = covering_leaf(&mut descent, key)?;
+            let node = Node::new(leaf.words());
+            let Position::Found(slot) = node.search(key) else { return Ok(Outcome::Done(false)) };
+            match lock_gap(env, *self, node, slot + 1, GapWant::Delete, ctx.locks) {
+                Gap::Locked => {}
+                Gap::Blocked => return Ok(Outcome::Blocked),
+                Gap::Stopped(stop) => {
+                    drop(leaf);
+                    descent.stopped(stop)?;
+                    continue;
+                }
+            }
+            let (flags, value) = self.remove_at(env, ctx, leaf, slot, key)?;
+            hand_out(env, flags, value, old)?;
+            return Ok(Outcome::Done(true));
+        }
+    }
+
+    /// Removes slot `slot` of the latched leaf; gives what it held.
+    fn remove_at(
+        &self,
+        env: &Env,
+        ctx: &mut WriteCtx<'_>,
+        leaf: ExclusiveGuard<'_>,
+        slot: usize,
+        key: &[u8],
+    ) -> Result<(u16, Vec<u8>), TreeError> {
+        let node = Node::new(leaf.words());
+        let old_slot = node.slot(slot);
+        let mut old = Vec::new();
+        node.value_into(old_slot, &mut old);
+        let undo = UndoOp::PutBack { tree: *self, key, cell: Cell { flags: old_slot.flags, value: &old } };
+        let mut guards = [leaf];
+        let op = PageOp::Remove { slot: slot as u16 };
+        env.commit_update(ctx.writer(), ctx.undo, undo, &mut guards, &[(0, op)])?;
+        let is_underfull = structure::is_underfull(Node::new(guards[0].words()));
+        drop(guards);
+        if is_underfull {
+            structure::tidy(env, *self, ctx.worker, key)?;
+        }
+        Ok((old_slot.flags, old))
+    }
+}
+
+/// What one attempt with a latched leaf came to; the leaf is no longer latched.
+enum Step<'p> {
+    Done(Written),
+    Blocked,
+    Stopped(Stop<'p>),
+    NoRoom,
+}
+
+fn check_sizes(env: &Env, key: &[u8], value: &[u8]) -> Result<(), TreeError> {
+    let max = max_key(env.page_size());
+    if key.len() > max {
+        return Err(TreeError::KeyTooLong { len: key.len(), max });
+    }
+    if value.len() as u64 > MAX_VALUE {
+        return Err(TreeError::ValueTooLong { len: value.len() as u64, max: MAX_VALUE });
+    }
+    Ok(())
+}
+
+/// The leaf that covers `key`, latched, and seen to cover it.
+pub(crate) fn covering_leaf<'e>(
+    descent: &mut Descent<'e>,
+    key: &[u8],
+) -> Result<ExclusiveGuard<'e>, TreeError> {
+    let leaf = descent.leaf_exclusive(key)?;
+    let node = Node::new(leaf.words());
+    if node.level() != Some(0) {
+        return Err(corrupt_node(leaf.words(), leaf.page_id()));
+    }
+    if node.covers(key) {
+        return Ok(leaf);
+    }
+    Err(TreeError::corrupt(leaf.page_id(), "its fences do not enclose a key that its parent sends there"))
+}
+
+/// The bytes in which two values of one length differ, from the first difference to the last.
+fn difference(old: &[u8], new: &[u8], diff: &mut Vec<u8>) -> u16 {
+    let first = old.iter().zip(new).take_while(|(a, b)| a == b).count();
+    let end = old.len() - old[first..].iter().rev().zip(new.iter().rev()).take_while(|(a, b)| a == b).count();
+    diff.extend(old[first..end].iter().zip(&new[first..end]).map(|(a, b)| a ^ b));
+    first as u16
+}
+
+/// Gives the old value to whoever asked for it. Its chain, if it has one, stays until after the commit.
+fn hand_out(env: &Env, flags: u16, mut old: Vec<u8>, out: Option<&mut Vec<u8>>) -> Result<(), TreeError> {
+    if let Some(out) = out {
+        load_if_large(env, flags, &mut old)?;
+        *out = old;
+    }
+    Ok(())
+}

@@ -1,0 +1,247 @@
+//! What the tests share: a store in memory, a log in memory, and a world made of both.
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use azekura_base::{DurableLog, LogFailed, Lsn, PageBuf, PageId, TreeId, TxnId};
+use azekura_btree::{
+    Deferred, Env, EnvOptions, KeyLocks, Log, NoLocks, Outcome, PutMode, Record, Tree, UndoLog, WriteCtx, Writer,
+    Written, free_step, redo, roll_back_to, verify,
+};
+use azekura_buffer::{BufferPool, PageStore, PoolOptions, StoreError};
+use azekura_wal::{AppendError, WorkerId};
+
+/// Pages in memory; what was never written is zero.
+#[derive(Debug, Default)]
+pub struct MemStore {
+    pages: Mutex<HashMap<PageId, Vec<u8>>>,
+}
+
+impl PageStore for MemStore {
+    fn read_page(&self, id: PageId, out: &mut [u8]) -> Result<(), StoreError> {
+        match self.pages.lock().unwrap().get(&id) {
+            Some(page) => out.copy_from_slice(page),
+            None => out.fill(0),
+        }
+        Ok(())
+    }
+
+    fn write_pages(&self, batch: &mut [(PageId, PageBuf)]) -> Result<(), StoreError> {
+        let mut pages = self.pages.lock().unwrap();
+        for (id, page) in batch {
+            pages.insert(*id, page.to_vec());
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+/// A log in memory: record `n` has LSN `n + 1`.
+#[derive(Debug, Default)]
+pub struct MemLog {
+    records: Mutex<Vec<Vec<u8>>>,
+    /// Records after which the log takes no more.
+    limit: Mutex<Option<usize>>,
+}
+
+impl MemLog {
+    pub fn records(&self) -> Vec<Vec<u8>> {
+        self.records.lock().unwrap().clone()
+    }
+
+    pub fn len(&self) -> usize {
+        self.records.lock().unwrap().len()
+    }
+
+    /// From now on only `more` records are taken.
+    pub fn break_after(&self, more: usize) {
+        *self.limit.lock().unwrap() = Some(self.len() + more);
+    }
+
+    pub fn repair(&self) {
+        *self.limit.lock().unwrap() = None;
+    }
+}
+
+impl DurableLog for MemLog {
+    fn next_lsn(&self) -> Lsn {
+        Lsn(self.len() as u64 + 1)
+    }
+    fn durable_lsn(&self) -> Lsn {
+        Lsn(self.len() as u64)
+    }
+    fn make_durable(&self, _lsn: Lsn) -> Result<(), LogFailed> {
+        Ok(())
+    }
+}
+
+impl Log for MemLog {
+    fn append(&self, _worker: WorkerId, body: &[u8]) -> Result<Lsn, AppendError> {
+        let mut records = self.records.lock().unwrap();
+        if self.limit.lock().unwrap().is_some_and(|limit| records.len() >= limit) {
+            return Err(AppendError::Failed(LogFailed { reason: "broken by the test".into() }));
+        }
+        records.push(body.to_vec());
+        Ok(Lsn(records.len() as u64))
+    }
+}
+
+/// A store with everything in memory.
+#[derive(Debug)]
+pub struct World {
+    pub env: Env,
+    pub log: Arc<MemLog>,
+}
+
+pub const WORKER: usize = 0;
+
+pub fn worker() -> WorkerId {
+    WorkerId::from_index(WORKER)
+}
+
+impl World {
+    /// A store without a single page.
+    pub fn blank(page_size: usize, frames: usize) -> Self {
+        Self::with_options(page_size, frames, EnvOptions::default())
+    }
+
+    pub fn with_options(page_size: usize, frames: usize, options: EnvOptions) -> Self {
+        let log = Arc::new(MemLog::default());
+        let pool = PoolOptions { page_size, capacity_bytes: frames * page_size, ..PoolOptions::default() };
+        let pool = BufferPool::new(pool, Arc::new(MemStore::default()), log.clone()).expect("a pool");
+        Self { env: Env::new(Arc::new(pool), log.clone(), options), log }
+    }
+
+    /// A store with its catalogue tree.
+    pub fn new(page_size: usize, frames: usize) -> (Self, Tree) {
+        let world = Self::blank(page_size, frames);
+        let tree = world.env.format(worker()).expect("formats");
+        (world, tree)
+    }
+
+    pub fn txn(&self, id: u64) -> Txn<'_> {
+        Txn { env: &self.env, id: TxnId(id), undo: UndoLog::new() }
+    }
+
+    /// Redoes everything in this world's log in another one.
+    pub fn replay_into(&self, other: &Self) {
+        for (i, body) in self.log.records().iter().enumerate() {
+            let record = Record::decode(body).expect("own record");
+            redo(&other.env, Lsn(i as u64 + 1), &record).expect("redo");
+        }
+    }
+
+    /// The page, checksum apart.
+    pub fn page(&self, id: PageId) -> Vec<u8> {
+        let guard = self.env.pool().fix(id).expect("fix").shared();
+        let mut out = vec![0; self.env.page_size()];
+        guard.words().copy_to(&mut out);
+        out[..4].fill(0);
+        out
+    }
+
+    #[track_caller]
+    pub fn assert_sound(&self, trees: &[Tree], pending: &[Deferred]) -> azekura_btree::Report {
+        let report = verify(&self.env, trees, pending, &mut |_, _| {}).expect("verify");
+        assert!(report.is_clean(), "{:#?}", report.findings);
+        report
+    }
+
+    /// Every record of the tree, by a forward scan.
+    pub fn contents(&self, tree: Tree) -> Vec<(Vec<u8>, Vec<u8>)> {
+        use std::ops::Bound::Unbounded;
+        let mut scan = azekura_btree::Scan::new(tree, Unbounded, Unbounded);
+        let (mut batch, mut out) = (azekura_btree::LeafBatch::new(), Vec::new());
+        loop {
+            let outcome = scan.next_batch(&self.env, usize::MAX, &mut NoLocks, &mut batch).expect("scan");
+            assert_eq!(outcome, Outcome::Done(()));
+            if batch.is_empty() {
+                return out;
+            }
+            for i in 0..batch.len() {
+                let mut value = Vec::new();
+                batch.read_value(&self.env, i, &mut value).expect("value");
+                out.push((batch.key(i).to_vec(), value));
+            }
+        }
+    }
+}
+
+/// A transaction that takes no locks.
+#[derive(Debug)]
+pub struct Txn<'w> {
+    pub env: &'w Env,
+    pub id: TxnId,
+    pub undo: UndoLog,
+}
+
+impl Txn<'_> {
+    pub fn writer(&self) -> Writer {
+        Writer { txn: self.id, worker: worker() }
+    }
+
+    pub fn with<R>(&mut self, locks: &mut dyn KeyLocks, f: impl FnOnce(&Env, &mut WriteCtx<'_>) -> R) -> R {
+        let mut ctx = WriteCtx { txn: self.id, worker: worker(), undo: &mut self.undo, locks };
+        f(self.env, &mut ctx)
+    }
+
+    pub fn create(&mut self, id: u32) -> Tree {
+        self.with(&mut NoLocks, |env, ctx| Tree::create(env, ctx, TreeId(id))).expect("create")
+    }
+
+    #[track_caller]
+    pub fn put(&mut self, tree: Tree, key: &[u8], value: &[u8]) -> Option<Vec<u8>> {
+        let mut old = Vec::new();
+        let written = self
+            .with(&mut NoLocks, |env, ctx| tree.put(env, ctx, key, value, PutMode::Put, Some(&mut old)))
+            .expect("put");
+        match written {
+            Outcome::Done(Written::Inserted) => None,
+            Outcome::Done(Written::Replaced) => Some(old),
+            other => panic!("put came to {other:?}"),
+        }
+    }
+
+    #[track_caller]
+    pub fn remove(&mut self, tree: Tree, key: &[u8]) -> Option<Vec<u8>> {
+        let mut old = Vec::new();
+        let removed = self
+            .with(&mut NoLocks, |env, ctx| tree.remove(env, ctx, key, Some(&mut old)))
+            .expect("remove");
+        removed.done().expect("no locks").then_some(old)
+    }
+
+    #[track_caller]
+    pub fn roll_back(&mut self) {
+        self.roll_back_to(0);
+    }
+
+    #[track_caller]
+    pub fn roll_back_to(&mut self, len: usize) {
+        let writer = self.writer();
+        roll_back_to(self.env, writer, &mut self.undo, len).expect("undo");
+    }
+
+    /// Commits without a commit record: frees what the transaction left to free.
+    #[track_caller]
+    pub fn commit(&mut self) {
+        for (index, item) in self.undo.deferred_frees().into_iter().enumerate() {
+            let mut left = Some(item);
+            while let Some(what) = left {
+                left = free_step(self.env, self.writer(), index as u64, what).expect("free step");
+            }
+        }
+        self.undo.clear();
+    }
+}
+
+/// The value under a key.
+#[track_caller]
+pub fn get(env: &Env, tree: Tree, key: &[u8]) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    tree.get(env, key, &mut out).expect("get").then_some(out)
+}

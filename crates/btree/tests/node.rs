@@ -1,0 +1,302 @@
+//! One node by itself: operations against a sorted map, and reading a page that is rubbish.
+
+use std::collections::BTreeMap;
+
+use azekura_base::{PageId, TreeId};
+use azekura_btree::node::{
+    Cell, Expected, Node, NodeSpec, Position, Scratch, choose_split, entry_bytes, max_inline_value, max_key,
+    merged_fit, separator, verify_node,
+};
+use azekura_btree::{PageOp, change};
+use proptest::prelude::*;
+
+const PAGE: PageId = PageId(5);
+const TREE: TreeId = TreeId(3);
+
+fn spec<'a>(lower: &'a [u8], upper: &'a [u8]) -> NodeSpec<'a> {
+    NodeSpec { level: 0, tree: TREE, lower, upper }
+}
+
+fn contradictions(node: Node<'_>, spec: NodeSpec<'_>) -> Vec<String> {
+    let expected = Expected { level: spec.level, tree: spec.tree, lower: spec.lower, upper: spec.upper };
+    let mut found = Vec::new();
+    verify_node(node.page(), expected, &mut |what| found.push(what));
+    found
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Put(Vec<u8>, Vec<u8>),
+    Remove(Vec<u8>),
+    Flip(Vec<u8>, u8),
+}
+
+/// Keys between the fences `pre/b` and `pre/y`, many of which share their first bytes beyond the prefix.
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        prop::collection::vec(any::<u8>(), 0..4),
+        prop::collection::vec(prop_oneof![Just(0u8), Just(b'x')], 0..14),
+        (0u64..40).prop_map(|n| [b"0123456789".as_slice(), &n.to_be_bytes()].concat()),
+    ]
+    .prop_map(|tail| [b"pre/m".as_slice(), &tail].concat())
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (key(), prop::collection::vec(any::<u8>(), 0..200)).prop_map(|(k, v)| Step::Put(k, v)),
+        3 => key().prop_map(Step::Remove),
+        1 => (key(), any::<u8>()).prop_map(|(k, b)| Step::Flip(k, b)),
+    ]
+}
+
+fn op_for<'a>(node: Node<'_>, step: &'a Step, diff: &'a mut [u8; 1]) -> Option<PageOp<'a>> {
+    let (key, position) = match step {
+        Step::Put(k, _) | Step::Remove(k) | Step::Flip(k, _) => (k, node.search(k)),
+    };
+    Some(match (step, position) {
+        (Step::Put(_, v), Position::Found(i)) => PageOp::Replace { slot: i as u16, cell: Cell::inline(v) },
+        (Step::Put(_, v), Position::Absent(i)) => {
+            let suffix = &key[node.prefix_len()..];
+            PageOp::Insert { slot: i as u16, suffix, cell: Cell::inline(v) }
+        }
+        (Step::Remove(_), Position::Found(i)) => PageOp::Remove { slot: i as u16 },
+        (Step::Flip(_, b), Position::Found(i)) if node.slot(i).value_len > 0 => {
+            diff[0] = *b;
+            PageOp::Flip { slot: i as u16, at: node.slot(i).value_len - 1, diff }
+        }
+        _ => return None,
+    })
+}
+
+fn apply_to_model(model: &mut BTreeMap<Vec<u8>, Vec<u8>>, step: &Step) {
+    match step {
+        Step::Put(k, v) => {
+            model.insert(k.clone(), v.clone());
+        }
+        Step::Remove(k) => {
+            model.remove(k);
+        }
+        Step::Flip(k, b) => {
+            let last = model.get_mut(k).and_then(|v| v.last_mut()).expect("present");
+            *last ^= b;
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_node_is_a_sorted_map_until_it_is_full(steps in prop::collection::vec(step(), 1..250)) {
+        let spec = spec(b"pre/b", b"pre/y");
+        let mut scratch = Scratch::new(4096);
+        scratch.format(spec).expect("fences fit");
+        let mut model = BTreeMap::new();
+        for step in &steps {
+            let mut diff = [0];
+            let Some(op) = op_for(scratch.node(), step, &mut diff) else { continue };
+            let before = image(&scratch);
+            if change::apply(&op, &mut scratch.page_mut(), PAGE).is_ok() {
+                apply_to_model(&mut model, step);
+            } else {
+                prop_assert!(scratch.node().free() < 300, "refused with {} bytes free", scratch.node().free());
+                prop_assert_eq!(before, image(&scratch), "a refused operation changed the page");
+            }
+            prop_assert_eq!(contradictions(scratch.node(), spec), Vec::<String>::new());
+        }
+        let node = scratch.node();
+        prop_assert_eq!(node.count(), model.len());
+        for (i, (k, v)) in model.iter().enumerate() {
+            let mut value = Vec::new();
+            node.value_into(node.slot(i), &mut value);
+            prop_assert_eq!((&node.key(i), &value), (k, v));
+            prop_assert_eq!(node.search(k), Position::Found(i));
+        }
+    }
+
+    #[test]
+    fn every_search_finds_the_first_slot_not_below(
+        keys in prop::collection::btree_set(key(), 0..60),
+        probes in prop::collection::vec(key(), 1..60),
+    ) {
+        let keys: Vec<_> = keys.into_iter().collect();
+        let mut scratch = Scratch::new(4096);
+        scratch.format(spec(b"pre/b", b"pre/y")).expect("fences fit");
+        fill(&mut scratch, &keys);
+        for probe in probes.iter().chain(&keys) {
+            let expected = keys.partition_point(|k| k < probe);
+            prop_assert_eq!(scratch.node().search(probe).slot(), expected);
+            let is_found = matches!(scratch.node().search(probe), Position::Found(_));
+            prop_assert_eq!(is_found, keys.binary_search(probe).is_ok());
+        }
+    }
+
+    /// A reader that looks in the middle of a change sees any mix of words.
+    #[test]
+    fn reading_rubbish_ends_without_a_panic(
+        words in prop::collection::vec(any::<u64>(), 0..24),
+        noise in any::<u64>(),
+        probe in prop::collection::vec(any::<u8>(), 0..40),
+    ) {
+        let mut scratch = Scratch::new(4096);
+        let mut state = noise;
+        for i in 0..512 {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            let word = words.get(i).copied().unwrap_or(state);
+            scratch.page_mut().set_word(i, word);
+        }
+        for kind in [2, 3] {
+            scratch.page_mut().set_u8(4, kind);
+            read_everything(scratch.node(), &probe);
+        }
+    }
+
+    #[test]
+    fn operations_on_rubbish_are_refused_or_harmless(
+        words in prop::collection::vec(any::<u64>(), 0..12),
+        noise in any::<u64>(),
+        slot in 0u16..300,
+        len in 0usize..600,
+    ) {
+        let mut scratch = Scratch::new(4096);
+        let mut state = noise;
+        for i in 0..512 {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            scratch.page_mut().set_word(i, words.get(i).copied().unwrap_or(state));
+        }
+        scratch.page_mut().set_u8(4, 3);
+        scratch.page_mut().set_u8(5, 0);
+        let bytes = vec![1; len];
+        let cell = Cell::inline(&bytes);
+        for op in [
+            PageOp::Insert { slot, suffix: &bytes, cell },
+            PageOp::Replace { slot, cell },
+            PageOp::Remove { slot },
+            PageOp::Flip { slot, at: len as u16, diff: &bytes },
+            PageOp::Truncate { keep: slot, upper: &bytes },
+            PageOp::SpaceSet { first: u32::from(slot), count: len as u32 },
+            PageOp::SpaceClear { first: u32::from(slot), count: len as u32 },
+        ] {
+            let _ = change::apply(&op, &mut scratch.page_mut(), PAGE);
+        }
+    }
+
+    #[test]
+    fn a_split_leaves_room_for_the_entry_that_waited(
+        sizes in prop::collection::vec((1usize..=512, 0usize..=512), 1..80),
+        new in (1usize..=512, 0usize..=512),
+        seed in any::<u64>(),
+    ) {
+        let mut scratch = Scratch::new(4096);
+        scratch.format(spec(b"", &[0xff; 512])).expect("fences fit");
+        let mut state = seed;
+        let mut make = |len: usize| -> Vec<u8> {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(11);
+            let mut key = vec![(state >> 60) as u8; len];
+            key[0] = (state >> 33) as u8 % 0xff;
+            key
+        };
+        for &(k, v) in &sizes {
+            let (key, value) = (make(k), vec![9; v]);
+            let node = scratch.node();
+            let Position::Absent(slot) = node.search(&key) else { continue };
+            let op = PageOp::Insert { slot: slot as u16, suffix: &key, cell: Cell::inline(&value) };
+            let _ = change::apply(&op, &mut scratch.page_mut(), PAGE);
+        }
+        let key = make(new.0);
+        let node = scratch.node();
+        let is_full = entry_bytes(key.len(), new.1) > node.free();
+        if is_full && matches!(node.search(&key), Position::Absent(_)) {
+            let cut = choose_split(node, &key, new.1).expect("a full node can be cut");
+            prop_assert!(cut.at > 0 && node.key(cut.at - 1) < cut.separator);
+            prop_assert!(cut.at == node.count() || cut.separator <= node.key(cut.at));
+            // Both halves fit with their new fences, and the half that the key goes to has room for it.
+            let goes_right = key >= cut.separator;
+            let halves = [
+                (0..cut.at, spec(b"", &cut.separator), !goes_right),
+                (cut.at..node.count(), spec(&cut.separator, &[0xff; 512]), goes_right),
+            ];
+            for (range, fences, gets_new) in halves {
+                let bytes: usize = range
+                    .map(|i| node.slot(i))
+                    .map(|s| entry_bytes(s.suffix_len.into(), s.value_len.into()))
+                    .sum();
+                let new_bytes = if gets_new { entry_bytes(key.len(), new.1) } else { 0 };
+                prop_assert!(bytes + new_bytes <= fences.capacity(4096), "{} + {}", bytes, new_bytes);
+            }
+        }
+    }
+}
+
+fn fill(scratch: &mut Scratch, keys: &[Vec<u8>]) {
+    for (i, key) in keys.iter().enumerate() {
+        let prefix_len = scratch.node().prefix_len();
+        let op = PageOp::Insert { slot: i as u16, suffix: &key[prefix_len..], cell: Cell::inline(b"v") };
+        change::apply(&op, &mut scratch.page_mut(), PAGE).expect("fits");
+    }
+}
+
+fn image(scratch: &Scratch) -> Vec<u8> {
+    let mut out = vec![0; scratch.page().len()];
+    scratch.page().copy_to(&mut out);
+    out
+}
+
+fn read_everything(node: Node<'_>, probe: &[u8]) {
+    let mut out = Vec::new();
+    let count = node.count();
+    assert!(count <= (4096 - 48) / 16);
+    assert!(node.search(probe).slot() <= count);
+    for i in 0..count {
+        node.key_into(i, &mut out);
+        node.value_into(node.slot(i), &mut out);
+        let _ = node.child(i);
+        out.clear();
+    }
+    let _ = (node.child_covering(probe), node.slot_before(probe), node.covers(probe), node.used(), node.free());
+    node.lower_into(&mut out);
+    node.upper_into(&mut out);
+    let _ = merged_fit(node, node);
+    if let Some(cut) = choose_split(node, probe, 10) {
+        let _ = Scratch::new(4096).format(spec(&cut.separator, &cut.separator));
+    }
+    let mut buffer = Vec::new();
+    let _ = PageOp::image_of(node.page(), &mut buffer);
+    let expected = Expected { level: 0, tree: TREE, lower: b"a", upper: b"b" };
+    verify_node(node.page(), expected, &mut |_| {});
+}
+
+#[test]
+fn separators_are_as_short_as_can_be() {
+    assert_eq!(separator(b"apple", b"banana"), b"b");
+    assert_eq!(separator(b"car", b"cart"), b"cart");
+    assert_eq!(separator(b"", b"x"), b"x");
+    assert_eq!(separator(b"customer/1999", b"customer/2000"), b"customer/2");
+}
+
+#[test]
+fn keys_that_end_in_zero_bytes_are_told_apart() {
+    let keys: Vec<Vec<u8>> =
+        [&b"a"[..], b"a\0", b"a\0\0", b"a\0\0\0\0\0\0\0", b"a\0\0\0\0\0\0\0\0", b"a\0\0\0\0\0\0\0\x01", b"b"]
+            .iter()
+            .map(|k| k.to_vec())
+            .collect();
+    let mut scratch = Scratch::new(4096);
+    scratch.format(spec(b"", b"")).expect("fences fit");
+    fill(&mut scratch, &keys);
+    for (i, key) in keys.iter().enumerate() {
+        assert_eq!(scratch.node().search(key), Position::Found(i));
+        assert_eq!(scratch.node().key(i), *key);
+    }
+}
+
+#[test]
+fn bounds_leave_room_for_two_entries_of_the_largest_kind_with_the_largest_fences() {
+    for page_size in [4096, 8192, 16384, 32768, 65536] {
+        let (key, value) = (max_key(page_size), max_inline_value(page_size));
+        let fence = vec![1; key];
+        let capacity = spec(&fence, &fence).capacity(page_size);
+        assert!(2 * entry_bytes(key, value) <= capacity);
+    }
+    assert!(max_key(8192) >= 1024);
+}
