@@ -2,12 +2,13 @@
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
 use crate::UsageError;
-use crate::command::{Check, Delete, Demo, DemoChild, Dump, Get, Load, Put, Scan, Stats, Tables};
+use crate::command::{Bench, Check, Delete, Demo, DemoChild, Dump, Get, Load, Put, Scan, Stats, Tables};
 use crate::format::escape;
 
 /// An ordered, transactional, crash-safe key-value store.
@@ -29,9 +30,9 @@ Data goes to stdout, errors and progress to stderr.
 /// How to open the store.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct StoreArguments {
-    /// Page cache, such as 64M or 2G; the store may be many times larger
-    #[arg(long, global = true, value_name = "SIZE", default_value = "256M", value_parser = cache_bytes, help_heading = "Store options")]
-    pub(crate) cache: usize,
+    /// Page cache, such as 64M or 2G [unless given: 256M]; the store may be many times larger
+    #[arg(long, global = true, value_name = "SIZE", value_parser = cache_bytes, help_heading = "Store options")]
+    pub(crate) cache: Option<usize>,
 
     /// Page size of a store that is created: 4K, 8K (unless set), 16K, 32K or 64K
     #[arg(long, global = true, value_name = "SIZE", value_parser = page_bytes, help_heading = "Store options")]
@@ -50,6 +51,7 @@ pub(crate) enum Command {
     Tables(Tables),
     Stats(Stats),
     Check(Check),
+    Bench(Bench),
     #[command(hide = true)]
     DemoChild(DemoChild),
 }
@@ -94,6 +96,16 @@ fn page_bytes(text: &str) -> Result<usize, String> {
     Err("a page is 4K, 8K, 16K, 32K or 64K".into())
 }
 
+/// Reads a span of seconds, such as `0.5`.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("{text:?} is no number of seconds"))?;
+    if (0.0..=86_400.0).contains(&seconds) {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err("0 to 86400 seconds are possible".into())
+    }
+}
+
 /// The bytes of a key or value given on the command line; `escaped` reads the escapes of `dump`.
 pub(crate) fn argument_bytes(argument: &OsStr, escaped: bool) -> Result<Vec<u8>> {
     let bytes = argument.as_encoded_bytes();
@@ -131,6 +143,14 @@ mod tests {
         assert_eq!(size("17B"), Ok(17));
         for wrong in ["", "M", "12X", "1.5G", "-1", "1 G", "99999999999999T", "ib", "é"] {
             assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn seconds_are_taken_in_bounds() {
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        for wrong in ["", "x", "-1", "NaN", "inf", "1e9"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -6,7 +6,7 @@
 //! ```
 //! use azekura_cli::format::{Row, tsv};
 //! let mut row = Row::default();
-//! tsv::parse(br"two\nlines	the value", false, &mut row)?;
+//! tsv::parse(b"two\\nlines\tthe value", false, &mut row)?;
 //! assert_eq!((row.key, row.value), (b"two\nlines".to_vec(), b"the value".to_vec()));
 //! # Ok::<(), azekura_cli::format::Fault>(())
 //! ```

@@ -10,11 +10,14 @@ use crate::format::escape::escaped;
 
 impl StoreArguments {
     fn builder(&self) -> Builder {
-        let builder = Database::builder().cache_bytes(self.cache);
-        match self.page_size {
-            Some(bytes) => builder.page_size(bytes),
-            None => builder,
+        let mut builder = Database::builder();
+        if let Some(bytes) = self.cache {
+            builder = builder.cache_bytes(bytes);
         }
+        if let Some(bytes) = self.page_size {
+            builder = builder.page_size(bytes);
+        }
+        builder
     }
 
     /// Opens the store at `path`, or makes one there.

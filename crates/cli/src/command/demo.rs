@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use crate::Outcome;
-use crate::arguments::StoreArguments;
+use crate::arguments::{StoreArguments, seconds};
 use crate::demo::child::{self, Orders};
 use crate::demo::{self, Settings};
 
@@ -99,15 +99,6 @@ impl Demo {
 
 const fn outcome(well: bool) -> Outcome {
     if well { Outcome::Well } else { Outcome::Failed }
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| format!("{text:?} is no number of seconds"))?;
-    if (0.01..=3600.0).contains(&seconds) {
-        Ok(Duration::from_secs_f64(seconds))
-    } else {
-        Err("0.01 to 3600 seconds".into())
-    }
 }
 
 fn refuse_unless_empty(path: &Path) -> Result<()> {

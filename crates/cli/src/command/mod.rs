@@ -1,5 +1,6 @@
 //! The subcommands, one module each: its arguments with their help, and `run`.
 
+mod bench;
 mod check;
 mod delete;
 mod demo;
@@ -16,6 +17,7 @@ use std::io::Write;
 
 use anyhow::Result;
 
+pub(crate) use bench::Bench;
 pub(crate) use check::Check;
 pub(crate) use delete::Delete;
 pub(crate) use demo::{Demo, DemoChild};
@@ -46,5 +48,6 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<Outcome>
         Some(Command::Tables(command)) => command.run(store, out),
         Some(Command::Stats(command)) => command.run(store, out),
         Some(Command::Check(command)) => command.run(store, out),
+        Some(Command::Bench(command)) => command.run(store, out),
     }
 }

@@ -36,11 +36,11 @@ impl Victim {
             ("--accounts", u64::from(accounts)),
             ("--threads", u64::from(threads)),
             ("--in-flight", in_flight as u64),
-            ("--cache", store.cache as u64),
         ];
+        let cache = store.cache.map(|bytes| ("--cache", bytes as u64));
         let mut command = Command::new(&program);
         command.arg("demo-child").arg(path).stdin(Stdio::null()).stdout(Stdio::piped());
-        for (name, number) in numbers {
+        for (name, number) in numbers.into_iter().chain(cache) {
             command.arg(format!("{name}={number}"));
         }
         let mut child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;

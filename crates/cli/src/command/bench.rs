@@ -1,0 +1,206 @@
+//! `bench`: how fast it is here. Thin over `azekura-bench`, which runs, checks the answers and counts.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use azekura_bench::adapter::azekura::AzekuraEngine;
+use azekura_bench::{Engine, Plan, Progress, compare, table};
+use azekura_workload::{Family, Workload};
+use clap::{Args, Subcommand};
+
+use crate::arguments::{StoreArguments, seconds, size};
+use crate::{Outcome, show};
+
+/// The cache unless `--cache` says otherwise: that of the published comparisons.
+const CACHE_BYTES: u64 = 1 << 30;
+
+/// Measure how fast the store is on this machine
+#[derive(Args, Debug)]
+pub(crate) struct Bench {
+    #[command(subcommand)]
+    kind: Kind,
+}
+
+#[derive(Debug, Subcommand)]
+enum Kind {
+    Kv(Kv),
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  azekura bench kv --workload u1 --threads 8 --seconds 5
+  azekura bench kv --workload u1 --threads 2 --in-flight 512 --json     pipelined commits
+  azekura bench kv --workload u1,read,ycsb-a --threads 1,2,8 --dir /data/scratch
+
+Workloads:
+  u1, u10         durable transactions of one and of ten random updates, 65,536 records
+  read, scan      random point reads; whole-table scans; a million records
+  load            filling an empty table in key order, a million records
+  ycsb-a … f      the YCSB mixes, one operation a transaction
+  rl              random reads of data four times the size of the cache, nothing cached at first
+
+Every answer is checked. --json prints one object per run, with the settings and a hash of them: equal hashes
+may be compared. The cache is 1G here unless --cache is given.";
+
+/// Run key-value workloads
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+struct Kv {
+    /// Workloads: u1, u10, read, scan, load, ycsb-a to ycsb-f, rl
+    #[arg(long = "workload", value_name = "NAME", required = true, value_delimiter = ',')]
+    workloads: Vec<Workload>,
+
+    /// Numbers of client threads [unless given: one for each core]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Vec<u16>,
+
+    /// Measured time of each run; loads and scans go to their end
+    #[arg(long, value_name = "S", default_value = "5", value_parser = seconds)]
+    seconds: Duration,
+
+    /// Time before that which is not measured
+    #[arg(long, value_name = "S", default_value = "0.2", value_parser = seconds)]
+    warm_up: Duration,
+
+    /// Instead of waiting for each commit, keep so many in flight over all threads
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    in_flight: Vec<u32>,
+
+    /// Runs of each; the median counts
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    runs: u16,
+
+    /// Records, instead of each workload's usual number
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    records: Option<u64>,
+
+    /// Bytes of each value
+    #[arg(long, value_name = "SIZE", default_value = "100", value_parser = size)]
+    value_bytes: u64,
+
+    /// Cache for the rl workload, whose data are four times as large
+    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size)]
+    small_cache: u64,
+
+    /// Log files side by side [unless given: what the device is good for]
+    #[arg(long, value_name = "N")]
+    wal_streams: Option<usize>,
+
+    /// Seed of the random choices
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Directory for the stores, which are removed afterwards [unless given: a temporary one]. Durable commits
+    /// are as fast as the disk it is on
+    #[arg(long)]
+    dir: Option<PathBuf>,
+
+    /// Keep the stores in --dir
+    #[arg(long, requires = "dir")]
+    keep: bool,
+
+    /// Print one JSON object per run instead of a table
+    #[arg(long)]
+    json: bool,
+
+    /// Record operations and waits of all runs into this file
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+}
+
+impl Bench {
+    pub(crate) fn run(&self, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
+        let Kind::Kv(kv) = &self.kind;
+        let Some(file) = &kv.trace else { return kv.run(store, out) };
+        let options = azekura_trace::Options {
+            file: Some(file.clone()),
+            label: kv.workloads.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
+            ..azekura_trace::Options::default()
+        };
+        azekura_trace::start(options).with_context(|| format!("cannot record into {}", file.display()))?;
+        let ended = kv.run(store, out);
+        let recording = azekura_trace::stop().with_context(|| format!("cannot end {}", file.display()))?;
+        eprintln!(
+            "{} recorded in {}, {} lost",
+            show::counted(recording.events(), "event"),
+            file.display(),
+            show::count(recording.lost())
+        );
+        ended
+    }
+}
+
+impl Kv {
+    fn run(&self, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
+        if let Some(dir) = &self.dir {
+            return self.run_in(dir, store, out);
+        }
+        let scratch = tempfile::Builder::new().prefix("azekura-bench-").tempdir()?;
+        self.run_in(scratch.path(), store, out)
+    }
+
+    fn run_in(&self, dir: &Path, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
+        let engines: [Box<dyn Engine>; 1] = [Box::new(self.engine(store))];
+        let progress = Progress::stderr();
+        let mut written = Ok(());
+        let outcome = compare(&engines, &self.plan(dir, store), &progress, &mut |report| {
+            // As soon as it is known: an interrupted bench leaves what it has measured.
+            if self.json && written.is_ok() {
+                written = write_line(out, &report.to_json());
+            }
+        })?;
+        progress.finish();
+        written?;
+        if !self.json {
+            out.write_all(table::render(&outcome.reports).as_bytes())?;
+        }
+        Ok(if outcome.failures.is_empty() { Outcome::Well } else { Outcome::Failed })
+    }
+
+    fn engine(&self, store: &StoreArguments) -> AzekuraEngine {
+        let mut engine = AzekuraEngine::default();
+        if let Some(bytes) = store.page_size {
+            engine = engine.page_bytes(bytes);
+        }
+        if let Some(streams) = self.wal_streams {
+            engine = engine.wal_streams(streams);
+        }
+        engine
+    }
+
+    fn plan(&self, dir: &Path, store: &StoreArguments) -> Plan {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        let threads: Vec<usize> = self.threads.iter().map(|&threads| threads.into()).collect();
+        Plan {
+            workloads: self.workloads.iter().map(|workload| self.sized(workload)).collect(),
+            threads: if threads.is_empty() { vec![cores()] } else { threads },
+            in_flight: self.in_flight.iter().map(|&in_flight| in_flight as usize).collect(),
+            blocking: self.in_flight.is_empty(),
+            measured: self.seconds,
+            warm_up: self.warm_up,
+            runs: self.runs.into(),
+            cache_bytes: store.cache.map_or(CACHE_BYTES, |bytes| bytes as u64),
+            small_cache_bytes: self.small_cache,
+            seed: self.seed,
+            keep: self.keep,
+            ..Plan::in_dir(dir)
+        }
+    }
+
+    fn sized(&self, workload: &Workload) -> Workload {
+        let value_bytes = usize::try_from(self.value_bytes).unwrap_or(usize::MAX);
+        let workload = workload.clone().with_value_bytes(value_bytes);
+        match (self.records, workload.family()) {
+            (Some(records), _) => workload.with_records(records),
+            (None, Family::LargerThanCache) => workload.four_times_the_cache(self.small_cache),
+            (None, _) => workload,
+        }
+    }
+}
+
+fn write_line(out: &mut dyn Write, line: &str) -> io::Result<()> {
+    writeln!(out, "{line}")?;
+    out.flush()
+}
