@@ -8,12 +8,14 @@ use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
 use crate::UsageError;
-use crate::command::{Bench, Check, Delete, Demo, DemoChild, Dump, Get, Load, Put, Scan, Stats, Tables};
+use crate::command::{
+    Bench, Check, Delete, Demo, DemoChild, Dump, Get, Load, Put, Scan, Stats, Tables, Trace,
+};
 use crate::format::escape;
 
 /// An ordered, transactional, crash-safe key-value store.
 #[derive(Debug, Parser)]
-#[command(name = "azekura", version, about, after_help = EXIT_CODES, propagate_version = true)]
+#[command(name = "azekura", version, after_help = EXIT_CODES)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     pub(crate) store: StoreArguments,
@@ -52,6 +54,7 @@ pub(crate) enum Command {
     Stats(Stats),
     Check(Check),
     Bench(Bench),
+    Trace(Trace),
     #[command(hide = true)]
     DemoChild(DemoChild),
 }

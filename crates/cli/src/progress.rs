@@ -1,12 +1,14 @@
 //! Progress bars on stderr; invisible unless it is a terminal.
 
+use std::time::Duration;
+
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// A bar over `bytes` of input, or one without an end when that is unknown; the message stands at its end.
 pub(crate) fn bytes(bytes: Option<u64>) -> ProgressBar {
     match bytes {
         Some(bytes) => styled(ProgressBar::new(bytes), "{bar:30} {bytes}/{total_bytes}, {msg}, {eta} left"),
-        None => styled(ProgressBar::new_spinner(), "{spinner} {bytes} in {elapsed}, {msg}"),
+        None => ticking(styled(ProgressBar::new_spinner(), "{spinner} {bytes} in {elapsed}, {msg}")),
     }
 }
 
@@ -17,12 +19,18 @@ pub(crate) fn pages() -> ProgressBar {
 
 /// A line that tells what is being done.
 pub(crate) fn activity() -> ProgressBar {
-    styled(ProgressBar::new_spinner(), "{spinner} {msg}")
+    ticking(styled(ProgressBar::new_spinner(), "{spinner} {msg}"))
 }
 
 fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
     bar.set_style(
         ProgressStyle::with_template(template).expect("the templates of this file are well formed"),
     );
+    bar
+}
+
+/// Moves by itself while nothing is told.
+fn ticking(bar: ProgressBar) -> ProgressBar {
+    bar.enable_steady_tick(Duration::from_millis(100));
     bar
 }

@@ -31,18 +31,19 @@ enum Kind {
 const EXAMPLES: &str = "\
 Examples:
   azekura bench kv --workload u1 --threads 8 --seconds 5
-  azekura bench kv --workload u1 --threads 2 --in-flight 512 --json     pipelined commits
-  azekura bench kv --workload u1,read,ycsb-a --threads 1,2,8 --dir /data/scratch
+  azekura bench kv --workload u1 --threads 2 --in-flight 512 --json
+  azekura bench kv --workload u1,read,ycsb-a --threads 1,2,8 --dir /data/x
 
 Workloads:
-  u1, u10         durable transactions of one and of ten random updates, 65,536 records
-  read, scan      random point reads; whole-table scans; a million records
-  load            filling an empty table in key order, a million records
-  ycsb-a … f      the YCSB mixes, one operation a transaction
-  rl              random reads of data four times the size of the cache, nothing cached at first
+  u1, u10     durable transactions of one and of ten random updates
+  read, scan  random point reads; whole-table scans; a million records
+  load        filling an empty table in key order, a million records
+  ycsb-a … f  the YCSB mixes, one operation a transaction
+  rl          random reads of data four times the size of the cache
 
-Every answer is checked. --json prints one object per run, with the settings and a hash of them: equal hashes
-may be compared. The cache is 1G here unless --cache is given.";
+Every answer is checked. --json prints one object per run, with the settings
+and a hash of them: equal hashes may be compared. The cache is 1G here unless
+--cache is given.";
 
 /// Run key-value workloads
 #[derive(Args, Debug)]

@@ -14,7 +14,8 @@ Examples:
   azekura check my.db
   azekura check my.db --json | jq .findings
 
-Reads every page: checksums, order of keys, bounds of subtrees, reachability, pages lost or used twice.
+Reads every page: checksums, order of keys, bounds of subtrees, reachability,
+pages lost or used twice.
 Exit code 1 when anything is wrong.";
 
 /// Walk the whole store and verify it

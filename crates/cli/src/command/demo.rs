@@ -92,7 +92,7 @@ impl Demo {
             round: self.seconds_per_round,
             threads: self.threads.unwrap_or_else(|| u16::try_from(cores * 4).unwrap_or(u16::MAX).min(256)),
             in_flight: self.in_flight.into(),
-            seed: self.seed.unwrap_or_else(rand::random),
+            seed: self.seed.unwrap_or_else(|| rand::random::<u32>().into()),
         }
     }
 }

@@ -15,9 +15,10 @@ Examples:
   azekura load copy.db words words.tsv         the same table again
   azekura dump my.db words | gzip > words.tsv.gz
 
-Prints key<TAB>value lines in byte order of the keys. In them \\t \\n \\r \\\\ stand for tab, newline,
-carriage return and backslash, \\xHH for other control characters and bytes that are not UTF-8,
-so that `load` gives back every byte.";
+Prints key<TAB>value lines in byte order of the keys. In them \\t \\n \\r \\\\
+stand for tab, newline, carriage return, backslash, and \\xHH for other
+control characters and bytes that are not UTF-8. So `load` gives back every
+byte.";
 
 /// Print a whole table in the form that `load` reads
 #[derive(Args, Debug)]

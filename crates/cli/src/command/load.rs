@@ -25,15 +25,18 @@ Examples:
   zcat events.jsonl.gz | azekura load my.db events --format jsonl --key id
 
 Formats:
-  tsv    the first column is the key, the rest of the line the value. \\t \\n \\r \\\\ stand for tab, newline,
-         carriage return and backslash, \\xHH for any byte, as `dump` writes them; any other backslash is
-         refused, unless --raw takes backslashes as they are.
-  csv    with a header line. --key names the key field or counts it from 1; the first unless given. The value
-         is the record as a JSON object.
-  jsonl  one JSON object a line. --key names the key field, text or number; the value is the line as it stands.
+  tsv    The first column is the key, the rest of the line the value.
+         \\t \\n \\r \\\\ stand for tab, newline, carriage return, backslash
+         and \\xHH for any byte, as `dump` writes them. Any other backslash
+         is refused, unless --raw takes backslashes as they are.
+  csv    With a header line. --key names the key field or counts it from 1;
+         the first unless given. The value is the record as a JSON object.
+  jsonl  One JSON object a line. --key names the key field, text or number;
+         the value is the line as it stands.
 
-A row replaces the one with the same key, so an interrupted load is resumed by running it again. The first
-malformed row stops the load (exit code 1, with file and line); the rows before it stay.";
+A row replaces the one with the same key, so an interrupted load is resumed
+by running it again. The first malformed row stops the load (exit code 1,
+with file and line); the rows before it stay.";
 
 /// Rows of one transaction, and bytes after which it ends earlier.
 const ROWS_PER_COMMIT: usize = 10_000;

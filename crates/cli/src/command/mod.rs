@@ -11,6 +11,7 @@ mod put;
 mod scan;
 mod stats;
 mod tables;
+mod trace;
 mod welcome;
 
 use std::io::Write;
@@ -28,6 +29,7 @@ pub(crate) use put::Put;
 pub(crate) use scan::Scan;
 pub(crate) use stats::Stats;
 pub(crate) use tables::Tables;
+pub(crate) use trace::Trace;
 
 use crate::Outcome;
 use crate::arguments::{Arguments, Command};
@@ -49,5 +51,6 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<Outcome>
         Some(Command::Stats(command)) => command.run(store, out),
         Some(Command::Check(command)) => command.run(store, out),
         Some(Command::Bench(command)) => command.run(store, out),
+        Some(Command::Trace(command)) => command.run(out),
     }
 }

@@ -14,7 +14,7 @@ const EXAMPLES: &str = "\
 Examples:
   azekura put my.db words hello 'a greeting'
   azekura put my.db images logo < logo.png      the value is all of stdin
-  azekura put my.db words -e 'tab\\there' 'C:\\\\dir'  both with the escapes of `dump`
+  azekura put my.db words -e 'tab\\there' v      with the escapes of `dump`
 
 Makes the store and the table if they are not there. Durable when it returns.";
 

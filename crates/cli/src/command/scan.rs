@@ -20,8 +20,9 @@ Examples:
   azekura scan my.db words --prefix lib --keys-only
   azekura scan my.db words --reverse --limit 1   the last row
 
-Prints key<TAB>value lines in byte order of the keys. In them \\t \\n \\r \\\\ stand for tab, newline,
-carriage return and backslash, \\xHH for other control characters and bytes that are not UTF-8.
+Prints key<TAB>value lines in byte order of the keys. In them \\t \\n \\r \\\\
+stand for tab, newline, carriage return, backslash, and \\xHH for other
+control characters and bytes that are not UTF-8.
 --from, --to and --prefix may be combined. No rows: no lines, exit code 0.";
 
 /// Print the rows of a range in key order

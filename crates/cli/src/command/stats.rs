@@ -15,8 +15,8 @@ Examples:
   azekura stats my.db
   azekura stats my.db --json | jq .recovery
 
-The counters are those of this opening of the store: its recovery and little more. A program reads its own
-with `Database::stats`.";
+The counters are those of this opening of the store: its recovery and little
+more. A program reads its own with `Database::stats`.";
 
 /// Print sizes and counters of a store
 #[derive(Args, Debug)]

@@ -64,7 +64,6 @@ pub(crate) fn run(settings: Settings, path: &Path, out: &mut dyn Write) -> Resul
     report.accounts_opened(&settings, begun.elapsed())?;
 
     let activity = progress::activity();
-    activity.enable_steady_tick(Duration::from_millis(100));
     let mut rounds = Rounds::new(settings, path, StdRng::seed_from_u64(settings.seed));
     for number in 1..=settings.rounds {
         let round = rounds.run(number, &|doing| {

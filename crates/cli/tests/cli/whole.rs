@@ -59,5 +59,14 @@ fn bench_records_a_trace_when_asked() {
     let run = Run::in_dir(&scratch, &[&bench[..], &["--trace", "run.trace"]].concat());
     assert_eq!(run.code, 0, "{}", run.stderr);
     assert!(run.stderr.contains("recorded in run.trace"), "{}", run.stderr);
-    assert!(azekura_trace::file::Trace::read(scratch.path("run.trace")).is_ok());
+    let report = Run::in_dir(&scratch, &["trace", "report", "run.trace"]).well();
+    assert!(report.lines().count() > 3, "{report}");
+    let json = Run::in_dir(&scratch, &["trace", "report", "run.trace", "--format", "json"]).well();
+    assert!(serde_json::from_str::<serde_json::Value>(&json).unwrap().is_object());
+    let page = ["trace", "report", "run.trace", "--format", "html", "-o", "run.html"];
+    assert_eq!(Run::in_dir(&scratch, &page).well(), "");
+    assert!(std::fs::read_to_string(scratch.path("run.html")).unwrap().contains("<html"));
+    Run::in_dir(&scratch, &["trace", "diff", "run.trace", "run.trace"]).well();
+    assert!(Run::in_dir(&scratch, &["trace", "report", "run.html"]).refused().contains("run.html"));
+    assert!(Run::in_dir(&scratch, &["trace", "report", "absent"]).refused().contains("absent"));
 }

@@ -1,0 +1,129 @@
+//! `trace`: what a recording says. Thin over `azekura-trace`, which analyses and writes.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use azekura_trace::report::{Format, ReportOptions, diff_files, report_file};
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::Outcome;
+
+const EXAMPLES: &str = "\
+Examples:
+  azekura bench kv --workload u1 --threads 8 --trace before.trace
+  azekura trace report before.trace
+  azekura trace report before.trace --format html -o before.html
+  azekura trace diff before.trace after.trace";
+
+/// Tell which waits cost how much, from a recording
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Trace {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Report on one recording: operations, where they wait, for whom, and what would be without
+    #[command(after_help = EXAMPLES)]
+    Report {
+        /// The recording
+        file: PathBuf,
+        #[command(flatten)]
+        options: Options,
+    },
+    /// Compare two recordings, telling differences from noise
+    #[command(after_help = EXAMPLES)]
+    Diff {
+        /// The recording to compare with
+        before: PathBuf,
+        /// The recording that is compared
+        after: PathBuf,
+        #[command(flatten)]
+        options: Options,
+    },
+}
+
+#[derive(Args, Debug)]
+struct Options {
+    /// How the report is written (of a difference: text or json)
+    #[arg(long, value_enum, default_value_t = Style::Text)]
+    format: Style,
+
+    /// The operation to tell more about [unless given: the one that takes most time]
+    #[arg(long, value_name = "NAME")]
+    operation: Option<String>,
+
+    /// Executions of it per second without recording: tells what recording costs
+    #[arg(long, value_name = "RATE")]
+    baseline: Option<f64>,
+
+    /// Rows of each table
+    #[arg(long, value_name = "N", default_value_t = 15)]
+    top: usize,
+
+    /// Write to this file instead of stdout
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Style {
+    /// Tables for a terminal
+    Text,
+    /// For programs
+    Json,
+    /// One page for a browser
+    Html,
+    /// For ui.perfetto.dev
+    Perfetto,
+}
+
+impl Trace {
+    pub(crate) fn run(&self, out: &mut dyn Write) -> Result<Outcome> {
+        match &self.what {
+            What::Report { file, options } => options.write(out, |out| {
+                report_file(file, &options.report(), out).with_context(|| file.display().to_string())
+            }),
+            What::Diff { before, after, options } => options.write(out, |out| {
+                diff_files(before, after, &options.report(), out)
+                    .with_context(|| format!("{}, {}", before.display(), after.display()))
+            }),
+        }
+    }
+}
+
+impl Options {
+    fn report(&self) -> ReportOptions {
+        let format = match self.format {
+            Style::Text => Format::Text,
+            Style::Json => Format::Json,
+            Style::Html => Format::Html,
+            Style::Perfetto => Format::Perfetto,
+        };
+        let baseline_per_second = self.baseline;
+        ReportOptions { format, operation: self.operation.clone(), baseline_per_second, top: self.top }
+    }
+
+    fn write(
+        &self,
+        out: &mut dyn Write,
+        report: impl FnOnce(&mut dyn Write) -> Result<()>,
+    ) -> Result<Outcome> {
+        match &self.output {
+            None => report(out)?,
+            Some(path) => write_file(path, report)?,
+        }
+        Ok(Outcome::Well)
+    }
+}
+
+fn write_file(path: &Path, report: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+    let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
+    let mut out = BufWriter::new(file);
+    report(&mut out)?;
+    out.flush().with_context(|| format!("cannot write {}", path.display()))
+}
