@@ -9,7 +9,7 @@ use azekura_trace::{Site, WaitKind};
 
 /// A mutex that spins, then yields; it never sleeps, so hold it for a few dozen instructions only.
 ///
-/// - **TTAS-1** Only the thread whose swap found `false` uses the value, until it stores `false`.
+/// - **TTAS-1** Only the thread whose CAS found `false` uses the value, until it stores `false`.
 #[derive(Debug)]
 pub struct TtasLock<T> {
     is_held: AtomicBool,
@@ -38,7 +38,8 @@ impl<T> TtasLock<T> {
     #[inline]
     pub fn try_lock(&self) -> Option<TtasGuard<'_, T>> {
         // Relaxed test first: a held lock's line stays shared. Acquire: pairs with the Release in the guard's drop.
-        let taken = !self.is_held.load(Relaxed) && !self.is_held.swap(true, Acquire);
+        let taken = !self.is_held.load(Relaxed)
+            && self.is_held.compare_exchange(false, true, Acquire, Relaxed).is_ok();
         taken.then(|| {
             #[cfg(loom)]
             self.witness.with_mut(|_| ());
@@ -94,7 +95,7 @@ impl<T> DerefMut for TtasGuard<'_, T> {
 
 impl<T> Drop for TtasGuard<'_, T> {
     fn drop(&mut self) {
-        // Release: pairs with the Acquire swap of the next holder.
+        // Release: pairs with the Acquire CAS of the next holder.
         self.lock.is_held.store(false, Release);
     }
 }

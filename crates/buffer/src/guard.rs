@@ -1,0 +1,216 @@
+//! What a caller holds of a page: a pin, a shared or exclusive latch on top of it, or nothing but a version.
+
+use azekura_base::page::PageMut;
+use azekura_base::{Lsn, PageId, PageWords};
+use azekura_latch::Version;
+
+use crate::count::shared_write;
+use crate::frame::{Frame, FrameId};
+use crate::pool::BufferPool;
+
+/// What [`BufferPool::peek`] found.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub enum Peek<'p> {
+    /// The page, to be read optimistically.
+    Page(OptimisticPage<'p>),
+    /// The page is latched exclusively, or on its way in or out: try again.
+    Busy,
+    /// The page is not in the pool: fix it.
+    Absent,
+}
+
+/// A page in the pool, neither pinned nor latched: what is read of it counts only if it is valid afterwards.
+#[derive(Clone, Copy, Debug)]
+pub struct OptimisticPage<'p> {
+    pool: &'p BufferPool,
+    frame: FrameId,
+    version: Version,
+    words: PageWords<'p>,
+}
+
+impl<'p> OptimisticPage<'p> {
+    #[inline]
+    pub(crate) fn new(pool: &'p BufferPool, frame: FrameId, version: Version, buffer: u32) -> Self {
+        Self { pool, frame, version, words: pool.words_of(buffer) }
+    }
+
+    fn frame(&self) -> &'p Frame {
+        &self.pool.frames[self.frame.0 as usize]
+    }
+
+    /// The page's words; they may change while they are read, even become another page's.
+    #[inline]
+    #[must_use]
+    pub const fn words(&self) -> PageWords<'p> {
+        self.words
+    }
+
+    /// Whether everything read so far was the page, whole, as it was when peeked at. Writes nothing.
+    #[inline]
+    #[must_use]
+    pub fn is_valid(self) -> bool {
+        self.frame().latch.validate(self.version)
+    }
+
+    /// Pins and latches the page exclusively, if it is still what it was. Never waits.
+    #[must_use]
+    pub fn upgrade(self) -> Option<ExclusiveGuard<'p>> {
+        let frame = self.frame();
+        if !frame.try_pin_any() {
+            return None;
+        }
+        let guard = PageGuard::pinned(self.pool, self.frame);
+        shared_write();
+        // The version covers the frame's identity too (FRAME-1).
+        frame.latch.try_upgrade(self.version).then(|| ExclusiveGuard { guard, has_changed: false })
+    }
+}
+
+/// A fixed page: pinned, not latched. Dropping it is the unfix.
+#[derive(Debug)]
+#[must_use]
+pub struct PageGuard<'p> {
+    pool: &'p BufferPool,
+    frame: FrameId,
+}
+
+impl<'p> PageGuard<'p> {
+    /// The guard of a pin that was just taken.
+    pub(crate) const fn pinned(pool: &'p BufferPool, frame: FrameId) -> Self {
+        Self { pool, frame }
+    }
+
+    pub(crate) fn frame(&self) -> &'p Frame {
+        &self.pool.frames[self.frame.0 as usize]
+    }
+
+    fn words(&self) -> PageWords<'p> {
+        self.pool.words_of(self.frame().buffer())
+    }
+
+    /// The page.
+    #[must_use]
+    pub fn page_id(&self) -> PageId {
+        self.frame().page_id()
+    }
+
+    /// Latches the page exclusively. Blocks while others have it latched.
+    pub fn exclusive(self) -> ExclusiveGuard<'p> {
+        shared_write();
+        self.frame().latch.lock_exclusive();
+        ExclusiveGuard { guard: self, has_changed: false }
+    }
+
+    /// Latches the page exclusively if nobody has it latched; never waits.
+    ///
+    /// # Errors
+    ///
+    /// The guard itself, still pinned.
+    pub fn try_exclusive(self) -> Result<ExclusiveGuard<'p>, Self> {
+        shared_write();
+        if self.frame().latch.try_lock_exclusive() {
+            Ok(ExclusiveGuard { guard: self, has_changed: false })
+        } else {
+            Err(self)
+        }
+    }
+
+    /// Latches the page shared. Blocks while somebody has it latched exclusively.
+    pub fn shared(self) -> SharedGuard<'p> {
+        shared_write();
+        self.frame().latch.lock_shared();
+        SharedGuard { guard: self }
+    }
+
+    /// The page for optimistic reading; `None` while it is latched exclusively. Unlike [`BufferPool::peek`] it cannot leave the
+    /// pool meanwhile.
+    #[must_use]
+    pub fn peek(&self) -> Option<OptimisticPage<'p>> {
+        let version = self.frame().latch.optimistic()?;
+        Some(OptimisticPage::new(self.pool, self.frame, version, self.frame().buffer()))
+    }
+}
+
+impl Drop for PageGuard<'_> {
+    fn drop(&mut self) {
+        self.frame().unpin();
+    }
+}
+
+/// A fixed page, latched shared: it does not change. Dropping it unlatches and unfixes.
+#[derive(Debug)]
+#[must_use]
+pub struct SharedGuard<'p> {
+    guard: PageGuard<'p>,
+}
+
+impl SharedGuard<'_> {
+    /// The page.
+    #[must_use]
+    pub fn page_id(&self) -> PageId {
+        self.guard.page_id()
+    }
+
+    /// The page's words.
+    #[must_use]
+    pub fn words(&self) -> PageWords<'_> {
+        self.guard.words()
+    }
+}
+
+impl Drop for SharedGuard<'_> {
+    fn drop(&mut self) {
+        shared_write();
+        self.guard.frame().latch.unlock_shared();
+    }
+}
+
+/// A fixed page, latched exclusively: ours to change. Dropping it unlatches and unfixes.
+#[derive(Debug)]
+#[must_use]
+pub struct ExclusiveGuard<'p> {
+    guard: PageGuard<'p>,
+    has_changed: bool,
+}
+
+impl ExclusiveGuard<'_> {
+    /// The page.
+    #[must_use]
+    pub fn page_id(&self) -> PageId {
+        self.guard.page_id()
+    }
+
+    /// The page's words.
+    #[must_use]
+    pub fn words(&self) -> PageWords<'_> {
+        self.guard.words()
+    }
+
+    /// Says that the page is about to change, *before* the change's LSN is drawn: `next_lsn` is the log's counter as read now. The
+    /// page is dirty from here on, and optimistic readers will notice when the guard goes.
+    pub fn will_change(&mut self, next_lsn: Lsn) {
+        self.has_changed = true;
+        if self.guard.frame().set_dirty(next_lsn) {
+            self.guard.pool.note_dirtied();
+        }
+    }
+
+    /// The page to write to.
+    ///
+    /// # Panics
+    ///
+    /// If [`will_change`](Self::will_change) was not called before.
+    pub fn page_mut(&mut self) -> PageMut<'_> {
+        assert!(self.has_changed, "a page changes only after will_change");
+        PageMut::new(self.guard.words())
+    }
+}
+
+impl Drop for ExclusiveGuard<'_> {
+    fn drop(&mut self) {
+        shared_write();
+        let latch = &self.guard.frame().latch;
+        if self.has_changed { latch.unlock_exclusive() } else { latch.unlock_exclusive_unchanged() }
+    }
+}

@@ -1,0 +1,57 @@
+//! The page cache: fixed frames, a lock-free page table, and the lock-free clock of Nb-GCLOCK.
+//!
+//! It keeps pages, not records, and knows nothing of what is in them but the common header. Reading a page that is in the pool takes one CAS
+//! (fix), or nothing at all (peek). It is not a file: pages come from and go to a [`PageStore`].
+//!
+//! ```
+//! use azekura_base::page::PageType;
+//! use azekura_base::{Lsn, PageId, durable::NoLog};
+//! use azekura_buffer::{BufferPool, FixError, MemStore, PoolOptions};
+//! use std::sync::Arc;
+//!
+//! let one_frame = PoolOptions { page_size: 4096, capacity_bytes: 4096, ..PoolOptions::default() };
+//! let pool = BufferPool::new(one_frame, Arc::new(MemStore::new(4096)), Arc::new(NoLog)).unwrap();
+//!
+//! let mut page = pool.fix(PageId(7))?.exclusive();
+//! page.will_change(Lsn(1));
+//! page.page_mut().format(PageType::Leaf, PageId(7));
+//! assert!(matches!(pool.fix(PageId(8)), Err(FixError::PoolExhausted { .. })), "the only frame is pinned");
+//! drop(page);
+//! assert_eq!(pool.fix(PageId(8))?.page_id(), PageId(8)); // page 7 was written back to make room
+//! # Ok::<(), FixError>(())
+//! ```
+//!
+//! | module | noun |
+//! |---|---|
+//! | [`pool`] | fix, miss, page-in (paper Fig. 4) |
+//! | `frame` | the pin word and what it guards (Fig. 2) |
+//! | `page_table` | PageId → frame, lock-free |
+//! | [`policy`] | the clock sweep (Fig. 5) and its hands |
+//! | [`guard`] | fixed, latched, peeked-at pages |
+//! | `write_back`, [`cleaner`] | dirty pages to the store, ahead of the hand |
+//! | [`store`], [`page_file`] | where pages live: the trait, memory, a file with a double-write area |
+//! | [`stats`], [`count`] | counts |
+
+pub mod cleaner;
+pub mod count;
+pub mod error;
+mod frame;
+pub mod guard;
+mod index_stack;
+pub mod page_file;
+mod page_table;
+pub mod policy;
+pub mod pool;
+pub mod stats;
+pub mod store;
+mod write_back;
+
+pub use cleaner::Cleaner;
+pub use error::{FixError, PoolError, WriteError};
+pub use guard::{ExclusiveGuard, OptimisticPage, PageGuard, Peek, SharedGuard};
+pub use page_file::PageFile;
+pub use page_table::MAX_PAGE_ID;
+pub use policy::HandKind;
+pub use pool::{BufferPool, PoolOptions};
+pub use stats::PoolStats;
+pub use store::{MemStore, PageStore, StoreError};

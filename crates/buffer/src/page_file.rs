@@ -1,0 +1,439 @@
+//! `PageFile`: the store whose pages survive a power loss whole, by writing each twice.
+//!
+//! It is not a cache and not a log: a page written here is the old one or the new one after a crash, and from the next
+//! [`PageStore::sync`] on the new one. What happened in between is the log's to say.
+//!
+//! A disk writes 512 bytes whole or not at all; a page is longer, and a write of it that the power cuts off leaves a
+//! mixture (*torn*, hazard W12). So a batch of pages goes
+//!
+//! 1. into a slot of the *double-write area*, durably, in one write;
+//! 2. into its places in the page file, neighbours in one write, not durable yet;
+//! 3. and the slot rests until a sync of the page file has covered step 2.
+//!
+//! After a crash, *repair* looks at the place of every page of which the area has a copy, and puts the newest copy into
+//! a place whose bytes are not intact.
+//!
+//! - **DW-1** A slot has one user at a time, who owns an `OwnedSlot`.
+//! - **DW-2** The places of a batch are written only after the write of its slot returned, durable.
+//! - **DW-3** A slot is written only after a sync of the page file that began when the places of the slot's last batch
+//!   had been written, and succeeded.
+//! - **DW-4** A copy counts only if the slot's head is intact and lists this page with this checksum, and the page has
+//!   it: a slot write that was cut off never shows pages of the batch before as if they were of this one.
+//! - **DW-5** Sequence numbers of batches rise in the order in which any one page is written (callers never write one
+//!   page from two threads), across openings too: the copy with the larger number is the newer one.
+//! - **DW-6** After opening, no slot is written before the repair and a sync of the page file.
+//! - **DW-7** After the first failed write or sync no batch gets a slot, and no sync is tried (W10): what may have been
+//!   lost keeps its copies. Only a file that cannot *grow* for want of space is no failure: nothing was in doubt
+//!   (compare W11).
+//!
+//! Why a page is never torn for ever. Let its place be damaged after a crash. Some write to it was under way, or not
+//! covered by a successful sync; let *w* be the last such write. When *w* began, its copy was durable (DW-2). The slot
+//! was not written since, because no sync covered *w* (DW-3, DW-7). So the copy is there (DW-4), and no other copy of
+//! the page is newer: a newer one's write would be *w*, or has not begun, which leaves an intact old place or an older
+//! tear under it, and is itself a legitimate image (DW-5). It is at least as new as the last image that a sync covered.
+//! If the crash comes during the repair, nothing in the area has changed (DW-6), and the next repair does the same.
+//!
+//! Restarting in the same kernel after a *failed sync* has a trap of its own: the page cache shows the bytes, calls them
+//! clean and never writes them. All uncovered batches have their copies in the area, so repair also writes once more
+//! what it finds intact in the places of these pages; its sync then means something.
+//!
+//! The page file grows by written zeroes, so that a page write neither allocates nor runs out of space. Nothing needs
+//! these zeroes: bytes beyond the end of the file, whole pages or parts of one, count as zeroes, and a crash that takes
+//! them back takes nothing that a sync had promised. So the length need not be a multiple of the page size.
+//!
+//! | module | noun |
+//! |---|---|
+//! | `area` | bytes of the double-write area |
+//! | `ledger` | who owns which slot, what a sync has covered, the first failure |
+//! | `repair` | what happens after opening |
+
+mod area;
+mod ledger;
+mod repair;
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use azekura_base::sync::Mutex;
+use azekura_base::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use azekura_base::{PageBuf, PageId, page};
+use azekura_io::{File, Fs, OpenOptions, create_dir_all_durable};
+
+pub use self::area::AreaShape;
+use self::area::{Area, HEAD_BYTES, SlotHead};
+use self::ledger::{Ledger, OwnedSlot, Taken};
+use crate::store::{PageStore, StoreError, seal_batch, stored_checksum, verify};
+
+/// The file grows by its own length, but not by less,
+const LEAST_GROWTH: u64 = 1 << 20;
+/// nor by more,
+const MOST_GROWTH: u64 = 8 << 20;
+/// and a page so far beyond the end leaves a hole.
+const MOST_ZEROES: u64 = 64 << 20;
+
+/// Pages in a file, with a double-write area beside it. See the module's head.
+///
+/// ```
+/// use azekura_base::{PageBuf, PageId};
+/// use azekura_buffer::page_file::PageFile;
+/// use azekura_buffer::store::PageStore;
+/// use azekura_io::FaultFs;
+/// use std::{path::Path, sync::Arc};
+///
+/// let (disk, dir) = (FaultFs::new(), Path::new("db"));
+/// PageFile::create(Arc::new(disk.clone()), dir, 4096)?;
+/// let file = PageFile::open(Arc::new(disk.clone()), dir, 4096)?;
+/// let mut page = PageBuf::zeroed(4096);
+/// page[8] = 3; // the id in the header
+/// file.write_pages(&mut [(PageId(3), page.clone())])?;
+///
+/// let after = disk.crash(1); // power loss
+/// let file = PageFile::open(Arc::new(after), dir, 4096)?;
+/// file.repair()?;
+/// file.read_page(PageId(3), &mut page)?; // old (zeroes) or new, never torn
+/// assert!(page.iter().all(|&b| b == 0) || page[8] == 3);
+/// # Ok::<(), azekura_buffer::store::StoreError>(())
+/// ```
+#[derive(Debug)]
+pub struct PageFile {
+    pages: Place,
+    area: Area,
+    /// One handle for each slot, so that the kernel reports a lost write to the one who made it.
+    slots: Vec<Place>,
+    ledger: Ledger,
+    /// Bytes of the page file that may be read and written in place, a multiple of the page size; changed under
+    /// `growing` only. Readers of it are all calls.
+    len: AtomicU64,
+    growing: Mutex<()>,
+    repairing: Mutex<()>,
+}
+
+/// An open file and its name.
+#[derive(Clone, Debug)]
+struct Place {
+    file: Arc<dyn File>,
+    path: Arc<Path>,
+}
+
+impl Place {
+    /// Opens a file, direct where that is to be had for memory aligned as [`PageBuf`] is.
+    fn open(fs: &dyn Fs, path: &Path, create: bool) -> Result<Self, StoreError> {
+        let options = OpenOptions::new().create(create);
+        let mut file = fs.open(path, options.direct(true)).map_err(error("open", path, None, 0))?;
+        if file.alignment() > HEAD_BYTES {
+            file = fs.open(path, options).map_err(error("open", path, None, 0))?;
+        }
+        Ok(Self { file, path: path.into() })
+    }
+
+    fn error(
+        &self,
+        action: &'static str,
+        page: Option<PageId>,
+        offset: u64,
+    ) -> impl Fn(io::Error) -> StoreError {
+        error(action, &self.path, page, offset)
+    }
+
+    fn len(&self) -> Result<u64, StoreError> {
+        self.file.len().map_err(self.error("ask the length of", None, 0))
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        self.file.sync().map_err(self.error("sync", None, 0))
+    }
+
+    /// Fills `out`; bytes beyond the end of the file are zero.
+    fn read(&self, offset: u64, out: &mut [u8], page: Option<PageId>) -> Result<(), StoreError> {
+        let read = if out.as_ptr().addr().is_multiple_of(self.file.alignment()) {
+            self.file.read_at(offset, out)
+        } else {
+            let mut aligned = PageBuf::zeroed(out.len());
+            let read = self.file.read_at(offset, &mut aligned);
+            out.copy_from_slice(&aligned[..out.len()]);
+            read
+        };
+        let read = read.map_err(self.error("read", page, offset))?;
+        out[read..].fill(0);
+        Ok(())
+    }
+}
+
+fn error(
+    action: &'static str,
+    path: &Path,
+    page: Option<PageId>,
+    offset: u64,
+) -> impl Fn(io::Error) -> StoreError {
+    let path: Arc<Path> = path.into();
+    move |source| StoreError::Io { action, path: Arc::clone(&path), page, offset, source: Arc::new(source) }
+}
+
+/// Making and opening.
+impl PageFile {
+    /// Name of the page file in its directory.
+    pub const NAME: &str = "pages";
+    /// Name of the double-write area in its directory.
+    pub const DOUBLE_WRITE_NAME: &str = "dw";
+
+    /// Makes both files, durably with their names, and the directory if it is missing. May be repeated: an area that
+    /// was made is left as it is.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`]; or [`StoreError::Refused`] if there is an area for another page size, or `page_size` is none.
+    pub fn create(fs: Arc<dyn Fs>, dir: &Path, page_size: usize) -> Result<(), StoreError> {
+        Self::create_with(fs, dir, page_size, AreaShape::for_page_size(page_size))
+    }
+
+    /// As [`PageFile::create`], with a double-write area of another shape; what is not possible becomes the nearest that
+    /// is. The area remembers its shape.
+    ///
+    /// # Errors
+    ///
+    /// As [`PageFile::create`].
+    pub fn create_with(
+        fs: Arc<dyn Fs>,
+        dir: &Path,
+        page_size: usize,
+        shape: AreaShape,
+    ) -> Result<(), StoreError> {
+        check_page_size(page_size, dir)?;
+        create_dir_all_durable(&*fs, dir).map_err(error("create directory", dir, None, 0))?;
+        let area = Area { shape: shape.made_possible(), page_size };
+        let place = Place::open(&*fs, &dir.join(Self::DOUBLE_WRITE_NAME), true)?;
+        match read_area(&place, page_size) {
+            Err(StoreError::Refused { what: "page size", found, expected, .. }) => {
+                return Err(refused(&place.path, ("page size", found, expected)));
+            }
+            Err(StoreError::Refused { .. }) => make_area(&place, area)?,
+            made => drop(made?),
+        }
+        place.sync()?;
+        Place::open(&*fs, &dir.join(Self::NAME), true)?.sync()?;
+        fs.sync_dir(dir).map_err(error("sync directory", dir, None, 0))
+    }
+
+    /// Opens both files, direct where the file system can. Costs one read; the [`PageFile::repair`] is due next.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`], with `NotFound` if a file is missing; [`StoreError::Refused`] if the area is damaged or for
+    /// another page size.
+    pub fn open(fs: Arc<dyn Fs>, dir: &Path, page_size: usize) -> Result<Self, StoreError> {
+        check_page_size(page_size, dir)?;
+        let path = dir.join(Self::DOUBLE_WRITE_NAME);
+        let area = read_area(&Place::open(&*fs, &path, false)?, page_size)?;
+        let slots: Result<Vec<_>, _> =
+            (0..area.shape.slots).map(|_| Place::open(&*fs, &path, false)).collect();
+        let pages = Place::open(&*fs, &dir.join(Self::NAME), false)?;
+        let len = pages.len()?.next_multiple_of(page_size as u64);
+        Ok(Self {
+            pages,
+            area,
+            slots: slots?,
+            ledger: Ledger::new(area.shape.slots as usize),
+            len: AtomicU64::new(len),
+            growing: Mutex::new(()),
+            repairing: Mutex::new(()),
+        })
+    }
+
+    /// How many pages the page file has room for; pages beyond read as zeroes.
+    #[must_use]
+    pub fn page_count(&self) -> u64 {
+        self.len.load(Acquire) / self.area.page_size as u64
+    }
+
+    /// Page size in bytes.
+    #[must_use]
+    pub const fn page_size(&self) -> usize {
+        self.area.page_size
+    }
+}
+
+fn check_page_size(page_size: usize, dir: &Path) -> Result<(), StoreError> {
+    if page::is_page_size(page_size) {
+        return Ok(());
+    }
+    let nearest = page_size.clamp(page::MIN_PAGE_SIZE, page::MAX_PAGE_SIZE).next_power_of_two();
+    Err(refused(dir, ("page size", page_size as u64, nearest as u64)))
+}
+
+fn refused(path: &Path, (what, found, expected): area::Misfit) -> StoreError {
+    StoreError::Refused { path: path.into(), what, found, expected }
+}
+
+/// Writes zeroes, and last the head that says the area is made.
+fn make_area(place: &Place, area: Area) -> Result<(), StoreError> {
+    let at = area.slot_offset(0);
+    let zeroed = place.file.write_zeroes(0, area.len());
+    zeroed.map_err(place.error("make the double-write area", None, at))?;
+    place.sync()?;
+    place.file.write_at_sync(0, &area.head()).map_err(place.error("write the head of", None, 0))
+}
+
+fn read_area(place: &Place, page_size: usize) -> Result<Area, StoreError> {
+    let mut head = PageBuf::zeroed(HEAD_BYTES);
+    place.read(0, &mut head, None)?;
+    let area = Area::from_head(&head, page_size).map_err(|misfit| refused(&place.path, misfit))?;
+    let len = place.len()?;
+    if len < area.len() {
+        return Err(refused(&place.path, ("length", len, area.len())));
+    }
+    Ok(area)
+}
+
+impl PageStore for PageFile {
+    fn read_page(&self, id: PageId, out: &mut [u8]) -> Result<(), StoreError> {
+        let offset = self.read_unverified(id, out)?;
+        verify(id, out, &self.pages.path, offset)
+    }
+
+    /// As the trait says; waits while every slot is owned by other threads, and syncs if no slot can be written
+    /// otherwise. The first call repairs, if nobody has yet.
+    fn write_pages(&self, batch: &mut [(PageId, PageBuf)]) -> Result<(), StoreError> {
+        let order = seal_batch(batch, self.area.page_size);
+        self.repair()?;
+        for part in order.chunks(self.area.shape.pages_per_slot as usize) {
+            self.write_part(batch, part)?;
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        self.cover(self.ledger.finished())
+    }
+}
+
+/// Steps.
+impl PageFile {
+    /// Where a page is; `None` if no file is that long.
+    fn offset(&self, id: PageId) -> Option<u64> {
+        let (at, size) = (id.0, self.area.page_size as u64);
+        at.checked_mul(size).filter(|offset| offset.checked_add(size).is_some())
+    }
+
+    /// Reads the bytes in a page's place, whatever they are; returns where that is.
+    fn read_unverified(&self, id: PageId, out: &mut [u8]) -> Result<u64, StoreError> {
+        assert_eq!(out.len(), self.area.page_size, "a page is read whole");
+        match self.offset(id) {
+            // Acquire: pairs with the Release in `grow`; the zeroes written before it are there.
+            Some(offset) if offset < self.len.load(Acquire) => {
+                self.pages.read(offset, out, Some(id))?;
+                Ok(offset)
+            }
+            beyond => {
+                out.fill(0);
+                Ok(beyond.unwrap_or(u64::MAX))
+            }
+        }
+    }
+
+    /// Returns once a sync has covered this batch.
+    fn cover(&self, batch: u64) -> Result<(), StoreError> {
+        self.ledger.cover(batch, || self.pages.sync())
+    }
+
+    /// Writes pages that fit a slot; `part` are their indices in the batch, in the order of their ids.
+    fn write_part(&self, batch: &[(PageId, PageBuf)], part: &[usize]) -> Result<(), StoreError> {
+        if let Some(&last) = part.last() {
+            self.grow_to_hold(batch[last].0)?;
+        }
+        let mut slot = self.take_slot()?;
+        let head = self.fill_slot(&mut slot, part.iter().map(|&i| &batch[i]));
+        self.write_slot(&slot, head.pages.len())?;
+        self.write_places(&slot, &head.pages)?;
+        self.ledger.finish(slot);
+        Ok(())
+    }
+
+    fn take_slot(&self) -> Result<OwnedSlot, StoreError> {
+        loop {
+            match self.ledger.take()? {
+                Taken::Slot(slot) => return Ok(slot),
+                Taken::SyncFirst(batch) => self.cover(batch)?,
+            }
+        }
+    }
+
+    /// Puts head and pages together in the slot's buffer.
+    fn fill_slot<'a>(
+        &self,
+        slot: &mut OwnedSlot,
+        pages: impl Iterator<Item = &'a (PageId, PageBuf)>,
+    ) -> SlotHead {
+        if slot.buffer.is_empty() {
+            slot.buffer = PageBuf::zeroed(self.area.slot_bytes());
+        }
+        let mut head = SlotHead { sequence: slot.sequence, pages: Vec::new() };
+        for (index, (id, page)) in pages.enumerate() {
+            let at = self.area.page_at(index);
+            slot.buffer[at..at + page.len()].copy_from_slice(page);
+            head.pages.push((*id, stored_checksum(page)));
+        }
+        head.write_to(&mut slot.buffer);
+        head
+    }
+
+    /// Step 1 of the module's head: the copies, durably.
+    fn write_slot(&self, slot: &OwnedSlot, count: usize) -> Result<(), StoreError> {
+        let (place, offset) = (&self.slots[slot.index], self.area.slot_offset(slot.index));
+        let written = place.file.write_at_sync(offset, &slot.buffer[..self.area.page_at(count)]);
+        written.map_err(|e| self.ledger.fail(place.error("write slot of", None, offset)(e)))
+    }
+
+    /// Step 2 of the module's head: the places, neighbours in one write.
+    fn write_places(&self, slot: &OwnedSlot, pages: &[(PageId, u32)]) -> Result<(), StoreError> {
+        let mut index = 0;
+        for run in pages.chunk_by(|(a, _), (b, _)| a.0 + 1 == b.0) {
+            let bytes = self.area.page_at(index)..self.area.page_at(index + run.len());
+            self.write_place(run[0].0, &slot.buffer[bytes])?;
+            index += run.len();
+        }
+        Ok(())
+    }
+
+    /// Writes whole pages from page `first` on into their places; a failure is the store's end.
+    fn write_place(&self, first: PageId, bytes: &[u8]) -> Result<(), StoreError> {
+        let offset = self.offset(first).unwrap_or(u64::MAX);
+        let written = self.pages.file.write_at(offset, bytes);
+        written.map_err(|e| self.ledger.fail(self.pages.error("write", Some(first), offset)(e)))
+    }
+
+    /// Makes the page file long enough for this page.
+    fn grow_to_hold(&self, id: PageId) -> Result<(), StoreError> {
+        let end = self.offset(id).map(|offset| offset + self.area.page_size as u64);
+        match end {
+            // Acquire: pairs with the Release in `grow`: zeroes are not written over a page written later.
+            Some(end) if end <= self.len.load(Acquire) => Ok(()),
+            Some(end) => self.grow(end, id),
+            None => Err(self.pages.error("write", Some(id), u64::MAX)(io::ErrorKind::FileTooLarge.into())),
+        }
+    }
+
+    /// The lock is held while zeroes are written: two growers have to exclude each other. Writers of pages inside the
+    /// file do not come here.
+    fn grow(&self, end: u64, id: PageId) -> Result<(), StoreError> {
+        let _growing = self.growing.lock();
+        let len = self.len.load(Relaxed); // changed under the lock only
+        if end <= len {
+            return Ok(());
+        }
+        self.ledger.check()?;
+        let target = end.max(len + len.clamp(LEAST_GROWTH, MOST_GROWTH));
+        let from = len.max(end.saturating_sub(MOST_ZEROES));
+        if let Err(error) = self.pages.file.write_zeroes(from, target.saturating_sub(from)) {
+            let is_full = error.kind() == io::ErrorKind::StorageFull;
+            let error = self.pages.error("make room for", Some(id), from)(error);
+            return Err(if is_full { error } else { self.ledger.fail(error) }); // DW-7
+        }
+        // Release: pairs with the Acquire loads of `len`; who sees it finds the zeroes written.
+        self.len.store(target, Release);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

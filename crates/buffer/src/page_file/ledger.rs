@@ -1,0 +1,315 @@
+//! `Ledger`: who owns which slot, which batches a sync has covered, and whether the store has failed.
+//!
+//! | slot | meaning | who may leave it |
+//! |---|---|---|
+//! | idle, its batch covered | may be written | any thread, by taking it |
+//! | idle, its batch not covered | its copies may be needed | the sync that covers its batch |
+//! | owned | being written, or its pages are | its owner, when the pages are in their places |
+//!
+//! Batches are numbered when their pages are in their places (*finished*). A sync *covers* the batches that were
+//! finished when it began. There is one sync at a time, for two reasons: those who come meanwhile share the next one, and
+//! the kernel reports a lost write to one of several callers only, so that a second one could believe what the first
+//! knows to be wrong.
+//!
+//! The mutex is held for a few instructions and never during I/O.
+
+use std::sync::Arc;
+
+use azekura_base::PageBuf;
+use azekura_base::sync::{Condvar, Mutex};
+
+use crate::store::StoreError;
+
+/// The one owner's right to a slot (DW-1); given back by [`Ledger::finish`].
+///
+/// Dropping it instead leaves the slot owned for ever: right after a failure, which ends all writing anyway.
+#[derive(Debug)]
+#[must_use]
+pub(super) struct OwnedSlot {
+    pub(super) index: usize,
+    pub(super) sequence: u64,
+    /// Room for the slot's bytes; empty the first time.
+    pub(super) buffer: PageBuf,
+}
+
+/// An answer to the wish for a slot.
+#[derive(Debug)]
+pub(super) enum Taken {
+    Slot(OwnedSlot),
+    /// Every idle slot waits for a sync that covers at least this batch.
+    SyncFirst(u64),
+}
+
+#[derive(Debug)]
+enum Slot {
+    Idle { batch: u64, buffer: PageBuf },
+    Owned,
+}
+
+#[derive(Debug)]
+struct State {
+    slots: Vec<Slot>,
+    next_sequence: u64,
+    /// Batches whose pages are in their places.
+    finished: u64,
+    /// Of these, how many a sync has covered.
+    covered: u64,
+    syncing: bool,
+    repaired: bool,
+    failure: Option<Arc<StoreError>>,
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    state: Mutex<State>,
+    /// A slot was given back, a sync ended, or the store failed.
+    changed: Condvar,
+}
+
+impl Ledger {
+    /// The ledger of a store just opened. What earlier processes wrote counts as batch 1, finished and not covered.
+    pub(super) fn new(slots: usize) -> Self {
+        let slots = (0..slots).map(|_| Slot::Idle { batch: 1, buffer: PageBuf::zeroed(0) }).collect();
+        let state = State {
+            slots,
+            next_sequence: 1,
+            finished: 1,
+            covered: 0,
+            syncing: false,
+            repaired: false,
+            failure: None,
+        };
+        Self { state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    /// Takes an idle slot that may be written (DW-3); waits while every slot is owned.
+    pub(super) fn take(&self) -> Result<Taken, StoreError> {
+        let mut state = self.state.lock();
+        loop {
+            state.check()?;
+            match state.oldest_idle() {
+                Some((index, batch)) if batch <= state.covered => return Ok(Taken::Slot(state.own(index))),
+                Some((_, batch)) => return Ok(Taken::SyncFirst(batch)),
+                None => self.changed.wait(&mut state),
+            }
+        }
+    }
+
+    /// Gives a slot back: the pages of its batch are in their places.
+    pub(super) fn finish(&self, slot: OwnedSlot) {
+        let mut state = self.state.lock();
+        state.finished += 1;
+        state.slots[slot.index] = Slot::Idle { batch: state.finished, buffer: slot.buffer };
+        self.changed.notify_all();
+    }
+
+    /// Remembers the first failure (DW-7), and gives the error back.
+    pub(super) fn fail(&self, error: StoreError) -> StoreError {
+        self.state.lock().failure.get_or_insert_with(|| Arc::new(error.clone()));
+        self.changed.notify_all();
+        error
+    }
+
+    /// [`StoreError::Failed`] if the store has failed.
+    pub(super) fn check(&self) -> Result<(), StoreError> {
+        self.state.lock().check()
+    }
+
+    /// The number of the batch finished last.
+    pub(super) fn finished(&self) -> u64 {
+        self.state.lock().finished
+    }
+
+    /// Returns once a sync has covered this batch, which is finished; calls `sync` if no other thread's does.
+    pub(super) fn cover(
+        &self,
+        batch: u64,
+        sync: impl FnOnce() -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let mut state = self.state.lock();
+        loop {
+            state.check()?;
+            if state.covered >= batch {
+                return Ok(());
+            }
+            if !state.syncing {
+                break;
+            }
+            self.changed.wait(&mut state);
+        }
+        state.syncing = true;
+        let covers = state.finished;
+        drop(state);
+        let result = sync();
+        let mut state = self.state.lock();
+        state.syncing = false;
+        match &result {
+            Ok(()) => state.covered = covers,
+            Err(error) => drop(state.failure.get_or_insert_with(|| Arc::new(error.clone()))),
+        }
+        self.changed.notify_all();
+        result
+    }
+
+    /// Whether slots may be written (DW-6).
+    pub(super) fn is_repaired(&self) -> bool {
+        self.state.lock().repaired
+    }
+
+    /// Lets slots be written, with sequence numbers above `max_sequence` (DW-5).
+    pub(super) fn set_repaired(&self, max_sequence: u64) {
+        let mut state = self.state.lock();
+        state.repaired = true;
+        state.next_sequence = max_sequence + 1;
+    }
+}
+
+impl State {
+    fn check(&self) -> Result<(), StoreError> {
+        match &self.failure {
+            Some(first) => Err(StoreError::Failed { first: Arc::clone(first) }),
+            None => Ok(()),
+        }
+    }
+
+    /// The idle slot with the oldest batch, and that batch.
+    fn oldest_idle(&self) -> Option<(usize, u64)> {
+        let idle = self.slots.iter().enumerate().filter_map(|(i, slot)| match slot {
+            Slot::Idle { batch, .. } => Some((i, *batch)),
+            Slot::Owned => None,
+        });
+        idle.min_by_key(|&(_, batch)| batch)
+    }
+
+    fn own(&mut self, index: usize) -> OwnedSlot {
+        assert!(self.repaired, "DW-6: a slot is written before the repair");
+        let sequence = self.next_sequence;
+        self.next_sequence += 1;
+        match std::mem::replace(&mut self.slots[index], Slot::Owned) {
+            Slot::Idle { buffer, .. } => OwnedSlot { index, sequence, buffer },
+            Slot::Owned => unreachable!("DW-1: an owned slot is taken"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use azekura_base::sync::atomic::{AtomicBool, Ordering::SeqCst};
+    use std::path::Path;
+
+    fn slot(ledger: &Ledger) -> OwnedSlot {
+        match ledger.take() {
+            Ok(Taken::Slot(slot)) => slot,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn ready(slots: usize) -> Ledger {
+        let ledger = Ledger::new(slots);
+        ledger.cover(1, || Ok(())).unwrap();
+        ledger.set_repaired(10);
+        ledger
+    }
+
+    fn error() -> StoreError {
+        StoreError::Refused { path: Path::new("pages").into(), what: "test", found: 1, expected: 2 }
+    }
+
+    #[test]
+    fn a_slot_is_taken_again_only_after_a_sync_that_began_after_its_batch_was_finished() {
+        let ledger = ready(2);
+        let (a, b) = (slot(&ledger), slot(&ledger));
+        assert_eq!((a.sequence, b.sequence), (11, 12), "above what the area holds");
+        ledger.finish(a);
+        let batch = ledger.finished();
+        ledger
+            .cover(batch, || {
+                ledger.finish(b); // too late for this sync
+                Ok(())
+            })
+            .unwrap();
+        let again = slot(&ledger);
+        assert_eq!(again.index, 0);
+        assert!(matches!(ledger.take(), Ok(Taken::SyncFirst(3))));
+    }
+
+    #[test]
+    fn a_covered_batch_costs_no_sync() {
+        let ledger = ready(1);
+        ledger.cover(1, || panic!("synced already")).unwrap();
+    }
+
+    #[test]
+    fn w10_nothing_goes_on_after_the_first_failure() {
+        let ledger = ready(2);
+        ledger.finish(slot(&ledger));
+        assert!(ledger.cover(2, || Err(error())).is_err());
+        for result in [ledger.take().map(drop), ledger.cover(2, || panic!("a second sync")), ledger.check()] {
+            assert!(matches!(result, Err(StoreError::Failed { .. })));
+        }
+    }
+
+    #[test]
+    fn who_waits_for_a_slot_learns_of_a_failure() {
+        let ledger = ready(1);
+        let owned = slot(&ledger);
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| ledger.take().map(drop));
+            let _ = ledger.fail(error());
+            assert!(waiter.join().unwrap().is_err());
+        });
+        drop(owned);
+    }
+
+    #[test]
+    fn who_comes_during_a_sync_shares_the_next_one() {
+        let ledger = ready(4);
+        ledger.finish(slot(&ledger));
+        let syncs = Mutex::new(0);
+        std::thread::scope(|scope| {
+            let mut waiters = Vec::new();
+            ledger
+                .cover(2, || {
+                    ledger.finish(slot(&ledger));
+                    for _ in 0..4 {
+                        waiters.push(scope.spawn(|| {
+                            ledger.cover(3, || {
+                                *syncs.lock() += 1;
+                                Ok(())
+                            })
+                        }));
+                    }
+                    Ok(())
+                })
+                .unwrap();
+            waiters.into_iter().for_each(|w| w.join().unwrap().unwrap());
+        });
+        assert_eq!(*syncs.lock(), 1);
+    }
+
+    #[test]
+    fn one_sync_runs_at_a_time() {
+        let ledger = ready(4);
+        ledger.finish(slot(&ledger));
+        let overlapped = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let first = ledger.cover(2, || {
+                scope.spawn(|| {
+                    ledger.cover(2, || {
+                        overlapped.store(true, SeqCst);
+                        Ok(())
+                    })
+                });
+                // Time enough to go wrong; to go right it takes none.
+                for _ in 0..10_000 {
+                    std::thread::yield_now();
+                }
+                Err(error())
+            });
+            assert!(first.is_err());
+        });
+        assert!(!overlapped.load(SeqCst), "a second sync would not be told what the first one is");
+    }
+}

@@ -1,0 +1,251 @@
+use super::*;
+use azekura_io::{FailKind, FaultFs, IoKind, MemFs, OsFs};
+
+const SIZE: usize = 4096;
+const DIR: &str = "db";
+
+fn page(id: u64, fill: u8) -> (PageId, PageBuf) {
+    let mut page = PageBuf::zeroed(SIZE);
+    page[24..].fill(fill);
+    page[8..16].copy_from_slice(&id.to_le_bytes());
+    (PageId(id), page)
+}
+
+fn create(fs: &FaultFs, slots: u32, pages_per_slot: u32) -> PageFile {
+    let fs: Arc<dyn Fs> = Arc::new(fs.clone());
+    PageFile::create_with(Arc::clone(&fs), DIR.as_ref(), SIZE, AreaShape { slots, pages_per_slot }).unwrap();
+    let file = PageFile::open(fs, DIR.as_ref(), SIZE).unwrap();
+    assert_eq!(file.repair().unwrap(), []);
+    file
+}
+
+fn reopen(fs: &FaultFs) -> PageFile {
+    PageFile::open(Arc::new(fs.clone()), DIR.as_ref(), SIZE).unwrap()
+}
+
+fn fill_of(file: &PageFile, id: u64) -> Result<u8, StoreError> {
+    let mut out = vec![0; SIZE + 8];
+    let at = 8 - out.as_ptr().addr() % 8; // memory that no direct read takes
+    file.read_page(PageId(id), &mut out[at..at + SIZE]).map(|()| out[at + SIZE - 1])
+}
+
+#[test]
+fn pages_come_back_from_every_file_system() {
+    let scratch = tempfile::tempdir().unwrap();
+    let direct = Arc::new(FaultFs::with_alignment(512));
+    let systems: [(Arc<dyn Fs>, &Path); 3] = [
+        (Arc::new(OsFs::new()), scratch.path()),
+        (Arc::new(MemFs::new()), DIR.as_ref()),
+        (direct, DIR.as_ref()),
+    ];
+    for (fs, dir) in systems {
+        PageFile::create(Arc::clone(&fs), dir, SIZE).unwrap();
+        let file = PageFile::open(Arc::clone(&fs), dir, SIZE).unwrap();
+        let mut batch: Vec<_> = (0..150).rev().map(|id| page(id * 3 % 151, id as u8 + 1)).collect();
+        file.write_pages(&mut batch).unwrap();
+        file.sync().unwrap();
+        let order: Vec<_> = batch.iter().map(|(id, _)| id.0).collect();
+        assert_eq!(
+            order,
+            (0..150).rev().map(|id| id * 3 % 151).collect::<Vec<_>>(),
+            "the batch keeps its order"
+        );
+        drop(file);
+        let file = PageFile::open(fs, dir, SIZE).unwrap();
+        assert_eq!(file.repair().unwrap(), []);
+        for id in 0..150 {
+            assert_eq!(fill_of(&file, id * 3 % 151).unwrap(), id as u8 + 1, "{fs:?}", fs = file.pages);
+        }
+        for beyond in [200, 1 << 30, u64::MAX / 4096, u64::MAX] {
+            assert_eq!(fill_of(&file, beyond).unwrap(), 0, "page {beyond} was never written");
+        }
+    }
+}
+
+#[test]
+fn neighbours_are_written_together_and_the_area_once() {
+    let fs = FaultFs::new();
+    let file = create(&fs, 2, 8);
+    file.write_pages(&mut [page(40, 1)]).unwrap(); // growth
+    let before = (fs.io_count_of(IoKind::WriteAt), fs.io_count_of(IoKind::WriteAtSync));
+    file.write_pages(&mut [page(7, 1), page(3, 1), page(8, 1), page(4, 1), page(5, 1)]).unwrap();
+    assert_eq!(fs.io_count_of(IoKind::WriteAt) - before.0, 2, "3, 4, 5 and 7, 8");
+    assert_eq!(fs.io_count_of(IoKind::WriteAtSync) - before.1, 1);
+}
+
+#[test]
+fn a_slot_is_reused_only_after_a_sync() {
+    let fs = FaultFs::new();
+    let file = create(&fs, 3, 4);
+    let before = fs.io_count_of(IoKind::Sync);
+    for fill in 0..3 {
+        file.write_pages(&mut [page(1, fill)]).unwrap();
+    }
+    assert_eq!(fs.io_count_of(IoKind::Sync) - before, 0);
+    for fill in 0..3 {
+        file.write_pages(&mut [page(1, fill)]).unwrap();
+    }
+    assert_eq!(fs.io_count_of(IoKind::Sync) - before, 1, "one sync frees all slots");
+    file.sync().unwrap();
+    file.sync().unwrap();
+    assert_eq!(fs.io_count_of(IoKind::Sync) - before, 2, "nothing was written in between");
+}
+
+#[test]
+fn w12_a_torn_page_is_repaired_from_its_newest_copy() {
+    let fs = FaultFs::new();
+    let file = create(&fs, 4, 4);
+    for fill in 1..=3 {
+        file.write_pages(&mut [page(5, fill), page(6, fill)]).unwrap();
+    }
+    fs.corrupt("db/pages".as_ref(), 5 * 4096 + 512, 512, 1).unwrap();
+    let file = reopen(&fs);
+    assert!(matches!(fill_of(&file, 5), Err(StoreError::Corrupt { page: PageId(5), offset: 20480, .. })));
+    assert_eq!(file.repair().unwrap(), [PageId(5)]);
+    assert_eq!(file.repair().unwrap(), [], "once");
+    assert_eq!(fill_of(&file, 5).unwrap(), 3);
+    assert_eq!(fill_of(&file, 6).unwrap(), 3);
+}
+
+#[test]
+fn the_first_write_repairs_if_nobody_did() {
+    let fs = FaultFs::new();
+    create(&fs, 1, 4).write_pages(&mut [page(5, 9)]).unwrap();
+    fs.corrupt("db/pages".as_ref(), 5 * 4096, 512, 1).unwrap();
+    let file = reopen(&fs);
+    file.write_pages(&mut [page(6, 1)]).unwrap(); // takes the only slot
+    assert_eq!(fill_of(&file, 5).unwrap(), 9);
+}
+
+#[test]
+fn a_damaged_copy_repairs_nothing() {
+    let fs = FaultFs::new();
+    create(&fs, 1, 4).write_pages(&mut [page(5, 9)]).unwrap();
+    fs.corrupt("db/pages".as_ref(), 5 * 4096, 512, 1).unwrap();
+    fs.corrupt("db/dw".as_ref(), 4096 + 4096 + 2000, 1, 1).unwrap();
+    let file = reopen(&fs);
+    assert_eq!(file.repair().unwrap(), []);
+    let error = fill_of(&file, 5).unwrap_err();
+    assert!(matches!(error, StoreError::Corrupt { page: PageId(5), .. }));
+    assert!(error.to_string().starts_with("page 5 at offset 20480 of db/pages is damaged"), "{error}");
+}
+
+#[test]
+fn dw4_an_old_copy_under_a_new_head_does_not_count() {
+    let fs = FaultFs::new();
+    let file = create(&fs, 1, 4);
+    file.write_pages(&mut [page(5, 1)]).unwrap();
+    let old = fs.contents("db/dw".as_ref()).unwrap();
+    file.sync().unwrap();
+    file.write_pages(&mut [page(5, 2)]).unwrap();
+    drop(file);
+    // The head of the second batch, the page of the first.
+    let dw = fs.open("db/dw".as_ref(), OpenOptions::new()).unwrap();
+    dw.write_at(8192, &old[8192..12288]).unwrap();
+    fs.corrupt("db/pages".as_ref(), 5 * 4096, 512, 1).unwrap();
+    let file = reopen(&fs);
+    assert_eq!(file.repair().unwrap(), []);
+    assert!(fill_of(&file, 5).is_err());
+}
+
+#[test]
+fn a_file_of_another_page_size_is_refused() {
+    let fs = FaultFs::new();
+    drop(create(&fs, 1, 4));
+    let shared: Arc<dyn Fs> = Arc::new(fs.clone());
+    let wrong = PageFile::open(Arc::clone(&shared), DIR.as_ref(), 8192).unwrap_err();
+    assert_eq!(wrong.to_string(), "db/dw: page size is 4096, not 8192");
+    assert!(PageFile::create(Arc::clone(&shared), DIR.as_ref(), 8192).is_err());
+    let none = PageFile::open(Arc::clone(&shared), DIR.as_ref(), 5000).unwrap_err();
+    assert!(matches!(none, StoreError::Refused { what: "page size", found: 5000, .. }));
+    fs.corrupt("db/dw".as_ref(), 16, 1, 1).unwrap();
+    let damaged = PageFile::open(Arc::clone(&shared), DIR.as_ref(), SIZE).unwrap_err();
+    assert!(matches!(damaged, StoreError::Refused { what: "checksum of the head", .. }), "{damaged}");
+    let missing = PageFile::open(shared, "nowhere".as_ref(), SIZE).unwrap_err();
+    assert!(matches!(&missing, StoreError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound));
+}
+
+#[test]
+fn a_cut_off_page_at_the_end_counts_as_zeroes_from_there() {
+    let fs = FaultFs::new();
+    let file = create(&fs, 2, 4);
+    file.write_pages(&mut [page(2, 7)]).unwrap();
+    drop(file);
+    let pages = fs.open("db/pages".as_ref(), OpenOptions::new()).unwrap();
+    pages.set_len(2 * 4096 + 1024).unwrap();
+    let file = reopen(&fs);
+    assert_eq!(file.page_count(), 3);
+    assert_eq!(file.repair().unwrap(), [PageId(2)]);
+    assert_eq!(fill_of(&file, 2).unwrap(), 7);
+    file.write_pages(&mut [page(3, 8)]).unwrap();
+    assert_eq!(fill_of(&file, 3).unwrap(), 8);
+}
+
+#[test]
+fn the_file_grows_in_steps_and_leaves_a_hole_before_a_far_page() {
+    let fs = FaultFs::new();
+    let file = create(&fs, 2, 4);
+    let mut counts = vec![file.page_count()];
+    for id in 0..8192 {
+        if id == file.page_count() {
+            file.write_pages(&mut [page(id, 1)]).unwrap();
+            counts.push(file.page_count());
+        }
+    }
+    assert_eq!(counts, [0, 256, 512, 1024, 2048, 4096, 6144, 8192]);
+    file.write_pages(&mut [page(1 << 20, 5)]).unwrap();
+    let zeroes = fs.last_ios().into_iter().rev().find(|io| io.kind == IoKind::WriteZeroes).unwrap();
+    assert_eq!(zeroes.len, MOST_ZEROES);
+    assert_eq!(fill_of(&file, 1 << 20).unwrap(), 5);
+    assert_eq!(fill_of(&file, 9000).unwrap(), 0);
+    let error = file.write_pages(&mut [page(u64::MAX / 2, 1)]).unwrap_err();
+    assert!(matches!(error, StoreError::Io { page: Some(_), .. }), "{error}");
+    file.write_pages(&mut [page(1, 1)]).unwrap();
+}
+
+#[test]
+fn a_full_disk_refuses_growth_and_heals() {
+    let fs = FaultFs::new();
+    let file = create(&fs, 2, 4);
+    file.write_pages(&mut [page(0, 1)]).unwrap();
+    fs.full_from(1);
+    let error = file.write_pages(&mut [page(1000, 1)]).unwrap_err();
+    assert!(matches!(&error, StoreError::Io { action: "make room for", .. }), "{error}");
+    file.write_pages(&mut [page(0, 2)]).unwrap();
+    file.sync().unwrap();
+    fs.heal();
+    file.write_pages(&mut [page(1000, 1)]).unwrap();
+    assert_eq!((fill_of(&file, 0).unwrap(), fill_of(&file, 1000).unwrap()), (2, 1));
+}
+
+#[test]
+fn w10_after_a_failed_sync_nothing_is_written_or_synced_and_reads_go_on() {
+    let fs = FaultFs::new();
+    let file = create(&fs, 4, 4);
+    file.write_pages(&mut [page(1, 1)]).unwrap();
+    fs.fail_at(1, FailKind::Io);
+    let first = file.sync().unwrap_err();
+    assert!(matches!(first, StoreError::Io { action: "sync", .. }));
+    let count = fs.io_count();
+    for error in [file.sync().unwrap_err(), file.write_pages(&mut [page(2, 1)]).unwrap_err()] {
+        assert!(matches!(error.root(), StoreError::Io { action: "sync", .. }), "{error}");
+        assert!(matches!(error, StoreError::Failed { .. }));
+    }
+    assert_eq!(fs.io_count(), count);
+    assert_eq!(fill_of(&file, 1).unwrap(), 1);
+}
+
+#[test]
+fn a_failed_read_is_tried_anew() {
+    let fs = FaultFs::new();
+    let file = create(&fs, 4, 4);
+    file.write_pages(&mut [page(1, 1)]).unwrap();
+    fs.fail_read_at(1);
+    assert!(matches!(fill_of(&file, 1), Err(StoreError::Io { page: Some(PageId(1)), .. })));
+    assert_eq!(fill_of(&file, 1).unwrap(), 1);
+    let again = reopen(&fs);
+    fs.fail_read_at(2);
+    assert!(again.repair().is_err());
+    assert_eq!(again.repair().unwrap(), []);
+    again.write_pages(&mut [page(1, 2)]).unwrap();
+}

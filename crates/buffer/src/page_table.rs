@@ -1,0 +1,304 @@
+//! The page table: PageId → frame, with lock-free reads, inserts and removes, and no tombstones.
+//!
+//! A fixed array of buckets of 8 slots, one cache line each, at most half full. A slot is one word:
+//!
+//! | bits | meaning |
+//! |---|---|
+//! | 63 | tentative: being inserted, not found by readers yet |
+//! | 24..63 | page id |
+//! | 0..24 | frame number + 1; the whole word is 0 for an empty slot |
+//!
+//! A page belongs into the bucket of its hash; if that is full, into the next one, and so on. Each bucket counts the entries that passed it by
+//! (`passed`): a reader goes on to the next bucket only while that is not zero, so nothing has to mark removed entries.
+//!
+//! Insertion, put-if-absent, in two phases (as in open-addressed tables of Purcell and Harris, DISC 2005):
+//! 1. Look for the page; if found, that is the answer.
+//! 2. Count the buckets passed by, then CAS an empty slot to the tentative word.
+//! 3. Look again at every slot that may hold the page: a finished entry wins, ours is withdrawn; a tentative one is removed by CAS, and its
+//!    inserter starts over.
+//! 4. CAS ours from tentative to finished; if somebody removed it, start over.
+//!
+//! - **TABLE-1** At most one finished entry for a page. Proof: let A and B finish the same page, A first and still there when B does. B
+//!   looked (step 3) at A's slot after B's own tentative word was in place. If it saw A's word, it removed it (then A cannot
+//!   finish) or withdrew. If it did not, A's word came later than that look, so A's step 3 came after B's word, and saw it, and removed it
+//!   unless it had finished: then A withdrew. The words and the looks are SeqCst, so "later" means the same to both.
+//! - **TABLE-2** Only the owner of a frame's evicted state removes the frame's entry; so a word in the table never names a frame that was
+//!   given to another page since.
+//!
+//! A thread that stops for ever in any step leaves at most a tentative word, which the next inserter removes, or counts that are too high,
+//! which cost a look at one more bucket.
+
+use azekura_base::sync::atomic::{
+    AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::SeqCst,
+};
+use azekura_base::{Backoff, PageId};
+
+use crate::count::shared_write;
+use crate::frame::FrameId;
+
+const SLOTS: usize = if cfg!(loom) { 1 } else { 8 };
+const TENTATIVE: u64 = 1 << 63;
+const FRAME_BITS: u32 = 24;
+/// Most frames that a pool can have.
+pub(crate) const MAX_FRAMES: usize = (1 << FRAME_BITS) - 1;
+/// Page ids must be below this: 2 PiB of 4-KiB pages.
+pub const MAX_PAGE_ID: u64 = 1 << 39;
+
+#[derive(Debug)]
+#[repr(align(64))]
+struct Bucket([AtomicU64; SLOTS]);
+
+/// Which frame holds which page.
+#[derive(Debug)]
+pub(crate) struct PageTable {
+    buckets: Box<[Bucket]>,
+    passed: Box<[AtomicU32]>,
+    shift: u32,
+}
+
+const fn word(page_id: PageId, frame: FrameId) -> u64 {
+    page_id.0 << FRAME_BITS | (frame.0 as u64 + 1)
+}
+
+const fn frame_of(word: u64) -> FrameId {
+    FrameId((word & ((1 << FRAME_BITS) - 1)) as u32 - 1)
+}
+
+const fn is_of(word: u64, page_id: PageId) -> bool {
+    word & (TENTATIVE - 1) != 0 && (word & (TENTATIVE - 1)) >> FRAME_BITS == page_id.0
+}
+
+/// What an insertion came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Inserted {
+    /// The entry is in the table.
+    New,
+    /// The page has this frame already.
+    Existing(FrameId),
+}
+
+impl PageTable {
+    /// A table for `frames` entries.
+    pub(crate) fn new(frames: usize) -> Self {
+        let buckets = (frames * 2).div_ceil(SLOTS).next_power_of_two().max(2);
+        Self {
+            buckets: (0..buckets).map(|_| Bucket(std::array::from_fn(|_| AtomicU64::new(0)))).collect(),
+            passed: (0..buckets).map(|_| AtomicU32::new(0)).collect(),
+            shift: 64 - buckets.trailing_zeros(),
+        }
+    }
+
+    #[inline]
+    fn home(&self, page_id: PageId) -> usize {
+        (page_id.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift) as usize
+    }
+
+    #[inline]
+    const fn after(&self, bucket: usize) -> usize {
+        (bucket + 1) & (self.buckets.len() - 1)
+    }
+
+    /// The frame of a page. Writes nothing; one cache line when the page is in its own bucket.
+    #[inline]
+    pub(crate) fn get(&self, page_id: PageId) -> Option<FrameId> {
+        let mut bucket = self.home(page_id);
+        for _ in 0..self.buckets.len() {
+            for slot in &self.buckets[bucket].0 {
+                // Acquire: pairs with the CAS that finished the entry; the frame was published before.
+                let word = slot.load(Acquire);
+                if word >> FRAME_BITS == page_id.0 && word != 0 {
+                    return Some(frame_of(word));
+                }
+            }
+            // Relaxed: a count that is not seen yet belongs to an insertion that this call may come before.
+            if self.passed[bucket].load(Relaxed) == 0 {
+                return None;
+            }
+            bucket = self.after(bucket);
+        }
+        None
+    }
+
+    /// Puts `page_id → frame` unless the page has a frame. Lock-free but for two inserters that keep removing each other's
+    /// tentative words, which back off.
+    ///
+    /// # Panics
+    ///
+    /// If the table is full: the pool has fewer frames than half of the slots.
+    pub(crate) fn insert(&self, page_id: PageId, frame: FrameId) -> Inserted {
+        let mut backoff = Backoff::new();
+        loop {
+            if let Some(existing) = self.get(page_id) {
+                return Inserted::Existing(existing);
+            }
+            let Some(place) = self.place_tentative(page_id, frame) else { continue };
+            match self.clear_rivals(page_id, place) {
+                Some(existing) => {
+                    self.take_out(page_id, place, word(page_id, frame) | TENTATIVE);
+                    return Inserted::Existing(existing);
+                }
+                None if self.finish(page_id, frame, place) => return Inserted::New,
+                None => {
+                    self.uncount(page_id, place.0);
+                    backoff.pause();
+                }
+            }
+        }
+    }
+
+    /// Step 2; `None` when the empty slot was taken by another.
+    fn place_tentative(&self, page_id: PageId, frame: FrameId) -> Option<(usize, usize)> {
+        let tentative = word(page_id, frame) | TENTATIVE;
+        let mut bucket = self.home(page_id);
+        for _ in 0..self.buckets.len() {
+            for (i, slot) in self.buckets[bucket].0.iter().enumerate() {
+                if slot.load(Relaxed) == 0 {
+                    shared_write();
+                    // SeqCst: TABLE-1.
+                    if slot.compare_exchange(0, tentative, SeqCst, Relaxed).is_ok() {
+                        return Some((bucket, i));
+                    }
+                }
+            }
+            shared_write();
+            // SeqCst: a rival that reads zero here looked before our word was placed (TABLE-1).
+            self.passed[bucket].fetch_add(1, SeqCst);
+            bucket = self.after(bucket);
+        }
+        unreachable!("the page table has twice as many slots as there are frames")
+    }
+
+    /// Step 3: the frame of a finished entry, after removing tentative ones.
+    fn clear_rivals(&self, page_id: PageId, own: (usize, usize)) -> Option<FrameId> {
+        let mut bucket = self.home(page_id);
+        for _ in 0..self.buckets.len() {
+            for (i, slot) in self.buckets[bucket].0.iter().enumerate() {
+                if (bucket, i) == own {
+                    continue;
+                }
+                let mut seen = slot.load(SeqCst);
+                while is_of(seen, page_id) {
+                    if seen & TENTATIVE == 0 {
+                        return Some(frame_of(seen));
+                    }
+                    match slot.compare_exchange(seen, 0, SeqCst, SeqCst) {
+                        Ok(_) => break, // its inserter takes its counts back
+                        Err(now) => seen = now,
+                    }
+                }
+            }
+            if self.passed[bucket].load(SeqCst) == 0 {
+                break;
+            }
+            bucket = self.after(bucket);
+        }
+        None
+    }
+
+    /// Step 4.
+    fn finish(&self, page_id: PageId, frame: FrameId, (bucket, i): (usize, usize)) -> bool {
+        let done = word(page_id, frame);
+        self.buckets[bucket].0[i].compare_exchange(done | TENTATIVE, done, SeqCst, Relaxed).is_ok()
+    }
+
+    /// Removes the entry `page_id → frame`, if it is there. The caller owns the frame's evicted state (TABLE-2).
+    pub(crate) fn remove(&self, page_id: PageId, frame: FrameId) {
+        let mut bucket = self.home(page_id);
+        for _ in 0..self.buckets.len() {
+            for (i, slot) in self.buckets[bucket].0.iter().enumerate() {
+                if slot.load(Relaxed) == word(page_id, frame) {
+                    self.take_out(page_id, (bucket, i), word(page_id, frame));
+                    return;
+                }
+            }
+            if self.passed[bucket].load(Relaxed) == 0 {
+                return;
+            }
+            bucket = self.after(bucket);
+        }
+    }
+
+    fn take_out(&self, page_id: PageId, (bucket, i): (usize, usize), expected: u64) {
+        shared_write();
+        // SeqCst, as all changes of slots. If a rival removed our tentative word, only the counts are left to take back.
+        let _ = self.buckets[bucket].0[i].compare_exchange(expected, 0, SeqCst, Relaxed);
+        self.uncount(page_id, bucket);
+    }
+
+    /// Takes back the counts of the buckets that an entry in `bucket` passed by.
+    fn uncount(&self, page_id: PageId, bucket: usize) {
+        let mut passed = self.home(page_id);
+        while passed != bucket {
+            self.passed[passed].fetch_sub(1, SeqCst);
+            passed = self.after(passed);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    #[test]
+    fn agrees_with_a_map_through_full_buckets() {
+        let table = PageTable::new(64);
+        let mut map: HashMap<u64, u32> = HashMap::new();
+        let mut state = 12345u64;
+        for _ in 0..200_000 {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let page = (state >> 33) % 100;
+            let frame = (state >> 50) as u32 % 64;
+            if state >> 63 == 0 && map.len() < 64 {
+                let expected = match map.get(&page) {
+                    Some(&f) => Inserted::Existing(FrameId(f)),
+                    None => {
+                        map.insert(page, frame);
+                        Inserted::New
+                    }
+                };
+                assert_eq!(table.insert(PageId(page), FrameId(frame)), expected);
+            } else if let Some(f) = map.remove(&page) {
+                table.remove(PageId(page), FrameId(f));
+            }
+            assert_eq!(table.get(PageId(page)).map(|f| f.0), map.get(&page).copied());
+        }
+        for (page, frame) in map.drain() {
+            table.remove(PageId(page), FrameId(frame));
+        }
+        assert!(table.passed.iter().all(|p| p.load(Relaxed) == 0), "every count is taken back");
+    }
+
+    #[test]
+    fn threads_that_insert_the_same_pages_agree_on_one_frame_each() {
+        let table = PageTable::new(256);
+        for round in 0..50u64 {
+            let winners: Vec<Vec<u32>> = std::thread::scope(|s| {
+                let threads: Vec<_> = (0..4u32)
+                    .map(|t| {
+                        let table = &table;
+                        s.spawn(move || {
+                            (0..64u64)
+                                .map(|page| {
+                                    match table
+                                        .insert(PageId(round * 64 + page), FrameId(t * 64 + page as u32))
+                                    {
+                                        Inserted::New => t * 64 + page as u32,
+                                        Inserted::Existing(f) => f.0,
+                                    }
+                                })
+                                .collect()
+                        })
+                    })
+                    .collect();
+                threads.into_iter().map(|t| t.join().unwrap()).collect()
+            });
+            assert!(winners.windows(2).all(|w| w[0] == w[1]));
+            for page in 0..64 {
+                table.remove(PageId(round * 64 + page), FrameId(winners[0][page as usize]));
+                assert_eq!(table.get(PageId(round * 64 + page)), None);
+            }
+        }
+        assert!(table.passed.iter().all(|p| p.load(Relaxed) == 0));
+    }
+}

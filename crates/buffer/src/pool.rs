@@ -1,0 +1,408 @@
+//! The pool: fix and unfix, miss and page-in (paper §3.1.2, Fig. 4).
+//!
+//! **Fix.** The page table names a frame; pin it; if it is still the page's, that was a hit: one CAS, no lock.
+//!
+//! **Miss.**
+//! 1. Evict a victim (or take a frame never used): we own the frame and its buffer.
+//! 2. Remove the victim's mapping. It was clean and unpinned when the CAS evicted it, so disk has what it had (G3).
+//! 3. Publish the frame for the new page, pinned by us, without content; then put its mapping into the table. If the page has a frame by
+//!    now, ours goes to the free list, and we use that one.
+//! 4. Read the page into a private image, copy it into our buffer, and install the buffer by CAS.
+//!
+//! Others that find the frame before step 4 is done pin it and wait a little; then they read for themselves into a spare buffer, and whoever
+//! installs first wins (the paper's optimistic I/O). So a reader that is stopped for ever holds nobody up, and one page is as a rule read
+//! once. A failed read (G7) goes to each who tried; the frame stays mapped and empty, and the next fix reads anew.
+//!
+//! | frame | mapping | content | who may use it |
+//! |---|---|---|---|
+//! | evicted | none, or the victim's for two more steps | none | its evictor |
+//! | pinned | new page's | none | readers of that page, to install one buffer |
+//! | pinned or unpinned | the page's | installed | everybody |
+//!
+//! Where we depart from Fig. 4: an entry whose frame is evicted is waited for (two steps of its evictor, steps 1 and 2 above) instead of
+//! replaced; the paper's replacement reuses the victim's page, which with recycled frames may be another page by then (G2). Everybody else
+//! goes on meanwhile.
+
+use std::sync::Arc;
+// The words of pages are std's atomics in models too; see `azekura_base::page`.
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use azekura_base::page::{self, PageMut};
+use azekura_base::{Backoff, DurableLog, Lsn, PageBuf, PageId, PageWords, StripedCounter};
+use azekura_trace::{Site, WaitKind};
+
+use crate::cleaner::CleanerBell;
+use crate::error::{FixError, PoolError};
+use crate::frame::{Evicted, Frame, FrameId, NO_BUFFER};
+use crate::guard::{ExclusiveGuard, OptimisticPage, PageGuard, Peek};
+use crate::index_stack::IndexStack;
+use crate::page_table::{Inserted, MAX_FRAMES, MAX_PAGE_ID, PageTable};
+use crate::policy::clock_hand::{ClockHand, HandKind};
+use crate::policy::nb_gclock::{Sweep, sweep};
+use crate::stats::Counters;
+use crate::store::PageStore;
+
+static PAGE_IN: Site = Site::new("page being read by another");
+static FREE_FRAME: Site = Site::new("free frame");
+
+/// Fewest frames of a pool.
+pub const MIN_FRAMES: usize = 1;
+/// Buffers beyond the frames: for readers that do not want to wait for another's read.
+const SPARE_BUFFERS: usize = 16;
+/// Tries for a victim, with yields and then naps between, before a fix gives up: about 50 ms.
+const VICTIM_TRIES: usize = 1000;
+
+/// Settings of a pool.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolOptions {
+    /// Bytes of a page, a power of two from 4096 to 65536.
+    pub page_size: usize,
+    /// Bytes for pages; the headers take another 160 bytes per page.
+    pub capacity_bytes: usize,
+    /// How the clock's hand is kept.
+    pub hand: HandKind,
+}
+
+impl Default for PoolOptions {
+    /// 64 MiB of 8-KiB pages, striped hand.
+    fn default() -> Self {
+        Self { page_size: 8192, capacity_bytes: 64 << 20, hand: HandKind::Striped }
+    }
+}
+
+/// The page cache.
+pub struct BufferPool {
+    page_size: usize,
+    pub(crate) frames: Box<[Frame]>,
+    words: Box<[AtomicU64]>,
+    table: PageTable,
+    pub(crate) hand: ClockHand,
+    free_frames: IndexStack,
+    spare_buffers: IndexStack,
+    pub(crate) store: Arc<dyn PageStore>,
+    pub(crate) log: Arc<dyn DurableLog>,
+    pub(crate) counters: Counters,
+    pub(crate) bell: CleanerBell,
+    pub(crate) dirty_frames: StripedCounter,
+}
+
+impl std::fmt::Debug for BufferPool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BufferPool")
+            .field("page_size", &self.page_size)
+            .field("frames", &self.frames.len())
+            .finish_non_exhaustive()
+    }
+}
+
+fn zeroed_words(count: usize) -> Box<[AtomicU64]> {
+    let words = Box::<[AtomicU64]>::new_zeroed_slice(count);
+    // SAFETY: an `AtomicU64` of zero bytes is a valid value. Asking for zeroed memory keeps a large pool untouched until its
+    // pages come.
+    unsafe { words.assume_init() }
+}
+
+impl BufferPool {
+    /// A pool over `store`. Memory is reserved at once and touched as pages come; it is never given back before the pool
+    /// goes, so that optimistic readers may look at a frame at any time.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolError`] for a page size or capacity out of bounds.
+    pub fn new(
+        options: PoolOptions,
+        store: Arc<dyn PageStore>,
+        log: Arc<dyn DurableLog>,
+    ) -> Result<Self, PoolError> {
+        let PoolOptions { page_size, capacity_bytes, hand } = options;
+        if !page::is_page_size(page_size) {
+            return Err(PoolError::PageSize { page_size });
+        }
+        let frames = capacity_bytes / page_size;
+        if !(MIN_FRAMES..=MAX_FRAMES).contains(&frames) {
+            return Err(PoolError::Capacity { capacity_bytes, frames, min: MIN_FRAMES, max: MAX_FRAMES });
+        }
+        let buffers = frames + SPARE_BUFFERS;
+        let pool = Self {
+            page_size,
+            frames: (0..frames).map(|_| Frame::new()).collect(),
+            words: zeroed_words(buffers * page_size / 8),
+            table: PageTable::new(frames),
+            hand: ClockHand::new(hand),
+            free_frames: IndexStack::new(frames),
+            spare_buffers: IndexStack::new(buffers),
+            store,
+            log,
+            counters: Counters::default(),
+            bell: CleanerBell::default(),
+            dirty_frames: StripedCounter::new(),
+        };
+        (0..frames as u32).rev().for_each(|n| pool.free_frames.push(n));
+        (0..buffers as u32).rev().for_each(|n| pool.spare_buffers.push(n));
+        Ok(pool)
+    }
+
+    /// Bytes of a page.
+    #[must_use]
+    pub const fn page_size(&self) -> usize {
+        self.page_size
+    }
+
+    /// Number of frames.
+    #[must_use]
+    pub const fn capacity_frames(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Fixes a page: finds it in the pool, or reads it into a frame, and pins that frame.
+    ///
+    /// The page stays at one address until the guard is dropped (*unfix*). Fixing does not latch. A hit is one CAS, no lock;
+    /// threads that miss on one page share one read as a rule.
+    ///
+    /// # Errors
+    ///
+    /// [`FixError`]; a later call tries anew.
+    pub fn fix(&self, page_id: PageId) -> Result<PageGuard<'_>, FixError> {
+        let guard = self.fix_frame(page_id)?;
+        self.ensure_content(&guard, |pool, buffer| pool.read_into(page_id, buffer))?;
+        Ok(guard)
+    }
+
+    /// Fixes and latches a page that the caller will write from beginning to end: it is not read. Its content is zeroes, or what
+    /// the pool had.
+    ///
+    /// # Errors
+    ///
+    /// [`FixError`], but nothing of reading.
+    pub fn fix_new(&self, page_id: PageId) -> Result<ExclusiveGuard<'_>, FixError> {
+        let guard = self.fix_frame(page_id)?;
+        self.ensure_content(&guard, |pool, buffer| {
+            let words = pool.buffer_words(buffer);
+            // Relaxed: private until installed.
+            words.iter().for_each(|w| w.store(0, Relaxed));
+            Ok(())
+        })?;
+        Ok(guard.exclusive())
+    }
+
+    /// Looks at a page that is in the pool, without pinning or latching it: writes no shared line but now and then the reference count of
+    /// a page that would be the next victim (G8). What is read is believed only after [`OptimisticPage::is_valid`].
+    #[inline]
+    pub fn peek(&self, page_id: PageId) -> Peek<'_> {
+        let Some(id) = self.table.get(page_id) else { return Peek::Absent };
+        let frame = &self.frames[id.0 as usize];
+        let Some(version) = frame.latch.optimistic() else { return Peek::Busy };
+        // FRAME-3: identity and buffer are believed once the version validates; the guard's own check does, as long as they
+        // were read after the version.
+        let buffer = frame.buffer();
+        if frame.page_id() != page_id || frame.is_evicted() {
+            return Peek::Busy;
+        }
+        if buffer == NO_BUFFER {
+            return Peek::Absent;
+        }
+        frame.note_peek();
+        Peek::Page(OptimisticPage::new(self, id, version, buffer))
+    }
+
+    /// Pins the frame of a page, mapping one to it if need be.
+    fn fix_frame(&self, page_id: PageId) -> Result<PageGuard<'_>, FixError> {
+        if page_id.0 >= MAX_PAGE_ID {
+            return Err(FixError::NoSuchPage { page_id, max: MAX_PAGE_ID - 1 });
+        }
+        let mut backoff = Backoff::new();
+        loop {
+            if let Some(id) = self.table.get(page_id) {
+                let frame = &self.frames[id.0 as usize];
+                if frame.try_pin(page_id) {
+                    frame.note_use();
+                    return Ok(PageGuard::pinned(self, id));
+                }
+                // Its evictor is about to remove the mapping.
+                backoff.pause();
+                continue;
+            }
+            let victim = self.victim(page_id)?;
+            let id = victim.frame;
+            let frame = &self.frames[id.0 as usize];
+            frame.publish(victim, page_id);
+            match self.table.insert(page_id, id) {
+                Inserted::New => return Ok(PageGuard::pinned(self, id)),
+                Inserted::Existing(_) => self.give_back(id),
+            }
+        }
+    }
+
+    /// A frame to fill: evicted, without mapping; its buffer, if it had one, is among the spare ones.
+    fn victim(&self, page_id: PageId) -> Result<Evicted, FixError> {
+        if let Some(frame) = self.free_frames.pop() {
+            return Ok(self.own_free(FrameId(frame)));
+        }
+        let mut pinned_seen = 0;
+        let mut backoff = Backoff::new();
+        for attempt in 0..VICTIM_TRIES {
+            let mut dirty_met = 0;
+            let swept = sweep(&self.frames, &self.hand, &mut dirty_met);
+            if dirty_met > 0 {
+                self.bell.ring();
+            }
+            match swept {
+                Sweep::Victim(evicted) => {
+                    self.unmap(&evicted);
+                    return Ok(evicted);
+                }
+                Sweep::Dirty(id) => self.write_back_victim(id)?,
+                Sweep::Nothing { pinned } => {
+                    pinned_seen = pinned;
+                    let _waiting =
+                        (attempt > 0).then(|| azekura_trace::wait(&FREE_FRAME, 0, WaitKind::FreeFrame));
+                    if backoff.is_exhausted() { nap() } else { backoff.pause() }
+                }
+            }
+            if let Some(frame) = self.free_frames.pop() {
+                return Ok(self.own_free(FrameId(frame)));
+            }
+        }
+        Err(FixError::PoolExhausted { page_id, pinned: pinned_seen, frames: self.frames.len() })
+    }
+
+    /// A frame from the free list is evicted already; close it to optimistic readers as an eviction does.
+    fn own_free(&self, id: FrameId) -> Evicted {
+        self.frames[id.0 as usize].latch.lock_exclusive();
+        Evicted { frame: id }
+    }
+
+    fn unmap(&self, evicted: &Evicted) {
+        let frame = &self.frames[evicted.frame.0 as usize];
+        self.table.remove(frame.page_id(), evicted.frame);
+        self.counters.evictions.add(1);
+        if let Some(buffer) = frame.take_buffer(evicted) {
+            self.spare_buffers.push(buffer);
+        }
+    }
+
+    /// A frame that did not get its mapping goes to the free list. Nobody else can have found it.
+    fn give_back(&self, id: FrameId) {
+        let frame = &self.frames[id.0 as usize];
+        match frame.withdraw(id) {
+            Some(evicted) => {
+                // The free list's frames are evicted with the latch open; see `own_free`.
+                frame.latch.unlock_exclusive();
+                drop(evicted);
+                self.free_frames.push(id.0);
+            }
+            // A sweep was quicker: the frame is its victim now.
+            None => self.counters.lost_frames.add(1),
+        }
+    }
+
+    /// Sees to it that a pinned frame has its content: `fill` puts it into a buffer.
+    fn ensure_content(
+        &self,
+        guard: &PageGuard<'_>,
+        fill: impl Fn(&Self, u32) -> Result<(), FixError>,
+    ) -> Result<(), FixError> {
+        let frame = guard.frame();
+        if frame.buffer() == NO_BUFFER { self.page_in(frame, fill) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn page_in(
+        &self,
+        frame: &Frame,
+        fill: impl Fn(&Self, u32) -> Result<(), FixError>,
+    ) -> Result<(), FixError> {
+        let Some(buffer) = self.turn_to_read(frame) else { return Ok(()) };
+        let filled = fill(self, buffer);
+        if filled.is_ok() {
+            self.counters.misses.add(1);
+            if frame.install(buffer) {
+                return Ok(());
+            }
+            self.counters.duplicate_reads.add(1);
+        }
+        self.spare_buffers.push(buffer);
+        frame.disclaim_reading();
+        // Another's content is as good as ours would have been (G2), whatever became of our read.
+        if frame.buffer() == NO_BUFFER { filled } else { Ok(()) }
+    }
+
+    /// A buffer of our own to read into; `None` when the content came meanwhile. The first to come reads at once; the others give it a
+    /// while, and read too when it fails or takes too long.
+    fn turn_to_read(&self, frame: &Frame) -> Option<u32> {
+        if let Some(buffer) = self.claim_buffer(frame) {
+            return Some(buffer);
+        }
+        let _waiting = azekura_trace::wait(&PAGE_IN, frame.page_id().0 as usize, WaitKind::PageIn);
+        let mut backoff = Backoff::new();
+        let mut naps = 0;
+        while frame.buffer() == NO_BUFFER {
+            if backoff.is_exhausted() {
+                nap();
+                naps += 1;
+            } else {
+                backoff.pause();
+            }
+            let buffer = match naps {
+                0..NAPS_BEFORE_OWN_READ => self.claim_buffer(frame),
+                _ => self.spare_buffers.pop(),
+            };
+            if buffer.is_some() {
+                return buffer;
+            }
+        }
+        None
+    }
+
+    fn claim_buffer(&self, frame: &Frame) -> Option<u32> {
+        if !frame.claim_reading() {
+            return None;
+        }
+        let buffer = self.spare_buffers.pop();
+        if buffer.is_none() {
+            frame.disclaim_reading();
+        }
+        buffer
+    }
+
+    fn read_into(&self, page_id: PageId, buffer: u32) -> Result<(), FixError> {
+        thread_local! {
+            static IMAGE: std::cell::RefCell<PageBuf> = std::cell::RefCell::new(PageBuf::zeroed(0));
+        }
+        IMAGE.with_borrow_mut(|image| {
+            if image.len() != self.page_size {
+                *image = PageBuf::zeroed(self.page_size);
+            }
+            self.store.read_page(page_id, image).map_err(FixError::Read)?;
+            PageMut::new(self.words_of(buffer)).copy_from(image);
+            Ok(())
+        })
+    }
+
+    fn buffer_words(&self, buffer: u32) -> &[AtomicU64] {
+        let words = self.page_size / 8;
+        &self.words[buffer as usize * words..][..words]
+    }
+
+    #[inline]
+    pub(crate) fn words_of(&self, buffer: u32) -> PageWords<'_> {
+        PageWords::new(self.buffer_words(buffer))
+    }
+
+    /// The least recovery LSN of any dirty page, one being written now included: where redo must start. Read the log's counter
+    /// before (see `Frame::least_recovery_lsn`). Looks at every frame.
+    #[must_use]
+    pub fn min_recovery_lsn(&self) -> Option<Lsn> {
+        self.frames.iter().filter_map(Frame::least_recovery_lsn).min()
+    }
+}
+
+/// Naps of 50 µs before a waiter reads a page for itself that another is reading.
+const NAPS_BEFORE_OWN_READ: u32 = 40;
+
+fn nap() {
+    #[cfg(not(loom))]
+    std::thread::sleep(std::time::Duration::from_micros(50));
+    #[cfg(loom)]
+    azekura_base::sync::thread::yield_now();
+}

@@ -1,0 +1,55 @@
+//! What the pool did so far.
+
+use azekura_base::StripedCounter;
+
+use crate::pool::BufferPool;
+
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) misses: StripedCounter,
+    pub(crate) duplicate_reads: StripedCounter,
+    pub(crate) evictions: StripedCounter,
+    pub(crate) pages_written: StripedCounter,
+    pub(crate) foreground_writes: StripedCounter,
+    pub(crate) lost_frames: StripedCounter,
+}
+
+/// Counts since the pool was made. Hits are not counted: that would cost each of them more than all the rest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PoolStats {
+    /// Frames.
+    pub frames: usize,
+    /// Bytes of a page.
+    pub page_size: usize,
+    /// Dirty pages now, about.
+    pub dirty_pages: u64,
+    /// Pages brought in.
+    pub misses: u64,
+    /// Of these, pages that another thread brought in first (paper, Table 2).
+    pub duplicate_reads: u64,
+    /// Pages that left for another.
+    pub evictions: u64,
+    /// Page images written.
+    pub pages_written: u64,
+    /// Of these, images that a miss had to write because nothing clean was cold.
+    pub foreground_writes: u64,
+}
+
+impl BufferPool {
+    /// The counts so far.
+    #[must_use]
+    pub fn stats(&self) -> PoolStats {
+        let counters = &self.counters;
+        PoolStats {
+            frames: self.capacity_frames(),
+            page_size: self.page_size(),
+            dirty_pages: (self.dirty_count() as i64).max(0) as u64,
+            misses: counters.misses.sum(),
+            duplicate_reads: counters.duplicate_reads.sum(),
+            evictions: counters.evictions.sum(),
+            pages_written: counters.pages_written.sum(),
+            foreground_writes: counters.foreground_writes.sum(),
+        }
+    }
+}

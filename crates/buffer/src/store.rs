@@ -1,0 +1,171 @@
+//! `PageStore`: where pages live when no frame holds them, and what can go wrong there.
+//!
+//! The pool knows this trait and not a file. [`PageFile`](crate::page_file::PageFile) is the store that survives a
+//! power loss; [`MemStore`] is one in memory, which fails and stalls when a test tells it to.
+
+mod memory;
+mod seal;
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use azekura_base::{PageBuf, PageId};
+
+pub use self::memory::{Access, MemStore};
+pub(crate) use self::seal::{seal_batch, stored_checksum, verify};
+
+/// Pages by number. All calls block; any thread may call, but nobody reads or writes a page while another thread
+/// writes that page: whoever calls excludes that.
+pub trait PageStore: Send + Sync + fmt::Debug {
+    /// Reads a page into `out`, which is one page long. A page that was never written, or lies beyond the end of the
+    /// store, reads as zeroes. What `out` holds after an error is unspecified.
+    ///
+    /// # Errors
+    ///
+    /// - [`StoreError::Io`]: the device failed; a later call tries anew.
+    /// - [`StoreError::Corrupt`]: the bytes are not this page's.
+    ///
+    /// # Panics
+    ///
+    /// If `out` is not exactly one page.
+    fn read_page(&self, id: PageId, out: &mut [u8]) -> Result<(), StoreError>;
+
+    /// Seals the pages of a batch (sets their checksums) and writes them; each image is whole and its header says its
+    /// id already. Not durable before [`PageStore::sync`]; after a crash in between, each page is one of the images
+    /// written since the last sync, or the one before them, and never a mixture.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`], or [`StoreError::Failed`] if a write or a sync failed before. Any of the pages may have been
+    /// written.
+    ///
+    /// # Panics
+    ///
+    /// If an image has not the length of a page, or another id in its header, or an id comes twice.
+    fn write_pages(&self, batch: &mut [(PageId, PageBuf)]) -> Result<(), StoreError>;
+
+    /// Waits until every page write that returned before this call is durable.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`], or [`StoreError::Failed`] if a write or a sync failed before. It is never tried again: the
+    /// writes in question are in doubt for ever (W10).
+    fn sync(&self) -> Result<(), StoreError>;
+}
+
+/// Why a page was not read, not written, or not made durable. Cheap to clone: everyone who waited for one read gets
+/// the same error.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The device failed.
+    Io {
+        /// What was being done.
+        action: &'static str,
+        /// To which file or directory.
+        path: Arc<Path>,
+        /// For which page, or the first of several; none if it was for no page.
+        page: Option<PageId>,
+        /// Where in the file, in bytes.
+        offset: u64,
+        /// The operating system's reason.
+        source: Arc<io::Error>,
+    },
+    /// The bytes in a page's place are not that page: the device damaged it, and there is no copy. Restore a backup.
+    Corrupt {
+        /// The page.
+        page: PageId,
+        /// The file.
+        path: Arc<Path>,
+        /// Where in the file, in bytes.
+        offset: u64,
+        /// The checksum that the page says it has.
+        found_checksum: u32,
+        /// The checksum of the bytes that are there.
+        expected_checksum: u32,
+        /// The page that the header says it is.
+        found_page: PageId,
+    },
+    /// A file is not what it has to be for this store; nothing was changed. Open it with the right settings.
+    Refused {
+        /// The file.
+        path: Arc<Path>,
+        /// The property that does not fit.
+        what: &'static str,
+        /// What it is.
+        found: u64,
+        /// What it has to be.
+        expected: u64,
+    },
+    /// A write or a sync failed before; the store takes no more of either. Reads go on. Reopen the store.
+    Failed {
+        /// The failure that ended it.
+        first: Arc<StoreError>,
+    },
+}
+
+impl StoreError {
+    /// The failure that this one is about: the first one, if the store was failed already.
+    #[must_use]
+    pub fn root(&self) -> &Self {
+        match self {
+            Self::Failed { first } => first.root(),
+            error => error,
+        }
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io { action, path, page: Some(page), offset, .. } => {
+                write!(f, "{action} page {page} at offset {offset} of {}", path.display())
+            }
+            Self::Io { action, path, page: None, offset, .. } => {
+                write!(f, "{action} {} at offset {offset}", path.display())
+            }
+            Self::Corrupt { page, path, offset, found_checksum, expected_checksum, found_page } => write!(
+                f,
+                "page {page} at offset {offset} of {} is damaged: checksum {found_checksum:#010x} for bytes whose \
+                 checksum is {expected_checksum:#010x}, page id {found_page}",
+                path.display()
+            ),
+            Self::Refused { path, what, found, expected } => {
+                write!(f, "{}: {what} is {found}, not {expected}", path.display())
+            }
+            Self::Failed { .. } => f.write_str("the page store failed before and takes no more writes"),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            // The error itself and not its `Arc`, so that callers can downcast.
+            Self::Io { source, .. } => Some(&**source),
+            Self::Failed { first } => Some(&**first),
+            Self::Corrupt { .. } | Self::Refused { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use azekura_io::{FaultFs, Fs, is_power_cut};
+
+    #[test]
+    fn a_power_cut_is_recognised_through_every_layer() {
+        let fs = FaultFs::new();
+        fs.cut_power();
+        let source = Arc::new(fs.sync_dir(Path::new("/")).unwrap_err());
+        let io =
+            StoreError::Io { action: "sync", path: Path::new("pages").into(), page: None, offset: 0, source };
+        let failed = StoreError::Failed { first: Arc::new(io.clone()) };
+        assert!(is_power_cut(&io) && is_power_cut(&failed));
+        assert!(matches!(failed.root(), StoreError::Io { action: "sync", .. }));
+        assert_eq!(io.to_string(), "sync pages at offset 0");
+    }
+}

@@ -1,0 +1,281 @@
+//! W12, W10: the power is cut at every I/O of a random workload on a page file, again during the repair, and every call
+//! is made to fail once. Afterwards each page is one of the images written since the last sync that succeeded, or the one
+//! before them; never a mixture, and never older than promised.
+#![cfg(not(loom))]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use azekura_base::{PageBuf, PageId};
+use azekura_buffer::page_file::{AreaShape, PageFile};
+use azekura_buffer::store::{PageStore, StoreError};
+use azekura_io::{FailKind, FaultFs, Fs, is_power_cut};
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+
+const SIZE: usize = 4096;
+const DIR: &str = "db";
+/// Few slots, and small ones: they are reused all the time, and batches are split.
+const SHAPE: AreaShape = AreaShape { slots: 3, pages_per_slot: 4 };
+
+/// What may be in a page's place: the numbers of its images from the promised one on (0: never written).
+#[derive(Clone, Debug, Default)]
+struct Expected {
+    pages: BTreeMap<u64, (u64, u64)>,
+    next: u64,
+}
+
+impl Expected {
+    /// The next image of a page.
+    fn write(&mut self, id: u64) -> (PageId, PageBuf) {
+        self.next += 1;
+        self.pages.entry(id).or_default().1 = self.next;
+        (PageId(id), image_of(id, self.next))
+    }
+
+    /// A sync succeeded, and nothing is being written.
+    fn promise_all(&mut self) {
+        self.pages.values_mut().for_each(|(promised, newest)| *promised = *newest);
+    }
+
+    /// Reads every page; what is found is what the next check may not be older than, nor newer.
+    fn check(&mut self, file: &PageFile, what: &str) {
+        for (&id, (promised, newest)) in &mut self.pages {
+            let mut out = PageBuf::zeroed(SIZE);
+            file.read_page(PageId(id), &mut out).unwrap_or_else(|error| panic!("{what}: {error}"));
+            let number = number_of(&out);
+            assert!(number == 0 || *out == *sealed(id, number), "{what}: page {id} is a mixture");
+            assert!(
+                *promised <= number && number <= *newest,
+                "{what}: page {id} is image {number}, promised {promised}, newest {newest}"
+            );
+            (*promised, *newest) = (number, number);
+        }
+    }
+}
+
+/// Image `number` of a page, different in every sector; image and page LSN have the same number.
+fn image_of(id: u64, number: u64) -> PageBuf {
+    let mut page = PageBuf::zeroed(SIZE);
+    let mut random = StdRng::seed_from_u64(number << 20 ^ id);
+    random.fill(&mut page[24..]);
+    page[8..16].copy_from_slice(&id.to_le_bytes());
+    page[16..24].copy_from_slice(&number.to_le_bytes());
+    page
+}
+
+fn sealed(id: u64, number: u64) -> PageBuf {
+    let mut page = image_of(id, number);
+    azekura_base::page::image::seal(&mut page);
+    page
+}
+
+fn number_of(page: &[u8]) -> u64 {
+    page[16..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+fn open(fs: &FaultFs) -> Result<PageFile, StoreError> {
+    let shared: Arc<dyn Fs> = Arc::new(fs.clone());
+    PageFile::create_with(Arc::clone(&shared), Path::new(DIR), SIZE, SHAPE)?;
+    PageFile::open(shared, Path::new(DIR), SIZE)
+}
+
+/// Creates or opens the file, writes batches, syncs and reopens as the seed says, until done or until an error.
+fn work(fs: &FaultFs, seed: u64, steps: u64, expected: &mut Expected) -> Result<(), StoreError> {
+    let mut random = StdRng::seed_from_u64(seed);
+    // Neighbours, strangers, and two beyond the first growths.
+    let mut ids: Vec<u64> = (0..10).chain([17, 40, 255, 256, 600]).collect();
+    let mut file = open(fs)?;
+    for _ in 0..steps {
+        match random.random_range(0..20) {
+            0..=1 => {
+                file.sync()?;
+                expected.promise_all();
+            }
+            2 => {
+                file = open(fs)?;
+                file.repair()?;
+                expected.promise_all(); // it syncs
+            }
+            _ => {
+                ids.shuffle(&mut random);
+                let count = random.random_range(1..7);
+                let mut batch: Vec<_> = ids[..count].iter().map(|&id| expected.write(id)).collect();
+                file.write_pages(&mut batch)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Repairs a disk after a crash, is interrupted at each I/O of the repair, and repairs again.
+fn repair_and_check(fs: &FaultFs, expected: &Expected, seed: u64, what: &str) {
+    let whole = repair_once(fs.crash_keeping_all(), &mut expected.clone(), what);
+    for cut in 1..=whole {
+        let disk = fs.crash_keeping_all(); // a copy: everything on it is durable
+        disk.cut_power_at(cut);
+        let error = open(&disk).and_then(|file| file.repair()).expect_err("the power is cut");
+        assert!(is_power_cut(&error), "{what}: {error}");
+        let what = format!("{what}, repair cut at {}", disk.describe_io(cut));
+        repair_once(disk.crash(seed ^ cut), &mut expected.clone(), &what);
+    }
+}
+
+/// Repairs and checks; checks again after a power loss that loses all it may. Returns the I/Os that it took.
+fn repair_once(disk: FaultFs, expected: &mut Expected, what: &str) -> u64 {
+    let file = open(&disk).unwrap_or_else(|error| panic!("{what}: {error}"));
+    file.repair().unwrap_or_else(|error| panic!("{what}: {error}"));
+    let ios = disk.io_count();
+    expected.check(&file, what);
+    let again = disk.crash_losing_all();
+    let file = open(&again).unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert_eq!(
+        file.repair().unwrap_or_else(|error| panic!("{what}: {error}")),
+        [],
+        "{what}: it was repaired"
+    );
+    expected.check(&file, &format!("{what}, and lost what was not synced"));
+    ios
+}
+
+#[test]
+fn w12_no_page_is_torn_or_older_than_promised_whenever_the_power_goes() {
+    for seed in 0..3 {
+        let whole = FaultFs::with_alignment(512);
+        work(&whole, seed, 40, &mut Expected::default()).unwrap();
+        for cut in 1..=whole.io_count() {
+            let fs = FaultFs::with_alignment(512);
+            fs.cut_power_at(cut);
+            let mut expected = Expected::default();
+            let error = work(&fs, seed, 40, &mut expected).expect_err("the power is cut");
+            assert!(is_power_cut(&error), "{error}");
+            for crash in 0..4 {
+                let what = format!("workload {seed}, cut at {}, crash {crash}", fs.describe_io(cut));
+                let disk = fs.crash(seed << 40 | cut << 8 | crash);
+                repair_once(disk, &mut expected.clone(), &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_repair_that_is_interrupted_anywhere_is_repeated_with_the_same_answer() {
+    let seed = 77;
+    let whole = FaultFs::new();
+    work(&whole, seed, 25, &mut Expected::default()).unwrap();
+    for cut in (1..=whole.io_count()).step_by(3) {
+        let fs = FaultFs::new();
+        fs.cut_power_at(cut);
+        let mut expected = Expected::default();
+        work(&fs, seed, 25, &mut expected).expect_err("the power is cut");
+        for crash in 0..2 {
+            let what = format!("workload {seed}, cut at {}, crash {crash}", fs.describe_io(cut));
+            repair_and_check(&fs.crash(cut << 8 | crash), &expected, cut, &what);
+        }
+    }
+}
+
+#[test]
+fn a_long_life_of_crashes_never_takes_back_what_it_showed() {
+    for seed in 100..104 {
+        let mut random = StdRng::seed_from_u64(seed);
+        let (mut fs, mut expected) = (FaultFs::new(), Expected::default());
+        for life in 0..40 {
+            fs.cut_power_at(random.random_range(1..60));
+            let done = work(&fs, random.random(), 20, &mut expected);
+            let what = format!("seed {seed}, life {life}, after {done:?}");
+            fs = fs.crash(random.random());
+            let file = open(&fs).unwrap_or_else(|error| panic!("{what}: {error}"));
+            file.repair().unwrap_or_else(|error| panic!("{what}: {error}"));
+            expected.check(&file, &what);
+        }
+    }
+}
+
+#[test]
+fn w10_the_first_failure_ends_all_writing_and_promises_hold() {
+    let seed = 5;
+    let whole = FaultFs::new();
+    work(&whole, seed, 30, &mut Expected::default()).unwrap();
+    for failing in 1..=whole.io_count() {
+        let fs = FaultFs::new();
+        fs.fail_at(failing, FailKind::Io);
+        let mut expected = Expected::default();
+        let error = work(&fs, seed, 30, &mut expected).expect_err("an I/O failed");
+        assert!(matches!(error, StoreError::Io { .. }), "{error}");
+        let what = format!("failed at {}", fs.describe_io(failing));
+        for crash in 0..3 {
+            repair_once(fs.crash(failing << 8 | crash), &mut expected.clone(), &what);
+        }
+        repair_once(fs.crash_losing_all(), &mut expected.clone(), &what);
+        // The process starts again, in a kernel that believes the bytes it shows are on disk.
+        repair_once(fs.kill(), &mut expected.clone(), &format!("{what}, killed"));
+    }
+}
+
+#[test]
+fn w10_a_store_whose_sync_failed_never_syncs_again() {
+    for seed in 0..20 {
+        let fs = FaultFs::new();
+        let file = open(&fs).unwrap();
+        let mut expected = Expected::default();
+        file.write_pages(&mut [expected.write(1), expected.write(2)]).unwrap();
+        file.sync().unwrap();
+        expected.promise_all();
+        file.write_pages(&mut [expected.write(2), expected.write(3)]).unwrap();
+        fs.fail_at(1, FailKind::Io);
+        assert!(matches!(file.sync(), Err(StoreError::Io { .. })));
+        let ios = fs.io_count();
+        assert!(matches!(file.sync(), Err(StoreError::Failed { .. })));
+        assert!(matches!(file.write_pages(&mut [expected.write(9)]), Err(StoreError::Failed { .. })));
+        assert_eq!(fs.io_count(), ios, "the device is not asked again");
+        let mut out = PageBuf::zeroed(SIZE);
+        file.read_page(PageId(3), &mut out).unwrap();
+        repair_once(fs.crash(seed), &mut expected, &format!("seed {seed}"));
+    }
+}
+
+#[test]
+fn threads_that_write_at_once_keep_their_promises_when_the_power_goes() {
+    const THREADS: u64 = 5; // more than slots
+    for seed in 0..60 {
+        let mut random = StdRng::seed_from_u64(seed);
+        let fs = FaultFs::new();
+        let file = open(&fs).unwrap();
+        fs.cut_power_at(random.random_range(1..150));
+        let mut all = Expected::default();
+        std::thread::scope(|scope| {
+            let file = &file;
+            let threads: Vec<_> =
+                (0..THREADS).map(|t| scope.spawn(move || write_own_pages(file, t, seed))).collect();
+            for thread in threads {
+                all.pages.extend(thread.join().unwrap().pages);
+            }
+        });
+        let what = format!("seed {seed}, cut at {}", fs.describe_io(fs.io_count()));
+        repair_once(fs.crash(seed), &mut all.clone(), &what);
+        repair_once(fs.crash_losing_all(), &mut all, &what);
+    }
+}
+
+/// Writes the pages that are `thread` modulo 5, so that threads are each other's neighbours.
+fn write_own_pages(file: &PageFile, thread: u64, seed: u64) -> Expected {
+    let mut random = StdRng::seed_from_u64(seed << 8 | thread);
+    let mut expected = Expected::default();
+    for _ in 0..40 {
+        let written = if random.random_bool(0.2) {
+            file.sync().map(|()| expected.promise_all())
+        } else {
+            let first = random.random_range(0..6);
+            let count = random.random_range(1..4);
+            let mut batch: Vec<_> = (first..first + count).map(|n| expected.write(n * 5 + thread)).collect();
+            file.write_pages(&mut batch)
+        };
+        if written.is_err() {
+            break;
+        }
+    }
+    expected
+}
