@@ -13,7 +13,7 @@
 //!
 //! | module | noun |
 //! |---|---|
-//! | [`format`] | rows as text: TSV with escapes, CSV, JSON lines |
+//! | [`mod@format`] | rows as text: TSV with escapes, CSV, JSON lines |
 //! | `arguments` | the command line: subcommands, sizes, keys |
 //! | `store` | opening a store, finding a table, with messages that say what to do next |
 //! | `command` | one module per subcommand |

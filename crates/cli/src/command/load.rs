@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use azekura::{CommitTicket, Database, Error, ErrorKind};
@@ -74,24 +74,15 @@ impl Load {
         let rows = format::open(format, input.source, &options)
             .map_err(|error| anyhow!(error).context(input.name.clone()))?;
         let db = store.open_or_create(&self.table.path)?;
-        let bar = progress::bytes(input.len);
-        let mut loading = Loading::new(&db, &self.table.table, rows, bar);
+        let mut loading = Loading::new(&db, &self.table.table, rows, progress::bytes(input.len));
         let ended = loading.run();
-        loading.bar.finish_and_clear();
-        let loaded = loading.loaded;
+        let summary = loading.end();
         if let Err(error) = ended {
-            return Err(anyhow!(
-                "{}, {error:#}; rows loaded before that: {}",
-                input.name,
-                show::count(loaded)
-            ));
+            let loaded = show::count(summary.rows);
+            return Err(anyhow!("{}, {error:#}; rows loaded before that: {loaded}", input.name));
         }
-        let (bytes, span) = (loading.rows.bytes(), loading.started.elapsed());
-        drop(loading);
         db.close()?;
-        let (rows, bytes) = (show::counted(loaded, "row"), show::bytes(bytes));
-        let rate = show::rate(loaded, span);
-        writeln!(out, "loaded {rows} ({bytes}) in {}, {rate} rows/s", show::duration(span))?;
+        writeln!(out, "loaded {summary}")?;
         Ok(Outcome::Well)
     }
 
@@ -236,8 +227,28 @@ impl<'a> Loading<'a> {
         Ok(())
     }
 
+    fn end(self) -> Summary {
+        self.bar.finish_and_clear();
+        Summary { rows: self.loaded, bytes: self.rows.bytes(), span: self.started.elapsed() }
+    }
+
     fn show(&self) {
         self.bar.set_position(self.rows.bytes());
         self.bar.set_message(format!("{} rows/s", show::rate(self.loaded, self.started.elapsed())));
+    }
+}
+
+/// What was loaded, durably.
+struct Summary {
+    rows: u64,
+    bytes: u64,
+    span: Duration,
+}
+
+impl std::fmt::Display for Summary {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (rows, bytes) = (show::counted(self.rows, "row"), show::bytes(self.bytes));
+        let (span, rate) = (show::duration(self.span), show::rate(self.rows, self.span));
+        write!(f, "{rows} ({bytes}) in {span}, {rate} rows/s")
     }
 }

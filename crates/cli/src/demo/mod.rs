@@ -75,5 +75,5 @@ pub(crate) fn run(settings: Settings, path: &Path, out: &mut dyn Write) -> Resul
         }
     }
     activity.finish_and_clear();
-    report.end(&settings, begun.elapsed())
+    Ok(report.end(&settings, begun.elapsed())?)
 }

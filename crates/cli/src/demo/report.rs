@@ -4,7 +4,6 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Result;
 use hdrhistogram::Histogram;
 
 use super::Settings;
@@ -89,22 +88,9 @@ impl<'o> Report<'o> {
 
     /// Prints a round's line.
     pub(super) fn round(&mut self, round: &Round) -> io::Result<()> {
+        self.add(round);
         let (crash, verdict) = (&round.crash, &round.verdict);
-        let (mut blocking, told) = (Latencies::new(), crash.told.len() as u64);
-        for told in &crash.told {
-            blocking.record_if(Way::Blocking, told);
-            self.pipelined.record_if(Way::Pipelined, told);
-            self.conflicts += u64::from(told.attempts.saturating_sub(1));
-        }
-        self.rounds = round.number;
-        self.kills += 1 + u64::from(crash.again_in_recovery);
-        self.worked += crash.worked;
-        self.told += told;
-        self.untold += verdict.untold;
-        self.transfers = verdict.transfers;
-        self.pages = verdict.pages;
-        self.longest_recovery = self.longest_recovery.max(round.recovery);
-        self.problems.extend_from_slice(&verdict.problems);
+        let (blocking, told) = (Latencies::of(Way::Blocking, &crash.told), crash.told.len() as u64);
         writeln!(
             self.out,
             "{:>5} {:>12} {:>12} {:>11} {:>10} {:>10} {:>10}  {}{}",
@@ -118,18 +104,46 @@ impl<'o> Report<'o> {
             if verdict.problems.is_empty() { "passed" } else { "FAILED" },
             if crash.again_in_recovery { ", killed in recovery too" } else { "" },
         )?;
-        self.blocking.add(&blocking);
         self.out.flush()
     }
 
+    /// Adds a round to the sums.
+    fn add(&mut self, round: &Round) {
+        let (crash, verdict) = (&round.crash, &round.verdict);
+        self.rounds = round.number;
+        self.kills += 1 + u64::from(crash.again_in_recovery);
+        self.worked += crash.worked;
+        self.told += crash.told.len() as u64;
+        self.untold += verdict.untold;
+        self.conflicts +=
+            crash.told.iter().map(|told| u64::from(told.attempts.saturating_sub(1))).sum::<u64>();
+        self.transfers = verdict.transfers;
+        self.pages = verdict.pages;
+        self.longest_recovery = self.longest_recovery.max(round.recovery);
+        self.blocking.add(&Latencies::of(Way::Blocking, &crash.told));
+        self.pipelined.add(&Latencies::of(Way::Pipelined, &crash.told));
+        self.problems.extend_from_slice(&verdict.problems);
+    }
+
     /// Prints the sum; says whether all is well.
-    pub(super) fn end(&mut self, settings: &Settings, span: Duration) -> Result<bool> {
+    pub(super) fn end(&mut self, settings: &Settings, span: Duration) -> io::Result<bool> {
+        self.figures()?;
+        if self.problems.is_empty() {
+            self.what_held(settings)?;
+            writeln!(self.out, "Nothing was lost. {} in all.", show::duration(span))?;
+            return Ok(true);
+        }
+        writeln!(self.out, "\nWRONG after round {}:", self.rounds)?;
+        self.problems.iter().try_for_each(|problem| writeln!(self.out, "  {problem}"))?;
+        Ok(false)
+    }
+
+    fn figures(&mut self) -> io::Result<()> {
         let out = &mut *self.out;
         let (kills, told) = (show::counted(self.kills, "kill"), show::counted(self.told, "transfer"));
-        writeln!(out)?;
         writeln!(
             out,
-            "{kills}, {told} told durable ({} a second), {} run again after a conflict",
+            "\n{kills}, {told} told durable ({} a second), {} run again after a conflict",
             show::rate(self.told, self.worked),
             show::count(self.conflicts)
         )?;
@@ -141,12 +155,11 @@ impl<'o> Report<'o> {
             self.pipelined.at(0.5),
             self.pipelined.at(0.99)
         )?;
-        writeln!(out, "longest recovery {}", show::duration(self.longest_recovery))?;
-        if !self.problems.is_empty() {
-            writeln!(out, "\nWRONG after round {}:", self.rounds)?;
-            self.problems.iter().try_for_each(|problem| writeln!(out, "  {problem}"))?;
-            return Ok(false);
-        }
+        writeln!(out, "longest recovery {}", show::duration(self.longest_recovery))
+    }
+
+    fn what_held(&mut self, settings: &Settings) -> io::Result<()> {
+        let (out, told) = (&mut *self.out, show::counted(self.told, "transfer"));
         writeln!(out, "\nChecked after every kill, and all of it held:")?;
         writeln!(out, "  each of the {told} told durable is there, as it was told;")?;
         writeln!(
@@ -165,9 +178,7 @@ impl<'o> Report<'o> {
             out,
             "  `check` walked every page (at the end {}) and found nothing.",
             show::count(self.pages)
-        )?;
-        writeln!(out, "Nothing was lost. {} in all.", show::duration(span))?;
-        Ok(true)
+        )
     }
 }
 
@@ -179,10 +190,12 @@ impl Latencies {
         Self(Histogram::new(3).expect("three digits are possible"))
     }
 
-    fn record_if(&mut self, way: Way, told: &Told) {
-        if told.way == way {
-            self.0.saturating_record(told.latency_us);
-        }
+    fn of(way: Way, told: &[Told]) -> Self {
+        let mut latencies = Self::new();
+        told.iter()
+            .filter(|told| told.way == way)
+            .for_each(|told| latencies.0.saturating_record(told.latency_us));
+        latencies
     }
 
     fn add(&mut self, other: &Self) {

@@ -25,7 +25,7 @@ pub struct Row {
 /// A way to write rows as text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// key<TAB>value lines, as `dump` writes them
+    /// lines of key, tab, value, as `dump` writes them
     Tsv,
     /// comma-separated values with a header line; the value is the record as a JSON object
     Csv,
