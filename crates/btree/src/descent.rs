@@ -30,8 +30,7 @@
 //! shared latch, which sleeps and is traced. After [`OPTIMISTIC_ATTEMPTS`] failures the way is taken with latches
 //! (shared down to the parent, each child latched before its parent is let go), so that progress is certain.
 
-use azekura_base::backoff::Backoff;
-use azekura_base::{PageId, PageWords};
+use azekura_base::{Backoff, PageId, PageWords};
 use azekura_buffer::{BufferPool, ExclusiveGuard, FixError, OptimisticPage, PageGuard, Peek, SharedGuard};
 
 use crate::env::{Env, corrupt_node};
@@ -164,7 +163,7 @@ pub(crate) fn walk<'p>(
 /// A page without the level that its place demands: corrupt if it and its parent are still what they were.
 #[cold]
 fn misplaced<'p>(parent: Option<OptimisticPage<'p>>, page: OptimisticPage<'p>) -> Stop<'p> {
-    let error = corrupt_node(page.words(), page.page_id());
+    let error = corrupt_node(page.words(), page.words().page_id());
     let is_stable = page.is_valid() && parent.is_none_or(OptimisticPage::is_valid);
     if is_stable { Stop::Failed(error) } else { Stop::Changed }
 }
@@ -354,7 +353,7 @@ impl<'e> Descent<'e> {
         match self.env.pool().fix(page_id) {
             Ok(guard) => {
                 if self.kept.len() == KEPT_PAGES {
-                    self.kept.remove(0);
+                    drop(self.kept.remove(0));
                 }
                 self.kept.push(guard);
                 Ok(())

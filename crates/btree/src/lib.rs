@@ -1,4 +1,25 @@
-//! B+trees of pages.
+//! B+trees of pages: records in key order, changed by many threads at once, each change one log record.
+//!
+//! It is not a database: it knows no transactions beyond a number, takes no locks (it asks for them, see
+//! [`KeyLocks`]), decides nothing about commits, and starts no threads.
+//!
+//! | module | noun |
+//! |---|---|
+//! | [`node`] | one page of a tree: layout, search, editing, where to split |
+//! | [`change`] | page operations: the one function for doing and redoing |
+//! | [`record`] | bodies of log records; `undo`: what undoes a change |
+//! | `env` | pool, log and space maps; the mini-transaction |
+//! | [`descent`] | the way from the root to a node |
+//! | `tree`, `write`, `scan` | reading a key, writing a key, cursors |
+//! | `next`, `locks` | the next key, and what is asked of the keeper of locks |
+//! | `structure` | splits, merges, growing and shrinking roots |
+//! | `overflow` | large values |
+//! | [`space`] | which pages are in use |
+//! | `rollback`, `redo` | undoing a transaction, doing the log again |
+//! | `destroy` | birth and death of trees; freeing what committed transactions left |
+//! | `verify` | everything that must hold, looked up |
+
+#![forbid(unsafe_code)]
 
 pub mod change;
 pub mod descent;

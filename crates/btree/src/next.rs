@@ -88,7 +88,7 @@ fn first_from<'e>(
             return Ok(false);
         }
         if found <= *from {
-            return Err(Stop::Failed(TreeError::corrupt(leaf.page_id(), "the fences do not ascend")));
+            return Err(Stop::Failed(TreeError::corrupt(leaf.words().page_id(), "the fences do not ascend")));
         }
         *from = found;
     }

@@ -44,7 +44,7 @@ impl Found<'_> {
 }
 
 impl Space {
-    pub(crate) const fn new(page_size: usize, max_pages: u64) -> Self {
+    pub(crate) fn new(page_size: usize, max_pages: u64) -> Self {
         Self { page_size, max_pages, hint: AtomicU64::new(0) }
     }
 

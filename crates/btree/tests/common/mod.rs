@@ -1,44 +1,15 @@
 //! What the tests share: a store in memory, a log in memory, and a world made of both.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use azekura_base::{DurableLog, LogFailed, Lsn, PageBuf, PageId, TreeId, TxnId};
+use azekura_base::{DurableLog, LogFailed, Lsn, PageId, TreeId, TxnId};
 use azekura_btree::{
     Deferred, Env, EnvOptions, KeyLocks, Log, NoLocks, Outcome, PutMode, Record, Tree, UndoLog, WriteCtx, Writer,
     Written, free_step, redo, roll_back_to, verify,
 };
-use azekura_buffer::{BufferPool, PageStore, PoolOptions, StoreError};
+use azekura_buffer::{BufferPool, MemStore, PoolOptions};
 use azekura_wal::{AppendError, WorkerId};
-
-/// Pages in memory; what was never written is zero.
-#[derive(Debug, Default)]
-pub struct MemStore {
-    pages: Mutex<HashMap<PageId, Vec<u8>>>,
-}
-
-impl PageStore for MemStore {
-    fn read_page(&self, id: PageId, out: &mut [u8]) -> Result<(), StoreError> {
-        match self.pages.lock().unwrap().get(&id) {
-            Some(page) => out.copy_from_slice(page),
-            None => out.fill(0),
-        }
-        Ok(())
-    }
-
-    fn write_pages(&self, batch: &mut [(PageId, PageBuf)]) -> Result<(), StoreError> {
-        let mut pages = self.pages.lock().unwrap();
-        for (id, page) in batch {
-            pages.insert(*id, page.to_vec());
-        }
-        Ok(())
-    }
-
-    fn sync(&self) -> Result<(), StoreError> {
-        Ok(())
-    }
-}
 
 /// A log in memory: record `n` has LSN `n + 1`.
 #[derive(Debug, Default)]
@@ -112,7 +83,7 @@ impl World {
     pub fn with_options(page_size: usize, frames: usize, options: EnvOptions) -> Self {
         let log = Arc::new(MemLog::default());
         let pool = PoolOptions { page_size, capacity_bytes: frames * page_size, ..PoolOptions::default() };
-        let pool = BufferPool::new(pool, Arc::new(MemStore::default()), log.clone()).expect("a pool");
+        let pool = BufferPool::new(pool, Arc::new(MemStore::new(page_size)), log.clone()).expect("a pool");
         Self { env: Env::new(Arc::new(pool), log.clone(), options), log }
     }
 

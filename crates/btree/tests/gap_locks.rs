@@ -1,0 +1,339 @@
+//! The tree offers each lock at the moment when it protects what was looked at: no key slips between the look and
+//! the lock, also across leaves; and a lock that cannot be had leaves everything as it was.
+
+mod common;
+
+use std::collections::HashSet;
+use std::ops::Bound::{Excluded, Included, Unbounded};
+
+use azekura_base::TreeId;
+use azekura_btree::{
+    Blocked, Env, GapWant, KeyLocks, LeafBatch, NextKey, NoLocks, Outcome, PutMode, Scan, Tree, Written,
+};
+use common::{World, get};
+
+/// What was offered to the keeper of locks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Offer {
+    Gap(Option<Vec<u8>>, GapWant),
+    Scan(Vec<u8>),
+}
+
+/// Something that happens while the tree waits for the keeper's answer.
+type Meanwhile<'a> = Box<dyn FnMut() + 'a>;
+
+#[derive(Default)]
+struct Keeper<'a> {
+    offers: Vec<Offer>,
+    refused: HashSet<Vec<u8>>,
+    refuses_end: bool,
+    /// Runs at the offer with this number.
+    meanwhile: Option<(usize, Meanwhile<'a>)>,
+}
+
+impl Keeper<'_> {
+    fn offer(&mut self, offer: Offer) -> Result<(), Blocked> {
+        let is_refused = match &offer {
+            Offer::Gap(None, _) => self.refuses_end,
+            Offer::Gap(Some(key), _) | Offer::Scan(key) => self.refused.contains(key),
+        };
+        self.offers.push(offer);
+        if let Some((_, mut happen)) = self.meanwhile.take_if(|(n, _)| *n == self.offers.len()) {
+            happen();
+        }
+        if is_refused { Err(Blocked) } else { Ok(()) }
+    }
+}
+
+impl KeyLocks for Keeper<'_> {
+    fn try_gap(&mut self, _: TreeId, next: NextKey<'_>, want: GapWant) -> Result<(), Blocked> {
+        let next = match next {
+            NextKey::Key(key) => Some(key.to_vec()),
+            NextKey::End => None,
+        };
+        self.offer(Offer::Gap(next, want))
+    }
+
+    fn try_scan(&mut self, _: TreeId, key: &[u8]) -> Result<(), Blocked> {
+        self.offer(Offer::Scan(key.to_vec()))
+    }
+}
+
+fn key(n: u32) -> Vec<u8> {
+    n.to_be_bytes().to_vec()
+}
+
+fn gap(n: u32, want: GapWant) -> Offer {
+    Offer::Gap(Some(key(n)), want)
+}
+
+/// A tree with keys 0, 10, 20, … in several leaves, and the first keys of its leaves.
+fn several_leaves(world: &World, tree: Tree) -> Vec<Vec<u8>> {
+    let mut txn = world.txn(1);
+    for n in 0..200 {
+        txn.put(tree, &key(10 * n), &[7; 60]);
+    }
+    txn.commit();
+    let firsts = leaf_firsts(&world.env, tree);
+    assert!(firsts.len() >= 4, "{} leaves", firsts.len());
+    firsts
+}
+
+/// A batch is never more than a leaf, so the batches of a whole scan start where the leaves do.
+fn leaf_firsts(env: &Env, tree: Tree) -> Vec<Vec<u8>> {
+    let (mut scan, mut batch) = (Scan::new(tree, Unbounded, Unbounded), LeafBatch::new());
+    let mut firsts = Vec::new();
+    while !scan.is_done() {
+        assert_eq!(scan.next_batch(env, usize::MAX, &mut NoLocks, &mut batch).expect("scan"), Outcome::Done(()));
+        firsts.extend((!batch.is_empty()).then(|| batch.key(0).to_vec()));
+    }
+    firsts
+}
+
+fn number(key: &[u8]) -> u32 {
+    u32::from_be_bytes(key.try_into().expect("four bytes"))
+}
+
+fn put(world: &World, tree: Tree, keeper: &mut Keeper<'_>, key: &[u8], mode: PutMode) -> Outcome<Written> {
+    let mut txn = world.txn(9);
+    let outcome = txn.with(keeper, |env, ctx| tree.put(env, ctx, key, b"new", mode, None)).expect("put");
+    txn.commit();
+    outcome
+}
+
+fn remove(world: &World, tree: Tree, keeper: &mut Keeper<'_>, key: &[u8]) -> Outcome<bool> {
+    let mut txn = world.txn(9);
+    let outcome = txn.with(keeper, |env, ctx| tree.remove(env, ctx, key, None)).expect("remove");
+    txn.commit();
+    outcome
+}
+
+#[test]
+fn writes_offer_the_gap_below_the_next_key_and_only_when_a_key_appears_or_goes() {
+    let (world, tree) = World::new(4096, 64);
+    let firsts = several_leaves(&world, tree);
+    let mut keeper = Keeper::default();
+    assert_eq!(put(&world, tree, &mut keeper, &key(15), PutMode::Put), Outcome::Done(Written::Inserted));
+    assert_eq!(put(&world, tree, &mut keeper, &key(15), PutMode::Put), Outcome::Done(Written::Replaced));
+    assert_eq!(put(&world, tree, &mut keeper, &key(15), PutMode::Insert), Outcome::Done(Written::Exists));
+    assert_eq!(put(&world, tree, &mut keeper, &key(16), PutMode::Replace), Outcome::Done(Written::Missing));
+    assert_eq!(remove(&world, tree, &mut keeper, &key(16)), Outcome::Done(false));
+    assert_eq!(remove(&world, tree, &mut keeper, &key(15)), Outcome::Done(true));
+    assert_eq!(keeper.offers, [gap(20, GapWant::Insert), gap(20, GapWant::Delete)]);
+
+    // The next key is in the next leaf, or nowhere.
+    keeper.offers.clear();
+    let second = number(&firsts[1]);
+    assert_eq!(put(&world, tree, &mut keeper, &key(second - 1), PutMode::Put), Outcome::Done(Written::Inserted));
+    assert_eq!(remove(&world, tree, &mut keeper, &key(second - 1)), Outcome::Done(true));
+    assert_eq!(put(&world, tree, &mut keeper, &key(5000), PutMode::Put), Outcome::Done(Written::Inserted));
+    assert_eq!(
+        keeper.offers,
+        [gap(second, GapWant::Insert), gap(second, GapWant::Delete), Offer::Gap(None, GapWant::Insert)]
+    );
+}
+
+#[test]
+fn a_refused_gap_leaves_everything_as_it_was() {
+    let (world, tree) = World::new(4096, 64);
+    let firsts = several_leaves(&world, tree);
+    let second = number(&firsts[1]);
+    let before = (world.contents(tree), world.log.len());
+    let mut keeper = Keeper { refuses_end: true, ..Keeper::default() };
+    keeper.refused.extend([key(20), firsts[1].clone()]);
+    for n in [15, second - 1, 5000] {
+        assert_eq!(put(&world, tree, &mut keeper, &key(n), PutMode::Insert), Outcome::Blocked);
+    }
+    for n in [10, second - 10, 1990] {
+        assert_eq!(remove(&world, tree, &mut keeper, &key(n)), Outcome::Blocked);
+    }
+    assert_eq!((world.contents(tree), world.log.len()), before);
+}
+
+#[test]
+fn a_large_value_whose_key_becomes_blocked_on_the_way_is_taken_back() {
+    let (world, tree) = World::new(4096, 64);
+    several_leaves(&world, tree);
+    let value = vec![5; 20_000];
+    let mut txn = world.txn(9);
+    // Granted when probed, refused when the value has been written.
+    let mut keeper = OnlyFirst { granted: 1 };
+    let outcome = txn
+        .with(&mut keeper, |env, ctx| tree.put(env, ctx, &key(15), &value, PutMode::Put, None))
+        .expect("put");
+    assert_eq!(outcome, Outcome::Blocked);
+    assert!(txn.undo.is_empty(), "nothing left to undo");
+    assert_eq!(get(&world.env, tree, &key(15)), None);
+    world.assert_sound(&[tree], &[]);
+}
+
+struct OnlyFirst {
+    granted: u32,
+}
+
+impl KeyLocks for OnlyFirst {
+    fn try_gap(&mut self, _: TreeId, _: NextKey<'_>, _: GapWant) -> Result<(), Blocked> {
+        self.granted = self.granted.checked_sub(1).ok_or(Blocked)?;
+        Ok(())
+    }
+    fn try_scan(&mut self, _: TreeId, _: &[u8]) -> Result<(), Blocked> {
+        Err(Blocked)
+    }
+}
+
+#[test]
+fn an_insert_sees_a_key_that_slips_in_between_its_look_and_its_lock() {
+    let (world, tree) = World::new(4096, 64);
+    let firsts = several_leaves(&world, tree);
+    let second = number(&firsts[1]);
+    // The new key is the last of its leaf. While the gap below the next leaf's first key is being locked, that key is
+    // removed: the lock must be had for the key behind it, too.
+    let mut keeper = Keeper {
+        meanwhile: Some((
+            1,
+            Box::new(|| {
+                let _ = remove(&world, tree, &mut Keeper::default(), &key(second));
+            }),
+        )),
+        ..Keeper::default()
+    };
+    assert_eq!(put(&world, tree, &mut keeper, &key(second - 1), PutMode::Put), Outcome::Done(Written::Inserted));
+    assert_eq!(keeper.offers, [gap(second, GapWant::Insert), gap(second + 10, GapWant::Insert)]);
+}
+
+#[test]
+fn a_scan_locks_each_record_and_the_gap_behind_the_last() {
+    let (world, tree) = World::new(4096, 64);
+    let firsts = several_leaves(&world, tree);
+    let env = &world.env;
+    let mut batch = LeafBatch::new();
+    let scans = |numbers: &[u32]| numbers.iter().map(|&n| Offer::Scan(key(n))).collect::<Vec<_>>();
+
+    let mut keeper = Keeper::default();
+    let mut scan = Scan::new(tree, Included(&key(20)), Excluded(&key(50)));
+    assert_eq!(scan.next_batch(env, 100, &mut keeper, &mut batch).expect("scan"), Outcome::Done(()));
+    assert!(scan.is_done());
+    assert_eq!(keeper.offers, [scans(&[20, 30, 40]), vec![gap(50, GapWant::Read)]].concat());
+
+    let mut keeper = Keeper::default();
+    let mut scan = Scan::new(tree, Included(&key(20)), Excluded(&key(50)));
+    assert_eq!(scan.next_batch_back(env, 2, &mut keeper, &mut batch).expect("scan"), Outcome::Done(()));
+    assert_eq!(scan.next_batch_back(env, 2, &mut keeper, &mut batch).expect("scan"), Outcome::Done(()));
+    assert!(scan.is_done());
+    assert_eq!(keeper.offers, [vec![gap(50, GapWant::Read)], scans(&[40, 30, 20])].concat(), "backward");
+
+    // A range without records, at the end of a leaf and at the end of the tree.
+    let second = number(&firsts[1]);
+    for (from, next) in [(second - 9, Some(firsts[1].clone())), (1991, None)] {
+        for forward in [true, false] {
+            let mut keeper = Keeper::default();
+            let mut scan = Scan::new(tree, Included(&key(from)), Excluded(&key(from + 3)));
+            let outcome = if forward {
+                scan.next_batch(env, 9, &mut keeper, &mut batch)
+            } else {
+                scan.next_batch_back(env, 9, &mut keeper, &mut batch)
+            };
+            assert_eq!(outcome.expect("scan"), Outcome::Done(()));
+            assert!(batch.is_empty() && scan.is_done());
+            assert_eq!(keeper.offers, [Offer::Gap(next.clone(), GapWant::Read)]);
+        }
+    }
+}
+
+#[test]
+fn a_scan_that_is_cut_by_its_limit_locks_only_what_it_returned() {
+    let (world, tree) = World::new(4096, 64);
+    several_leaves(&world, tree);
+    let (mut keeper, mut batch) = (Keeper::default(), LeafBatch::new());
+    let mut scan = Scan::new(tree, Included(&key(20)), Unbounded);
+    assert_eq!(scan.next_batch(&world.env, 2, &mut keeper, &mut batch).expect("scan"), Outcome::Done(()));
+    assert_eq!(keeper.offers, [Offer::Scan(key(20)), Offer::Scan(key(30))]);
+}
+
+#[test]
+fn a_scan_sees_a_key_that_is_inserted_behind_its_leaf_while_it_locks_the_next_one() {
+    let (world, tree) = World::new(4096, 64);
+    let firsts = several_leaves(&world, tree);
+    let second = number(&firsts[1]);
+    let mut batch = LeafBatch::new();
+    // The scan has read the first leaf from `second - 20` on, and is about to lock the gap below the second's first key.
+    let mut keeper = Keeper {
+        meanwhile: Some((
+            3,
+            Box::new(|| {
+                let done = put(&world, tree, &mut Keeper::default(), &key(second - 1), PutMode::Put);
+                assert_eq!(done, Outcome::Done(Written::Inserted));
+            }),
+        )),
+        ..Keeper::default()
+    };
+    let mut scan = Scan::new(tree, Included(&key(second - 20)), Unbounded);
+    assert_eq!(scan.next_batch(&world.env, 100, &mut keeper, &mut batch).expect("scan"), Outcome::Done(()));
+    let keys: Vec<u32> = (0..batch.len()).map(|i| number(batch.key(i))).collect();
+    assert_eq!(keys, [second - 20, second - 10, second - 1], "the phantom is seen");
+    assert!(keeper.offers.contains(&Offer::Scan(key(second - 1))), "and locked");
+}
+
+#[test]
+fn a_scan_sees_a_key_that_is_inserted_into_its_leaf_while_it_locks() {
+    let (world, tree) = World::new(4096, 64);
+    several_leaves(&world, tree);
+    for forward in [true, false] {
+        let new = if forward { 25 } else { 26 };
+        let mut batch = LeafBatch::new();
+        let mut keeper = Keeper::default();
+        keeper.meanwhile = Some((
+            2,
+            Box::new(|| {
+                let _ = put(&world, tree, &mut Keeper::default(), &key(new), PutMode::Put);
+            }),
+        ));
+        let mut scan = Scan::new(tree, Included(&key(20)), Included(&key(40)));
+        let outcome = if forward {
+            scan.next_batch(&world.env, 100, &mut keeper, &mut batch)
+        } else {
+            scan.next_batch_back(&world.env, 100, &mut keeper, &mut batch)
+        };
+        assert_eq!(outcome.expect("scan"), Outcome::Done(()));
+        assert!((0..batch.len()).any(|i| number(batch.key(i)) == new));
+    }
+}
+
+#[test]
+fn a_refused_record_consumes_nothing() {
+    let (world, tree) = World::new(4096, 64);
+    several_leaves(&world, tree);
+    let mut batch = LeafBatch::new();
+    for forward in [true, false] {
+        let mut scan = Scan::new(tree, Included(&key(20)), Included(&key(60)));
+        let mut keeper = Keeper { refused: [key(40)].into(), ..Keeper::default() };
+        for refused in [true, false] {
+            let outcome = if forward {
+                scan.next_batch(&world.env, 100, &mut keeper, &mut batch)
+            } else {
+                scan.next_batch_back(&world.env, 100, &mut keeper, &mut batch)
+            };
+            assert_eq!(outcome.expect("scan"), if refused { Outcome::Blocked } else { Outcome::Done(()) });
+            keeper.refused.clear();
+        }
+        assert_eq!(batch.len(), 5);
+    }
+}
+
+#[test]
+fn the_next_key_is_found_behind_leaves_that_have_become_empty() {
+    let (world, tree) = World::new(4096, 64);
+    let firsts = several_leaves(&world, tree);
+    // Full leaves beside an empty one do not merge with it.
+    let (second, third) = (number(&firsts[1]), number(&firsts[2]));
+    let mut txn = world.txn(2);
+    for n in (second..third).step_by(10) {
+        txn.remove(tree, &key(n));
+    }
+    txn.commit();
+    let report = world.assert_sound(&[tree], &[]);
+    assert_eq!(report.trees[0].leaf_pages as usize, firsts.len(), "the empty leaf is still there");
+    let mut keeper = Keeper::default();
+    assert_eq!(put(&world, tree, &mut keeper, &key(second - 1), PutMode::Put), Outcome::Done(Written::Inserted));
+    assert_eq!(keeper.offers, [gap(third, GapWant::Insert)]);
+}

@@ -1,0 +1,132 @@
+//! HOP-1: a reader that follows a pointer into a page that is freed and becomes part of another tree meanwhile never
+//! believes what it finds there.
+//!
+//! The hop is the shipped one, over two or three pages with the shipped latch; page words are std's atomics, so the
+//! model interleaves at the latches' operations, which is where the protocol is.
+#![cfg(loom)]
+
+use std::sync::atomic::AtomicU64;
+
+use azekura_base::page::PageMut;
+use azekura_base::sync::{Arc, thread};
+use azekura_base::{PageId, PageWords, TreeId};
+use azekura_btree::change::{PageOp, apply};
+use azekura_btree::descent::{Hop, Seek, Seen, hop};
+use azekura_btree::node::{Cell, Node, NodeSpec, Position, Scratch};
+use azekura_latch::{HybridLatch, Version};
+
+const ROOT: usize = 0;
+const OLD: usize = 1;
+const NEW: usize = 2;
+
+struct Page {
+    latch: HybridLatch,
+    words: Box<[AtomicU64]>,
+}
+
+impl Page {
+    fn words(&self) -> PageWords<'_> {
+        PageWords::new(&self.words)
+    }
+
+    fn become_node(&self, id: usize, level: u8, tree: u32, value: &[u8]) {
+        let mut scratch = Scratch::new(4096);
+        let spec = NodeSpec { level, tree: TreeId(tree), lower: b"", upper: b"" };
+        scratch.format(spec).expect("no fences");
+        let insert = PageOp::Insert { slot: 0, suffix: b"", cell: Cell::inline(value) };
+        apply(&insert, &mut scratch.page_mut(), PageId(id as u64)).expect("fits");
+        let mut image = Vec::new();
+        let image = PageOp::image_of(scratch.page(), &mut image);
+        apply(&image, &mut PageMut::new(self.words()), PageId(id as u64)).expect("an image fits any page");
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Look<'p> {
+    page: &'p Page,
+    version: Version,
+}
+
+impl Seen for Look<'_> {
+    fn words(&self) -> PageWords<'_> {
+        self.page.words()
+    }
+    fn is_valid(self) -> bool {
+        self.page.latch.validate(self.version)
+    }
+}
+
+struct Pages([Page; 3]);
+
+impl Pages {
+    fn new() -> Self {
+        let page = || Page {
+            latch: HybridLatch::new(),
+            words: (0..512).map(|_| AtomicU64::new(0)).collect(),
+        };
+        let pages = Self([page(), page(), page()]);
+        pages.0[ROOT].become_node(ROOT, 1, 1, &(OLD as u64).to_le_bytes());
+        pages.0[OLD].become_node(OLD, 0, 1, b"of tree 1");
+        pages
+    }
+
+    fn look(&self, id: PageId) -> Option<Look<'_>> {
+        let page = self.0.get(id.0 as usize)?;
+        Some(Look { page, version: page.latch.optimistic()? })
+    }
+
+    /// One attempt to read the only key; `None` if it must be repeated.
+    fn read(&self) -> Option<Vec<u8>> {
+        let root = self.look(PageId(ROOT as u64))?;
+        let Hop::Child(_, Some(leaf)) = hop(root, Seek::Covering(b""), |id| self.look(id)) else { return None };
+        let node = Node::new(leaf.page.words());
+        let mut value = Vec::new();
+        if let Position::Found(i) = node.search(b"") {
+            node.value_into(node.slot(i), &mut value);
+        }
+        leaf.is_valid().then_some(value)
+    }
+
+    /// The record moves to another leaf, as in a merge; its old leaf is released.
+    fn move_record(&self) {
+        for id in [ROOT, OLD, NEW] {
+            self.0[id].latch.lock_exclusive();
+        }
+        self.0[NEW].become_node(NEW, 0, 1, b"of tree 1");
+        self.0[ROOT].become_node(ROOT, 1, 1, &(NEW as u64).to_le_bytes());
+        apply(&PageOp::Release, &mut PageMut::new(self.0[OLD].words()), PageId(OLD as u64)).expect("release");
+        for id in [ROOT, OLD, NEW] {
+            self.0[id].latch.unlock_exclusive();
+        }
+    }
+
+    /// The old leaf's page becomes a leaf of another tree.
+    fn reuse_page(&self) {
+        self.0[OLD].latch.lock_exclusive();
+        self.0[OLD].become_node(OLD, 0, 2, b"of tree 2");
+        self.0[OLD].latch.unlock_exclusive();
+    }
+}
+
+#[test]
+fn a_reader_never_believes_a_page_that_has_left_its_tree() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(4);
+    model.check(|| {
+        let pages = Arc::new(Pages::new());
+        let writer = {
+            let pages = Arc::clone(&pages);
+            thread::spawn(move || {
+                pages.move_record();
+                pages.reuse_page();
+            })
+        };
+        for _ in 0..2 {
+            if let Some(value) = pages.read() {
+                assert_eq!(value, b"of tree 1");
+            }
+        }
+        writer.join().expect("the writer panicked");
+        assert_eq!(pages.read().as_deref(), Some(&b"of tree 1"[..]), "nothing moves any more");
+    });
+}
