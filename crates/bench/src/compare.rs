@@ -73,9 +73,9 @@ pub fn compare(
         let mut contest =
             Contest { plan, workload, progress, machine: &machine, entrants: Vec::new(), runs: 0 };
         contest.enter(engines, &mut outcome);
-        for &threads in &plan.threads {
+        for threads in plan.threads_for(workload, machine.cores) {
             for commit in plan.commits(workload) {
-                contest.cell(threads.max(1), commit, &mut outcome, each);
+                contest.cell(threads, commit, &mut outcome, each);
             }
         }
         contest.clean_up(engines);

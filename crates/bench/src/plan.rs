@@ -1,6 +1,6 @@
 //! What to run, over how many threads, how long and how often.
 
-use azekura_workload::Workload;
+use azekura_workload::{Family, Workload};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -98,9 +98,17 @@ impl Plan {
     #[must_use]
     pub fn cache_for(&self, workload: &Workload) -> u64 {
         match workload.family() {
-            azekura_workload::Family::LargerThanCache => self.small_cache_bytes,
+            Family::LargerThanCache => self.small_cache_bytes,
             _ => self.cache_bytes,
         }
+    }
+
+    /// The numbers of threads that are run for a workload: all, except that scans and loads, whose work grows with
+    /// the threads or waits for nothing, are not run by more threads than there are cores, unless no lower number was asked for.
+    pub(crate) fn threads_for(&self, workload: &Workload, cores: usize) -> Vec<usize> {
+        let bounded = matches!(workload.family(), Family::Scan | Family::Load);
+        let most = self.threads.iter().copied().min().unwrap_or(1).max(cores);
+        self.threads.iter().map(|&t| t.max(1)).filter(|&t| !bounded || t <= most).collect()
     }
 
     /// The ways of committing that are run for a workload.
@@ -122,6 +130,17 @@ mod tests {
         assert_eq!((pipelined.window(2), pipelined.in_flight(2)), (32, 64));
         assert_eq!((pipelined.window(100), pipelined.in_flight(100)), (1, 100));
         assert_eq!((Commit::Blocking.window(8), Commit::Blocking.in_flight(8)), (1, 8));
+    }
+
+    #[test]
+    fn scans_and_loads_are_not_run_by_more_threads_than_cores_unless_asked_for_nothing_less() {
+        let threads = |name: &str, threads: &[usize]| {
+            let plan = Plan { threads: threads.to_vec(), ..Plan::in_dir("x") };
+            plan.threads_for(&name.parse().unwrap(), 2)
+        };
+        assert_eq!(threads("scan", &[1, 2, 8, 64]), [1, 2]);
+        assert_eq!(threads("load", &[8, 64]), [8]);
+        assert_eq!(threads("read", &[1, 2, 8, 64]), [1, 2, 8, 64]);
     }
 
     #[test]
