@@ -1,7 +1,6 @@
 //! What a probe costs: off, on, and on with each way to know CPU time.
 //!
-//! `cargo bench -p azekura-trace`. The figures of one machine are in the crate's README-sized table at the foot
-//! of `docs/`; run it on yours.
+//! `cargo bench -p azekura-trace`. A recording measures its own cost per event, too, and its report prints it.
 
 use azekura_trace::{
     CpuTime, HoldMode, Operation, Options, Site, WaitKind, hold, operation, start, stop, wait,

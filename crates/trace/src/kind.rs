@@ -4,6 +4,7 @@
 ///
 /// The numbers are part of the trace file's format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "analyze", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 #[repr(u8)]
 pub enum WaitKind {

@@ -27,14 +27,20 @@
 //! | [`ring`] | the hand-off from a recording thread to the collector |
 //! | [`file`] | the trace file, and a trace in memory |
 //! | [`error`] | what can go wrong |
+//! | [`analyze`] | from a trace to an answer (feature `analyze`, on by default) |
+//! | [`report`] | the answer as text, JSON, a page, a Perfetto file; two answers as a difference (likewise) |
 //!
 //! With the feature `off` (and in loom models) probes are no code at all and guards have no size.
 
+#[cfg(feature = "analyze")]
+pub mod analyze;
 pub mod error;
 pub mod event;
 pub mod file;
 pub mod kind;
 pub mod recording;
+#[cfg(feature = "analyze")]
+pub mod report;
 pub mod ring;
 pub mod site;
 

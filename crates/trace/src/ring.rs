@@ -27,7 +27,41 @@ use azekura_base::sync::atomic::{
 
 /// Slots are words of relaxed atomics: plain moves to the processor, and no data race to argue about.
 #[derive(Debug)]
-struct Slot([AtomicU64; 4]);
+struct Slot {
+    words: [AtomicU64; 4],
+    /// In a model only: complains when the slot is read and written without an order between (RING-1).
+    #[cfg(loom)]
+    order: loom::cell::UnsafeCell<()>,
+}
+
+impl Slot {
+    fn new() -> Self {
+        Self {
+            words: std::array::from_fn(|_| AtomicU64::new(u64::MAX)),
+            #[cfg(loom)]
+            order: loom::cell::UnsafeCell::new(()),
+        }
+    }
+
+    #[inline]
+    fn store(&self, event: Event) {
+        #[cfg(loom)]
+        self.order.with_mut(|_| ());
+        for (word, value) in self.words.iter().zip(event.to_words()) {
+            word.store(value, Relaxed); // published by `head`
+        }
+    }
+
+    fn load(&self) -> Option<Event> {
+        #[cfg(loom)]
+        self.order.with(|_| ());
+        Event::from_words(std::array::from_fn(|i| self.words[i].load(Relaxed))) // ordered by `head`
+    }
+}
+
+// SAFETY: `order` holds nothing; in a model it is there to be told of accesses.
+#[cfg(loom)]
+unsafe impl Sync for Slot {}
 
 #[derive(Debug)]
 struct Ring {
@@ -66,7 +100,7 @@ pub struct Consumer {
 pub fn ring(capacity: usize) -> (Producer, Consumer) {
     let capacity = capacity.max(2).next_power_of_two();
     let ring = Arc::new(Ring {
-        slots: (0..capacity).map(|_| Slot(std::array::from_fn(|_| AtomicU64::new(u64::MAX)))).collect(),
+        slots: (0..capacity).map(|_| Slot::new()).collect(),
         head: CachePadded::new(AtomicU64::new(0)),
         tail: CachePadded::new(AtomicU64::new(0)),
         lost: AtomicU64::new(0),
@@ -94,10 +128,7 @@ impl Producer {
 
     #[inline]
     fn write(&mut self, event: Event) {
-        let slot = self.ring.slot(self.head);
-        for (word, value) in slot.0.iter().zip(event.to_words()) {
-            word.store(value, Relaxed); // published by the store below
-        }
+        self.ring.slot(self.head).store(event);
         self.head += 1;
         // Release: pairs with the Acquire in `Consumer::drain`; the slot's words become visible with it.
         self.ring.head.store(self.head, Release);
@@ -141,10 +172,8 @@ impl Consumer {
         let head = self.ring.head.load(Acquire);
         let taken = (head - self.tail) as usize;
         while self.tail < head {
-            let slot = self.ring.slot(self.tail);
-            let words = std::array::from_fn(|i| slot.0[i].load(Relaxed)); // ordered by `head`
             // Always whole (RING-1); a kind that is none of ours cannot have been pushed.
-            Event::from_words(words).into_iter().for_each(&mut each);
+            self.ring.slot(self.tail).load().into_iter().for_each(&mut each);
             self.tail += 1;
         }
         // Release: pairs with the Acquire in `Producer::push_slowly`; our reads happen before its next writes.

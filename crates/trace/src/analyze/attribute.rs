@@ -1,0 +1,246 @@
+//! Where the time of each operation went (Tables 2 and 3 of the paper), and at which site (Figures 5 and 6).
+//!
+//! For one execution: `elapsed = cpu + lock wait + I/O wait + idle + other - cpu while waiting`. *Other* is time
+//! off the processor that no probe explains: preempted, or blocked where there is no probe. CPU time and
+//! waits overlap where a thread spins (hazard T5); `cpu while waiting` is that overlap.
+//!
+//! A wait inside a wait (hazard T4) is told twice as gross time, once for each site, but its net time goes to
+//! the inner one only, so net times of all sites add up to the time spent waiting.
+//!
+//! Operations inside operations: each row has the whole of its executions, inner operations included. The
+//! total has outermost executions only. An operation inside itself counts its executions but its time once.
+
+use super::pair::{ThreadSpans, WaitSpan};
+use crate::{WaitClass, WaitKind};
+use std::collections::BTreeMap;
+
+/// The recording is cut into so many slices of time, so that a difference can be told from noise.
+pub(crate) const SLICES: usize = 32;
+
+/// Sums over executions of an operation, ns.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Sums {
+    pub(crate) executions: u64,
+    pub(crate) elapsed: u64,
+    pub(crate) cpu: u64,
+    pub(crate) lock: u64,
+    pub(crate) io: u64,
+    pub(crate) idle: u64,
+    pub(crate) cpu_in_wait: u64,
+}
+
+impl Sums {
+    /// Off the processor, and no probe says why.
+    pub(crate) fn other(&self) -> u64 {
+        let explained = self.lock + self.io + self.idle + self.cpu.saturating_sub(self.cpu_in_wait);
+        self.elapsed.saturating_sub(explained)
+    }
+
+    /// The waits, cut to what an execution of this length can hold: guards dropped in another order than they
+    /// were made could overlap so that some time counts twice.
+    fn within(&self, elapsed: u64, cpu: u64) -> Self {
+        let lock = self.lock.min(elapsed);
+        let io = self.io.min(elapsed - lock);
+        let idle = self.idle.min(elapsed - lock - io);
+        Self { lock, io, idle, cpu_in_wait: self.cpu_in_wait.min(cpu), ..*self }
+    }
+
+    fn add(&mut self, more: &Self) {
+        self.executions += more.executions;
+        self.elapsed += more.elapsed;
+        self.cpu += more.cpu;
+        self.lock += more.lock;
+        self.io += more.io;
+        self.idle += more.idle;
+        self.cpu_in_wait += more.cpu_in_wait;
+    }
+}
+
+/// An operation's sums, in all, per slice, and how its executions spread.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct OperationSums {
+    pub(crate) all: Sums,
+    pub(crate) slices: Vec<Sums>,
+    /// Elapsed time of each execution; sorted at the end.
+    pub(crate) durations: Vec<u64>,
+    /// Threads that executed it.
+    pub(crate) threads: u64,
+}
+
+/// Waits at one site, inside one operation.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct WaitSums {
+    pub(crate) kind: Option<WaitKind>,
+    pub(crate) count: u64,
+    /// Without the waits inside.
+    pub(crate) net: u64,
+    /// With the waits inside.
+    pub(crate) gross: u64,
+    /// CPU time burnt in the net time.
+    pub(crate) cpu: u64,
+    pub(crate) longest: u64,
+    /// Net time per slice.
+    pub(crate) slices: Vec<u64>,
+}
+
+/// All threads' times, by operation and site.
+#[derive(Debug, Default)]
+pub(crate) struct Attribution {
+    pub(crate) operations: BTreeMap<u16, OperationSums>,
+    /// Outermost executions of any operation.
+    pub(crate) total: OperationSums,
+    /// (operation, site); operation 0 is "outside of any".
+    pub(crate) waits: BTreeMap<(u16, u32), WaitSums>,
+    /// By site, wherever the waits happened.
+    pub(crate) sites: BTreeMap<u32, WaitSums>,
+    /// By instance: (site, object), count and net time.
+    pub(crate) instances: BTreeMap<(u32, u64), (u64, u64)>,
+}
+
+/// What a wait adds, waits inside taken off.
+pub(crate) struct Net {
+    pub(crate) ns: u64,
+    pub(crate) cpu: u64,
+}
+
+/// Adds up all threads.
+pub(crate) fn attribute(threads: &[ThreadSpans], duration: u64) -> Attribution {
+    let mut attribution = Attribution::default();
+    let slice =
+        |ns: u64| ((u128::from(ns) * SLICES as u128 / u128::from(duration.max(1))) as usize).min(SLICES - 1);
+    for thread in threads {
+        let inside = attribution.add_waits(thread, &slice);
+        attribution.add_operations(thread, &inside, &slice);
+    }
+    for sums in attribution.operations.values_mut().chain([&mut attribution.total]) {
+        sums.durations.sort_unstable();
+    }
+    attribution
+}
+
+impl Attribution {
+    /// Adds the thread's waits to sites and cells; answers the waiting sums inside each of its executions.
+    fn add_waits(&mut self, thread: &ThreadSpans, slice: &impl Fn(u64) -> usize) -> Vec<Sums> {
+        let mut inside = vec![Sums::default(); thread.ops.len()];
+        let nets = net_times(&thread.waits);
+        let mut seen = Vec::new();
+        for (wait, net) in thread.waits.iter().zip(&nets) {
+            let Some(end) = wait.end else { continue };
+            let at = slice(end);
+            self.sites.entry(wait.site).or_default().add(wait, end, net, at);
+            let instance = self.instances.entry((wait.site, wait.object)).or_default();
+            *instance = (instance.0 + 1, instance.1 + net.ns);
+            seen.clear();
+            let mut op = wait.op;
+            if op.is_none() {
+                self.waits.entry((0, wait.site)).or_default().add(wait, end, net, at);
+            }
+            while let Some(index) = op {
+                let span = &thread.ops[index as usize];
+                let sums = &mut inside[index as usize];
+                // A guard may outlive its operation; what comes after belongs to it no more.
+                let inside = span.end.map_or(net.ns, |end| net.ns.min(end.saturating_sub(wait.begin)));
+                *sums.of_class(wait.kind.class()) += inside;
+                sums.cpu_in_wait += net.cpu;
+                if span.end.is_some() && !seen.contains(&span.operation) {
+                    seen.push(span.operation);
+                    self.waits.entry((span.operation, wait.site)).or_default().add(wait, end, net, at);
+                }
+                op = span.parent;
+            }
+        }
+        inside
+    }
+
+    fn add_operations(&mut self, thread: &ThreadSpans, inside: &[Sums], slice: &impl Fn(u64) -> usize) {
+        let mut done = Vec::new();
+        for (span, inside) in thread.ops.iter().zip(inside) {
+            let Some(end) = span.end else { continue };
+            let elapsed = end - span.begin;
+            let mut sums = Sums { executions: 1, elapsed, cpu: span.cpu, ..inside.within(elapsed, span.cpu) };
+            if span.parent.is_none_or(|p| thread.ops[p as usize].end.is_none()) {
+                self.total.add(&sums, slice(end));
+                self.total.durations.push(elapsed);
+            }
+            let row = self.operations.entry(span.operation).or_default();
+            if !done.contains(&span.operation) {
+                done.push(span.operation);
+                row.threads += 1;
+            }
+            row.durations.push(sums.elapsed);
+            if is_inside_itself(thread, span.parent, span.operation) {
+                sums = Sums { executions: 1, ..Sums::default() };
+            }
+            row.add(&sums, slice(end));
+        }
+        self.total.threads += u64::from(!done.is_empty());
+    }
+}
+
+fn is_inside_itself(thread: &ThreadSpans, mut parent: Option<u32>, operation: u16) -> bool {
+    while let Some(index) = parent {
+        let span = &thread.ops[index as usize];
+        if span.operation == operation && span.end.is_some() {
+            return true;
+        }
+        parent = span.parent;
+    }
+    false
+}
+
+/// Each wait's time and CPU time without those of the waits inside it.
+pub(crate) fn net_times(waits: &[WaitSpan]) -> Vec<Net> {
+    let mut nets: Vec<Net> =
+        waits.iter().map(|w| Net { ns: w.end.map_or(0, |end| end - w.begin), cpu: w.cpu }).collect();
+    for inner in waits {
+        if let (Some(end), Some(parent)) = (inner.end, inner.parent)
+            && let Some(outer_end) = waits[parent as usize].end
+        {
+            let outer = &mut nets[parent as usize];
+            outer.ns = outer.ns.saturating_sub(end.min(outer_end) - inner.begin);
+            outer.cpu = outer.cpu.saturating_sub(inner.cpu);
+        }
+    }
+    nets
+}
+
+impl Sums {
+    fn of_class(&mut self, class: WaitClass) -> &mut u64 {
+        match class {
+            WaitClass::Lock => &mut self.lock,
+            WaitClass::Io => &mut self.io,
+            WaitClass::Idle => &mut self.idle,
+        }
+    }
+}
+
+impl OperationSums {
+    fn add(&mut self, sums: &Sums, slice: usize) {
+        if self.slices.is_empty() {
+            self.slices = vec![Sums::default(); SLICES];
+        }
+        self.all.add(sums);
+        self.slices[slice].add(sums);
+    }
+
+    /// The elapsed time that a part of all executions does not exceed.
+    pub(crate) fn quantile(&self, part: f64) -> u64 {
+        let index = (self.durations.len() as f64 * part).ceil() as usize;
+        self.durations.get(index.saturating_sub(1)).copied().unwrap_or(0)
+    }
+}
+
+impl WaitSums {
+    fn add(&mut self, wait: &WaitSpan, end: u64, net: &Net, slice: usize) {
+        if self.slices.is_empty() {
+            self.slices = vec![0; SLICES];
+        }
+        self.kind.get_or_insert(wait.kind);
+        self.count += 1;
+        self.net += net.ns;
+        self.gross += end - wait.begin;
+        self.cpu += net.cpu;
+        self.longest = self.longest.max(end - wait.begin);
+        self.slices[slice] += net.ns;
+    }
+}

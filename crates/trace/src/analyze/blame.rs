@@ -1,0 +1,170 @@
+//! Who was waited for: operation × site × the holder's operation, and what the holder did meanwhile.
+//!
+//! The holder of a wait is the thread that the lock itself named ([`wait_for`](crate::wait_for)). Otherwise the
+//! wait is shared out among those whose recorded holds ([`hold`](crate::hold)) of the same object lie in it: in
+//! a convoy one waits for several in turn, and between two of them, and at the end, for the next one to wake up
+//! (*handover*). Otherwise it is the thread that let the object go nearest to the
+//! wait's end ([`released`](crate::released)). What is left is waited for somebody unknown. A wait counts at
+//! the one who let go.
+//!
+//! While it was waited for, a holder ran, or waited itself (then the blame belongs further down: the site it
+//! waited at is told), or was off its processor. On few processors the last is often the largest part: not the
+//! lock is slow, its holder was preempted.
+
+use super::pair::{HoldSpan, ThreadSpans, WaitSpan};
+use crate::WaitClass;
+use std::collections::{BTreeMap, HashMap};
+
+/// A release is looked for up to this long after the wait ended: the holder's record may come a moment late.
+const LATE_NS: u64 = 50_000;
+
+/// Waiter's operation, site, holder's operation (`None`: unknown who held).
+pub(crate) type BlameKey = (u16, u32, Option<u16>);
+
+/// Sums over waits, ns.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct BlameSums {
+    pub(crate) count: u64,
+    pub(crate) waited: u64,
+    pub(crate) holder_ran: u64,
+    pub(crate) holder_waited: u64,
+    pub(crate) holder_off: u64,
+    pub(crate) handover: u64,
+    /// Where holders waited in turn.
+    pub(crate) via: BTreeMap<u32, u64>,
+}
+
+/// Sums up all waits for locks.
+pub(crate) fn blame(threads: &[ThreadSpans]) -> BTreeMap<BlameKey, BlameSums> {
+    let holders = Holders::new(threads);
+    let outermost: Vec<Vec<&WaitSpan>> = threads.iter().map(outermost_waits).collect();
+    let mut rows: BTreeMap<BlameKey, BlameSums> = BTreeMap::new();
+    for (index, thread) in threads.iter().enumerate() {
+        for wait in &thread.waits {
+            let (WaitClass::Lock, Some(end)) = (wait.kind.class(), wait.end) else { continue };
+            let operation = wait.op.map_or(0, |op| thread.ops[op as usize].operation);
+            let pieces = holders.of(index, wait, end);
+            let mut at = wait.begin;
+            for (i, piece) in pieces.iter().enumerate() {
+                let row = rows.entry((operation, wait.site, Some(piece.operation))).or_default();
+                row.count += u64::from(i + 1 == pieces.len());
+                if i > 0 {
+                    row.hand_over(piece.begin - at);
+                }
+                row.add(piece, wait, &threads[piece.thread], &outermost[piece.thread]);
+                if i + 1 == pieces.len() {
+                    row.hand_over(end - piece.end);
+                }
+                at = piece.end;
+            }
+            // What lies before the first recorded hold, or all of it.
+            let unknown = pieces.first().map_or(end, |p| p.begin) - wait.begin;
+            if unknown > 0 || pieces.is_empty() {
+                let row = rows.entry((operation, wait.site, None)).or_default();
+                row.count += u64::from(pieces.is_empty());
+                row.waited += unknown;
+            }
+        }
+    }
+    rows
+}
+
+/// A part of a wait, and who held meanwhile. Pieces of one wait do not overlap.
+#[derive(Debug, Clone, Copy)]
+struct Piece {
+    thread: usize,
+    operation: u16,
+    begin: u64,
+    end: u64,
+}
+
+impl BlameSums {
+    /// Nobody held it, or somebody whose hold was not recorded.
+    fn hand_over(&mut self, ns: u64) {
+        self.waited += ns;
+        self.handover += ns;
+    }
+
+    fn add(&mut self, piece: &Piece, waiter: &WaitSpan, holder: &ThreadSpans, waits: &[&WaitSpan]) {
+        let (begin, end) = (piece.begin, piece.end);
+        self.waited += end - begin;
+        let mut waited = 0;
+        let first = waits.partition_point(|w| w.end.unwrap_or(w.begin) <= begin);
+        for wait in waits[first..].iter().take_while(|w| w.begin < end) {
+            let overlap = wait.end.unwrap_or(wait.begin).min(end) - wait.begin.max(begin);
+            waited += overlap;
+            if (wait.site, wait.object) == (waiter.site, waiter.object) {
+                self.handover += overlap; // it was given the lock and does not know yet
+            } else {
+                self.holder_waited += overlap;
+                *self.via.entry(wait.site).or_default() += overlap;
+            }
+        }
+        if holder.cpu.is_known() {
+            let rest = end - begin - waited.min(end - begin);
+            let ran = (holder.cpu.at(end) - holder.cpu.at(begin)).min(rest);
+            self.holder_ran += ran;
+            self.holder_off += rest - ran;
+        }
+    }
+}
+
+/// Finished waits that stand in no other, in order of time.
+fn outermost_waits(thread: &ThreadSpans) -> Vec<&WaitSpan> {
+    thread.waits.iter().filter(|w| w.parent.is_none() && w.end.is_some()).collect()
+}
+
+/// All that is known about who held what.
+struct Holders<'t> {
+    threads: &'t [ThreadSpans],
+    by_tag: HashMap<u32, usize>,
+    /// By object: (thread, hold), in order of the hold's end.
+    holds: HashMap<(u32, u64), Vec<(usize, &'t HoldSpan)>>,
+}
+
+impl<'t> Holders<'t> {
+    fn new(threads: &'t [ThreadSpans]) -> Self {
+        let mut holds: HashMap<_, Vec<_>> = HashMap::new();
+        for (index, thread) in threads.iter().enumerate() {
+            for hold in &thread.holds {
+                holds.entry((hold.site, hold.object)).or_default().push((index, hold));
+            }
+        }
+        holds.values_mut().for_each(|h| h.sort_by_key(|(thread, hold)| (hold.end, *thread)));
+        let by_tag = threads.iter().enumerate().map(|(i, t)| (t.tag, i)).collect();
+        Self { threads, by_tag, holds }
+    }
+
+    /// Who held the object during the wait, in order of time.
+    fn of(&self, waiter: usize, wait: &WaitSpan, end: u64) -> Vec<Piece> {
+        let whole = |thread, operation| vec![Piece { thread, operation, begin: wait.begin, end }];
+        if let Some(&index) = self.by_tag.get(&wait.holder).filter(|&&i| i != waiter) {
+            return whole(index, self.threads[index].operation_at(wait.begin));
+        }
+        let Some(holds) = self.holds.get(&(wait.site, wait.object)) else { return Vec::new() };
+        let from = holds.partition_point(|(_, h)| h.end < wait.begin);
+        let pieces = pieces(&holds[from..], waiter, wait.begin, end);
+        if !pieces.is_empty() {
+            return pieces;
+        }
+        let releases = holds[from..].iter().take_while(|(_, h)| h.end <= end + LATE_NS);
+        let nearest = releases
+            .filter(|(t, h)| *t != waiter && h.begin == h.end)
+            .min_by_key(|(_, h)| h.end.abs_diff(end));
+        nearest.map_or_else(Vec::new, |(thread, h)| whole(*thread, h.operation))
+    }
+}
+
+/// The parts of `begin..end` that others' holds cover; where shared holds overlap, the one that ends first.
+fn pieces(holds: &[(usize, &HoldSpan)], waiter: usize, begin: u64, end: u64) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let mut covered = begin;
+    for (thread, hold) in holds.iter().take_while(|(_, h)| h.begin < end) {
+        let (from, to) = (hold.begin.max(covered), hold.end.min(end));
+        if *thread != waiter && from < to {
+            pieces.push(Piece { thread: *thread, operation: hold.operation, begin: from, end: to });
+            covered = to;
+        }
+    }
+    pieces
+}

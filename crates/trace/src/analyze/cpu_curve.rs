@@ -1,0 +1,208 @@
+//! A thread's CPU time at every one of its events, from its anchors.
+//!
+//! A *segment* is a stretch of events without a switch between them; the thread runs all through it, so its CPU
+//! time is the clock plus a constant, and one anchor anywhere in it gives the constant. A segment without an
+//! anchor (the thread left its CPU again before it could afford one) gets its constant by interpolation:
+//! what its neighbours leave unexplained is spread evenly over the gaps between.
+
+use crate::event::{Event, EventKind};
+use crate::file::Calibration;
+
+/// CPU time over time; empty when CPU time was not recorded.
+#[derive(Debug, Default)]
+pub(crate) struct CpuCurve {
+    /// (time, CPU time), ns, one per event, both never falling.
+    points: Vec<(u64, u64)>,
+    /// Segments that had no anchor.
+    pub(crate) interpolated: u64,
+}
+
+/// Events `first..=last` of one segment; CPU time is time plus `offset`.
+#[derive(Debug)]
+struct Segment {
+    first: usize,
+    last: usize,
+    offset: Option<i64>,
+}
+
+impl CpuCurve {
+    pub(crate) fn new(events: &[Event], calibration: &Calibration) -> Self {
+        let ns = |i: usize| calibration.ns(events[i].ticks) as i64;
+        let mut segments = segments(events, &ns);
+        if segments.iter().all(|s| s.offset.is_none()) {
+            return Self::default();
+        }
+        let interpolated = segments.iter().filter(|s| s.offset.is_none()).count() as u64;
+        interpolate(&mut segments, &ns);
+        let mut points = Vec::with_capacity(events.len());
+        let mut highest = (0, 0);
+        for segment in &segments {
+            for i in segment.first..=segment.last {
+                let cpu = ns(i) + segment.offset.unwrap_or_default();
+                highest = (highest.0.max(ns(i) as u64), highest.1.max(cpu.max(0) as u64));
+                points.push(highest);
+            }
+        }
+        Self { points, interpolated }
+    }
+
+    /// Whether CPU time is known.
+    pub(crate) fn is_known(&self) -> bool {
+        !self.points.is_empty()
+    }
+
+    /// CPU time at the `i`-th event.
+    pub(crate) fn at_event(&self, i: usize) -> u64 {
+        self.points.get(i).map_or(0, |p| p.1)
+    }
+
+    /// CPU time at an instant between events; 0 growth outside of them.
+    pub(crate) fn at(&self, ns: u64) -> u64 {
+        let after = self.points.partition_point(|p| p.0 <= ns);
+        let (Some(&before), Some(&after)) =
+            (after.checked_sub(1).and_then(|i| self.points.get(i)), self.points.get(after))
+        else {
+            return self.points.get(after.saturating_sub(1)).map_or(0, |p| p.1);
+        };
+        let part = u128::from(ns - before.0) * u128::from(after.1 - before.1);
+        before.1 + (part / u128::from((after.0 - before.0).max(1))) as u64
+    }
+
+    /// CPU time used in all.
+    pub(crate) fn total(&self) -> u64 {
+        match (self.points.first(), self.points.last()) {
+            (Some(first), Some(last)) => last.1 - first.1,
+            _ => 0,
+        }
+    }
+}
+
+fn segments(events: &[Event], ns: &impl Fn(usize) -> i64) -> Vec<Segment> {
+    let mut segments: Vec<Segment> = Vec::new();
+    for (i, event) in events.iter().enumerate() {
+        // After a loss nobody knows whether a switch was among what was lost.
+        let breaks = event.is_switched() || event.kind == EventKind::Lost;
+        match segments.last_mut() {
+            Some(open) if !breaks => open.last = i,
+            _ => segments.push(Segment { first: i, last: i, offset: None }),
+        }
+        if event.kind == EventKind::Anchor
+            && let Some(open) = segments.last_mut()
+            && open.offset.is_none()
+        {
+            open.offset = Some(event.object as i64 - ns(i));
+        }
+    }
+    segments
+}
+
+/// Gives an offset to each segment that has none.
+fn interpolate(segments: &mut [Segment], ns: &impl Fn(usize) -> i64) {
+    let mut at = 0;
+    while at < segments.len() {
+        if segments[at].offset.is_some() {
+            at += 1;
+            continue;
+        }
+        let until = (at..segments.len()).find(|&i| segments[i].offset.is_some()).unwrap_or(segments.len());
+        fill(segments, at, until, ns);
+        at = until;
+    }
+}
+
+/// Fills the segments `from..until`, whose neighbours are known or do not exist.
+fn fill(segments: &mut [Segment], from: usize, until: usize, ns: &impl Fn(usize) -> i64) {
+    let length = |s: &Segment| ns(s.last) - ns(s.first);
+    let ran: i64 = segments[from..until].iter().map(length).sum();
+    let end_before = from.checked_sub(1).and_then(|i| {
+        let before = &segments[i];
+        before.offset.map(|offset| ns(before.last) + offset)
+    });
+    let begin_after = segments.get(until).and_then(|s| s.offset.map(|offset| ns(s.first) + offset));
+    // CPU time in the gaps between segments, one gap more than segments.
+    let gap = match (end_before, begin_after) {
+        (Some(before), Some(after)) => (after - before - ran).max(0) / (until - from + 1) as i64,
+        _ => 0,
+    };
+    let mut cpu = match (end_before, begin_after) {
+        (Some(before), _) => before,
+        (None, Some(after)) => after - ran,
+        (None, None) => 0,
+    };
+    for segment in &mut segments[from..until] {
+        cpu += gap;
+        segment.offset = Some(cpu - ns(segment.first));
+        cpu += ns(segment.last) - ns(segment.first);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::SWITCHED;
+    use crate::file::ClockSample;
+
+    /// A tick is a nanosecond.
+    fn calibration() -> Calibration {
+        let sample = |ticks| ClockSample { ticks, monotonic_ns: ticks, process_cpu_ns: 0 };
+        Calibration::new(&sample(0), &sample(1_000_000_000), 1)
+    }
+
+    fn event(ns: u64, flags: u8) -> Event {
+        Event { flags, ..Event::new(ns, EventKind::Mark) }
+    }
+
+    fn anchor(ns: u64, flags: u8, cpu: u64) -> Event {
+        Event { flags, object: cpu, ..Event::new(ns, EventKind::Anchor) }
+    }
+
+    #[test]
+    fn one_anchor_tells_a_whole_segment_before_and_behind_it() {
+        let events = [
+            event(100, SWITCHED),
+            anchor(150, 0, 1000),
+            event(180, 0),
+            event(900, SWITCHED),
+            anchor(910, 0, 1040),
+        ];
+        let curve = CpuCurve::new(&events, &calibration());
+        let cpu: Vec<_> = (0..5).map(|i| curve.at_event(i)).collect();
+        assert_eq!(cpu, [950, 1000, 1030, 1030, 1040]);
+        assert_eq!((curve.total(), curve.interpolated), (90, 0));
+        assert_eq!((curve.at(150), curve.at(165), curve.at(0), curve.at(5000)), (1000, 1015, 950, 1040));
+    }
+
+    #[test]
+    fn a_segment_without_an_anchor_lies_between_its_neighbours() {
+        let events = [
+            anchor(100, SWITCHED, 50),
+            event(200, SWITCHED), // no anchor: 10 ns long
+            event(210, 0),
+            anchor(400, SWITCHED, 100),
+        ];
+        let curve = CpuCurve::new(&events, &calibration());
+        // 100 - 50 - 10 = 40 ns are left for two gaps.
+        assert_eq!((0..4).map(|i| curve.at_event(i)).collect::<Vec<_>>(), [50, 70, 80, 100]);
+        assert_eq!(curve.interpolated, 1);
+    }
+
+    #[test]
+    fn ends_without_anchors_go_on_from_what_is_known() {
+        let events = [
+            event(5, SWITCHED),
+            event(15, 0),
+            anchor(100, SWITCHED, 50),
+            event(200, SWITCHED),
+            event(230, 0),
+        ];
+        let curve = CpuCurve::new(&events, &calibration());
+        assert_eq!((0..5).map(|i| curve.at_event(i)).collect::<Vec<_>>(), [40, 50, 50, 50, 80]);
+    }
+
+    #[test]
+    fn without_anchors_nothing_is_known() {
+        let curve = CpuCurve::new(&[event(1, 0), event(2, 0)], &calibration());
+        assert!(!curve.is_known());
+        assert_eq!((curve.at_event(0), curve.at(7), curve.total()), (0, 0, 0));
+    }
+}

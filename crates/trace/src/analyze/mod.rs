@@ -1,0 +1,333 @@
+//! From a trace to an answer: which lock, in which operation, costs how much.
+//!
+//! | step | module |
+//! |---|---|
+//! | CPU time at each event, from anchors | `cpu_curve` |
+//! | events to operations, waits and holds | `pair` |
+//! | time by operation and by site | `attribute` |
+//! | who was waited for | `blame` |
+//! | throughput without a lock, and ceilings | `what_if` |
+//! | one sentence | [`verdict`] |
+//! | what each thread did when | [`timeline`] |
+//!
+//! The same trace gives the same [`Analysis`], to the byte.
+
+mod attribute;
+mod blame;
+mod cpu_curve;
+mod pair;
+mod rows;
+pub mod timeline;
+pub mod verdict;
+mod what_if;
+
+pub use rows::{
+    BlameRow, InstanceRow, LockRow, OpenRow, OperationRow, Recorded, SiteRow, Slowdown, WaitRow, WhatIfRows,
+};
+pub use verdict::Verdict;
+
+use crate::file::{Calibration, CpuSource, Ending, Name, TimeSource, Trace};
+use attribute::{Attribution, attribute};
+use pair::{ThreadSpans, pair};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use timeline::Timeline;
+
+pub(crate) use attribute::{SLICES, Sums};
+
+/// What to look at.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct AnalyzeOptions {
+    /// The operation whose waits are told per execution and whose throughput is predicted. `None`: the outermost
+    /// one with the most time that is not idle.
+    pub operation: Option<String>,
+    /// Executions per second of that operation without a recording: gives the measured slowdown (Table 4).
+    pub baseline_per_second: Option<f64>,
+}
+
+/// The analysis was asked for something that is not in the trace.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AnalyzeError {
+    /// No such operation was recorded.
+    #[error("no operation {name:?} in the trace; it has {}", known.join(", "))]
+    UnknownOperation {
+        /// As asked for.
+        name: String,
+        /// Those that are there.
+        known: Vec<String>,
+    },
+}
+
+/// All that a report tells. Times are nanoseconds.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Analysis {
+    /// The recording itself.
+    pub recorded: Recorded,
+    /// The chosen operation; empty when none was recorded.
+    pub operation: String,
+    /// What is in the way.
+    pub verdict: Verdict,
+    /// What the recording cost, if a baseline was given.
+    pub slowdown: Option<Slowdown>,
+    /// CPU time of the process over the time its processors offered.
+    pub cpu_utilisation: Option<f64>,
+    /// One row per operation, most time first.
+    pub operations: Vec<OperationRow>,
+    /// All outermost executions.
+    pub total: OperationRow,
+    /// One row per operation and site, by operation, longest wait first.
+    pub waits: Vec<WaitRow>,
+    /// One row per site, longest wait first.
+    pub sites: Vec<SiteRow>,
+    /// Who was waited for, longest first.
+    pub blame: Vec<BlameRow>,
+    /// Predictions for the chosen operation.
+    pub what_if: WhatIfRows,
+    /// What threads were still doing when the recording ended, longest first.
+    pub open: Vec<OpenRow>,
+    /// What each thread did when.
+    #[serde(skip)]
+    pub timeline: Timeline,
+}
+
+impl Analysis {
+    /// Analyzes a trace. One pass over the events of each thread; memory about three times the events'.
+    ///
+    /// # Errors
+    ///
+    /// [`AnalyzeError`]: an operation was asked for that is not there.
+    pub fn new(trace: &Trace, options: &AnalyzeOptions) -> Result<Self, AnalyzeError> {
+        let names = Names::new(trace);
+        let calibration = trace.calibration();
+        let threads: Vec<ThreadSpans> =
+            trace.threads.iter().map(|t| names.merged(pair(t, &calibration))).collect();
+        let duration = duration(trace, &calibration, &threads);
+        let attribution = attribute(&threads, duration);
+        let chosen = choose(&attribution, &threads, &names, options)?;
+        Ok(Work { trace, names, threads, duration, attribution, chosen, calibration }.analysis(options))
+    }
+
+    /// The chosen operation's row.
+    #[must_use]
+    pub fn chosen(&self) -> Option<&OperationRow> {
+        self.operations.iter().find(|o| o.name == self.operation)
+    }
+}
+
+/// Everything the rows are made of.
+pub(crate) struct Work<'t> {
+    pub(crate) trace: &'t Trace,
+    pub(crate) names: Names<'t>,
+    pub(crate) threads: Vec<ThreadSpans>,
+    pub(crate) duration: u64,
+    pub(crate) attribution: Attribution,
+    pub(crate) chosen: u16,
+    pub(crate) calibration: Calibration,
+}
+
+impl Work<'_> {
+    fn analysis(&self, options: &AnalyzeOptions) -> Analysis {
+        let recorded = self.recorded();
+        let offered = self.duration as f64 * f64::from(self.trace.session.processors.max(1));
+        let what_if = self.what_if();
+        let slowdown = options.baseline_per_second.map(|baseline| Slowdown {
+            baseline_per_second: baseline,
+            recorded_per_second: what_if.throughput_per_second,
+            slowdown: 1.0 - what_if.throughput_per_second / baseline,
+        });
+        let mut analysis = Analysis {
+            operation: self.names.operation(self.chosen),
+            verdict: Verdict::Nothing,
+            slowdown,
+            cpu_utilisation: (recorded.process_cpu_ns > 0 && offered > 0.0)
+                .then(|| recorded.process_cpu_ns as f64 / offered),
+            operations: self.operation_rows(),
+            total: self.operation_row("(all)".into(), String::new(), &self.attribution.total),
+            waits: self.wait_rows(),
+            sites: self.site_rows(),
+            blame: self.blame_rows(),
+            what_if,
+            open: self.open_rows(),
+            timeline: timeline::timeline(self.trace, &self.threads, self.duration),
+            recorded,
+        };
+        analysis.verdict = Verdict::of(&analysis);
+        analysis
+    }
+
+    fn recorded(&self) -> Recorded {
+        let trace = self.trace;
+        let by_source = |cpu: CpuSource| trace.threads.iter().filter(|t| t.cpu == cpu).count() as u64;
+        let process_cpu_ns = trace.end.process_cpu_ns.saturating_sub(trace.begin.process_cpu_ns);
+        let own_cost_ns = trace.event_count() * trace.session.event_cost_ps / 1000;
+        Recorded {
+            label: trace.session.label.clone(),
+            duration_ns: self.duration,
+            threads: trace.threads.len() as u64,
+            processors: trace.session.processors,
+            events: trace.event_count(),
+            lost: trace.lost(),
+            unmatched: self.threads.iter().map(|t| t.unmatched).sum(),
+            cut_short_at: match trace.ending {
+                Ending::Complete => None,
+                Ending::CutShort { offset } => Some(offset),
+            },
+            clock: match trace.session.time {
+                TimeSource::Tsc => "time-stamp counter",
+                TimeSource::Monotonic => "CLOCK_MONOTONIC",
+            },
+            cpu_by_rseq: by_source(CpuSource::Rseq),
+            cpu_by_thread_clock: by_source(CpuSource::ThreadClock),
+            cpu_unknown: by_source(CpuSource::None),
+            interpolated_segments: self.threads.iter().map(|t| t.cpu.interpolated).sum(),
+            process_cpu_ns,
+            traced_cpu_ns: self.threads.iter().map(|t| t.cpu.total()).sum(),
+            event_cost_ns: trace.session.event_cost_ps as f64 / 1000.0,
+            own_cost_ns,
+            own_cost_of_cpu: (process_cpu_ns > 0).then(|| own_cost_ns as f64 / process_cpu_ns as f64),
+        }
+    }
+
+    /// Whether CPU time is known on all threads.
+    pub(crate) fn cpu_known(&self) -> bool {
+        self.trace.threads.iter().all(|t| t.cpu != CpuSource::None)
+    }
+}
+
+/// How long the recording was; a file cut short lasts to its last event.
+fn duration(trace: &Trace, calibration: &Calibration, threads: &[ThreadSpans]) -> u64 {
+    let last = threads.iter().map(|t| t.last).max().unwrap_or(0);
+    calibration.ns(trace.end.ticks).max(last)
+}
+
+/// The operation to tell more about.
+fn choose(
+    attribution: &Attribution,
+    threads: &[ThreadSpans],
+    names: &Names<'_>,
+    options: &AnalyzeOptions,
+) -> Result<u16, AnalyzeError> {
+    if let Some(name) = &options.operation {
+        let found = attribution.operations.keys().find(|id| names.operation(**id) == *name);
+        return found.copied().ok_or_else(|| AnalyzeError::UnknownOperation {
+            name: name.clone(),
+            known: attribution.operations.keys().map(|id| names.operation(*id)).collect(),
+        });
+    }
+    let mut outermost: BTreeMap<u16, u64> = BTreeMap::new();
+    for span in threads.iter().flat_map(|t| t.ops.iter().filter(|s| s.parent.is_none())) {
+        if let Some(end) = span.end {
+            *outermost.entry(span.operation).or_default() += end - span.begin;
+        }
+    }
+    let busy = |id: &u16| outermost.get(id).map(|ns| ns.saturating_sub(attribution.operations[id].all.idle));
+    let candidates = attribution.operations.keys().copied();
+    Ok(candidates.max_by_key(|id| (busy(id), std::cmp::Reverse(*id))).unwrap_or(0))
+}
+
+/// Names of ids; several ids of one name and line (arrays of statics, generic code) become one.
+pub(crate) struct Names<'t> {
+    sites: BTreeMap<u32, &'t Name>,
+    operations: BTreeMap<u16, &'t Name>,
+    same_site: BTreeMap<u32, u32>,
+    same_operation: BTreeMap<u16, u16>,
+    /// Names of operations that several lines share: told with their line.
+    ambiguous: Vec<&'t str>,
+}
+
+impl<'t> Names<'t> {
+    fn new(trace: &'t Trace) -> Self {
+        let same_operation = same(&trace.operations);
+        let mut names: Vec<&str> = trace
+            .operations
+            .iter()
+            .filter(|(id, _)| same_operation[id] == **id)
+            .map(|(_, n)| n.name.as_str())
+            .collect();
+        names.sort_unstable();
+        let ambiguous = names.windows(2).filter(|w| w[0] == w[1]).map(|w| w[0]).collect();
+        Self {
+            sites: trace.sites.iter().map(|(id, n)| (*id, n)).collect(),
+            operations: trace.operations.iter().map(|(id, n)| (*id, n)).collect(),
+            same_site: same(&trace.sites),
+            same_operation,
+            ambiguous,
+        }
+    }
+
+    /// The spans with one id per name.
+    fn merged(&self, mut spans: ThreadSpans) -> ThreadSpans {
+        let site = |id: &mut u32| *id = self.same_site.get(id).copied().unwrap_or(*id);
+        let operation = |id: &mut u16| *id = self.same_operation.get(id).copied().unwrap_or(*id);
+        spans.ops.iter_mut().for_each(|s| operation(&mut s.operation));
+        spans.op_changes.iter_mut().for_each(|c| operation(&mut c.1));
+        spans.waits.iter_mut().for_each(|w| site(&mut w.site));
+        for hold in &mut spans.holds {
+            site(&mut hold.site);
+            operation(&mut hold.operation);
+        }
+        for open in &mut spans.open {
+            match open {
+                pair::OpenSpan::Op { operation: id, .. } => operation(id),
+                pair::OpenSpan::Wait { site: at, operation: id, .. } => {
+                    site(at);
+                    operation(id);
+                }
+            }
+        }
+        spans
+    }
+
+    pub(crate) fn operation(&self, id: u16) -> String {
+        match (id, self.operations.get(&id)) {
+            (0, _) => "(outside)".into(),
+            (_, Some(n)) if self.ambiguous.contains(&n.name.as_str()) => {
+                format!("{} ({}:{})", n.name, short(&n.file), n.line)
+            }
+            (_, Some(n)) => n.name.clone(),
+            (_, None) => format!("operation {id}"),
+        }
+    }
+
+    pub(crate) fn operation_place(&self, id: u16) -> String {
+        self.operations.get(&id).map_or_else(String::new, |n| format!("{}:{}", n.file, n.line))
+    }
+
+    /// A site as reports call it: name and line, as the paper does.
+    pub(crate) fn site(&self, id: u32) -> String {
+        match self.sites.get(&id) {
+            Some(n) => format!("{} ({}:{})", n.name, short(&n.file), n.line),
+            None => format!("site {id}"),
+        }
+    }
+
+    pub(crate) fn site_name(&self, id: u32) -> Name {
+        let unknown = || Name { name: format!("site {id}"), file: String::new(), line: 0 };
+        self.sites.get(&id).map_or_else(unknown, |n| (*n).clone())
+    }
+}
+
+/// Each id's first id of the same name and line.
+fn same<I: Copy + Ord>(names: &BTreeMap<I, Name>) -> BTreeMap<I, I> {
+    let mut first: BTreeMap<&Name, I> = BTreeMap::new();
+    names.iter().map(|(id, name)| (*id, *first.entry(name).or_insert(*id))).collect()
+}
+
+/// The last two parts of a path.
+fn short(file: &str) -> &str {
+    let from = file.rmatch_indices('/').nth(1).map_or(0, |(i, _)| i + 1);
+    &file[from..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_told_by_their_last_two_parts() {
+        assert_eq!(short("crates/latch/src/hybrid.rs"), "src/hybrid.rs");
+        assert_eq!(short("hybrid.rs"), "hybrid.rs");
+        assert_eq!(short("src/hybrid.rs"), "src/hybrid.rs");
+    }
+}

@@ -1,0 +1,221 @@
+//! From one thread's events to spans: operations, waits, holds, each with begin, end and CPU time.
+//!
+//! Enter meets its exit and a wait's begin its end on a stack. What has no partner makes no span: an operation
+//! that was open when the recording began, one that is open at its end (listed as [`OpenSpan`]), and, after
+//! lost events (hazard T2), all that was open when they were lost. Each is counted.
+
+use super::cpu_curve::CpuCurve;
+use crate::WaitKind;
+use crate::event::{Event, EventKind, SAMPLED, SHARED};
+use crate::file::{Calibration, ThreadTrace};
+
+/// One execution of an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OpSpan {
+    pub(crate) operation: u16,
+    /// The operation around it, as an index into [`ThreadSpans::ops`].
+    pub(crate) parent: Option<u32>,
+    pub(crate) begin: u64,
+    /// `None`: never seen to end.
+    pub(crate) end: Option<u64>,
+    pub(crate) cpu: u64,
+}
+
+/// One wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WaitSpan {
+    pub(crate) site: u32,
+    pub(crate) object: u64,
+    pub(crate) kind: WaitKind,
+    /// Tag of the thread waited for, 0 for unknown.
+    pub(crate) holder: u32,
+    /// The innermost operation around it.
+    pub(crate) op: Option<u32>,
+    /// The wait around it (hazard T4).
+    pub(crate) parent: Option<u32>,
+    pub(crate) begin: u64,
+    /// `None`: never seen to end.
+    pub(crate) end: Option<u64>,
+    pub(crate) cpu: u64,
+}
+
+/// One hold that was recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct HoldSpan {
+    pub(crate) site: u32,
+    pub(crate) object: u64,
+    pub(crate) operation: u16,
+    pub(crate) begin: u64,
+    pub(crate) end: u64,
+    pub(crate) sampled: bool,
+    pub(crate) shared: bool,
+}
+
+/// A thread, as spans. All times are ns since the recording began.
+#[derive(Debug, Default)]
+pub(crate) struct ThreadSpans {
+    pub(crate) tag: u32,
+    pub(crate) ops: Vec<OpSpan>,
+    pub(crate) waits: Vec<WaitSpan>,
+    /// Holds, and releases as holds without length.
+    pub(crate) holds: Vec<HoldSpan>,
+    /// (since when, which) innermost operation; 0 for none.
+    pub(crate) op_changes: Vec<(u64, u16)>,
+    pub(crate) cpu: CpuCurve,
+    /// First and last event.
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+    /// Beginnings and ends without a partner, for other reasons than the recording's own begin and end.
+    pub(crate) unmatched: u64,
+    /// Executions and waits open at the end of the thread's events.
+    pub(crate) open: Vec<OpenSpan>,
+}
+
+/// What a thread was still doing when the recording ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OpenSpan {
+    Op { operation: u16, since: u64 },
+    Wait { site: u32, object: u64, operation: u16, since: u64 },
+}
+
+impl ThreadSpans {
+    /// The innermost operation at an instant, 0 for none.
+    pub(crate) fn operation_at(&self, ns: u64) -> u16 {
+        let after = self.op_changes.partition_point(|c| c.0 <= ns);
+        after.checked_sub(1).map_or(0, |i| self.op_changes[i].1)
+    }
+}
+
+/// Pairs one thread's events.
+pub(crate) fn pair(thread: &ThreadTrace, calibration: &Calibration) -> ThreadSpans {
+    let cpu = CpuCurve::new(&thread.events, calibration);
+    let mut pairing = Pairing {
+        spans: ThreadSpans { tag: thread.tag, cpu, ..ThreadSpans::default() },
+        ops: Vec::new(),
+        waits: Vec::new(),
+        lost_yet: false,
+    };
+    let mut last = 0;
+    for (i, event) in thread.events.iter().enumerate() {
+        // A thread's clock does not run back; two events of one nanosecond keep their order.
+        last = calibration.ns(event.ticks).max(last);
+        pairing.take(i, event, last, calibration);
+    }
+    pairing.spans.first = thread.events.first().map_or(0, |e| calibration.ns(e.ticks));
+    pairing.spans.last = last;
+    pairing.finish()
+}
+
+struct Pairing {
+    spans: ThreadSpans,
+    /// Open operations: index into `spans.ops`, and the CPU time at their beginning.
+    ops: Vec<(u32, u64)>,
+    /// Open waits, likewise.
+    waits: Vec<(u32, u64)>,
+    lost_yet: bool,
+}
+
+impl Pairing {
+    fn take(&mut self, i: usize, event: &Event, ns: u64, calibration: &Calibration) {
+        let cpu = self.spans.cpu.at_event(i);
+        match event.kind {
+            EventKind::Enter => self.enter(event.operation, ns, cpu),
+            EventKind::Exit => self.exit(event.operation, ns, cpu),
+            EventKind::WaitBegin => self.begin_wait(event, ns, cpu),
+            EventKind::WaitEnd => self.end_wait(event, ns, cpu),
+            EventKind::Hold => self.hold(event, ns, calibration.span_ns(event.argument)),
+            EventKind::Release => self.hold(event, ns, 0),
+            EventKind::Lost => self.lost(ns),
+            EventKind::Anchor | EventKind::Mark => {}
+        }
+    }
+
+    fn enter(&mut self, operation: u16, ns: u64, cpu: u64) {
+        let parent = self.ops.last().map(|o| o.0);
+        self.ops.push((self.spans.ops.len() as u32, cpu));
+        self.spans.ops.push(OpSpan { operation, parent, begin: ns, end: None, cpu: 0 });
+        self.spans.op_changes.push((ns, operation));
+    }
+
+    fn exit(&mut self, operation: u16, ns: u64, cpu: u64) {
+        let spans = &mut self.spans;
+        let Some(depth) = self.ops.iter().rposition(|o| spans.ops[o.0 as usize].operation == operation)
+        else {
+            // Began before the recording, or its beginning was lost.
+            spans.unmatched += u64::from(self.lost_yet);
+            return;
+        };
+        spans.unmatched += (self.ops.len() - depth - 1) as u64;
+        let (index, cpu_before) = self.ops[depth];
+        self.ops.truncate(depth);
+        let span = &mut spans.ops[index as usize];
+        (span.end, span.cpu) = (Some(ns), cpu - cpu_before);
+        let outer = self.ops.last().map_or(0, |o| spans.ops[o.0 as usize].operation);
+        spans.op_changes.push((ns, outer));
+    }
+
+    fn begin_wait(&mut self, event: &Event, ns: u64, cpu: u64) {
+        let span = WaitSpan {
+            site: event.site,
+            object: event.object,
+            kind: WaitKind::from_number(event.argument as u8).unwrap_or(WaitKind::Other),
+            holder: (event.argument >> 32) as u32,
+            op: self.ops.last().map(|o| o.0),
+            parent: self.waits.last().map(|w| w.0),
+            begin: ns,
+            end: None,
+            cpu: 0,
+        };
+        self.waits.push((self.spans.waits.len() as u32, cpu));
+        self.spans.waits.push(span);
+    }
+
+    fn end_wait(&mut self, event: &Event, ns: u64, cpu: u64) {
+        let is_it = |w: &(u32, u64)| {
+            let span = &self.spans.waits[w.0 as usize];
+            (span.site, span.object) == (event.site, event.object)
+        };
+        let Some(depth) = self.waits.iter().rposition(is_it) else {
+            self.spans.unmatched += u64::from(self.lost_yet);
+            return;
+        };
+        // A guard of an outer wait may be dropped first; the inner one goes on.
+        let (index, cpu_before) = self.waits.remove(depth);
+        let span = &mut self.spans.waits[index as usize];
+        (span.end, span.cpu) = (Some(ns), cpu - cpu_before);
+    }
+
+    fn hold(&mut self, event: &Event, ns: u64, length: u64) {
+        self.spans.holds.push(HoldSpan {
+            site: event.site,
+            object: event.object,
+            operation: event.operation,
+            begin: ns.saturating_sub(length),
+            end: ns,
+            sampled: event.flags & SAMPLED != 0,
+            shared: event.flags & SHARED != 0,
+        });
+    }
+
+    fn lost(&mut self, ns: u64) {
+        self.lost_yet = true;
+        self.spans.unmatched += (self.ops.len() + self.waits.len()) as u64;
+        self.ops.clear();
+        self.waits.clear();
+        self.spans.op_changes.push((ns, 0));
+    }
+
+    fn finish(mut self) -> ThreadSpans {
+        for (index, _) in &self.ops {
+            let span = self.spans.ops[*index as usize];
+            self.spans.open.push(OpenSpan::Op { operation: span.operation, since: span.begin });
+        }
+        for (index, _) in &self.waits {
+            let span = self.spans.waits[*index as usize];
+            let operation = span.op.map_or(0, |op| self.spans.ops[op as usize].operation);
+            let (site, object, since) = (span.site, span.object, span.begin);
+            self.spans.open.push(OpenSpan::Wait { site, object, operation, since });
+        }
+        self.spans
+    }
+}

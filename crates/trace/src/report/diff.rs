@@ -1,0 +1,151 @@
+//! Before and after a change: every operation's and every lock's difference, with its noise.
+
+use super::bootstrap::{Ratio, interval};
+use crate::analyze::{Analysis, OperationRow, SLICES, Sums, WaitRow};
+use serde::Serialize;
+use std::collections::BTreeSet;
+
+/// Two recordings side by side.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Diff {
+    /// Label of the first.
+    pub before: String,
+    /// Label of the second.
+    pub after: String,
+    /// What was in the way before.
+    pub verdict_before: String,
+    /// What is in the way now.
+    pub verdict_after: String,
+    /// Per operation: throughput, and times per execution.
+    pub operations: Vec<DiffRow>,
+    /// Per operation and site: wait per execution, largest difference first.
+    pub waits: Vec<DiffRow>,
+}
+
+/// One number before and after. Times are nanoseconds.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DiffRow {
+    /// The operation.
+    pub operation: String,
+    /// Which number of it; for waits the site's label.
+    pub metric: String,
+    /// Per second, not nanoseconds.
+    pub is_rate: bool,
+    /// Before.
+    pub before: f64,
+    /// After.
+    pub after: f64,
+    /// After over before, minus 1; `None` when it was 0.
+    pub change: Option<f64>,
+    /// Lower end of the difference's 95 % interval.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+    /// The interval does not hold 0.
+    pub is_significant: bool,
+}
+
+impl Diff {
+    /// Compares two analyses; what is in one only is 0 in the other.
+    #[must_use]
+    pub fn new(before: &Analysis, after: &Analysis) -> Self {
+        let mut waits = waits(before, after);
+        waits.sort_by(|a, b| {
+            let size = |r: &DiffRow| (r.after - r.before).abs();
+            size(b)
+                .total_cmp(&size(a))
+                .then_with(|| (&a.operation, &a.metric).cmp(&(&b.operation, &b.metric)))
+        });
+        Self {
+            before: name(before, "(before)"),
+            after: name(after, "(after)"),
+            verdict_before: before.verdict.sentence(),
+            verdict_after: after.verdict.sentence(),
+            operations: operations(before, after),
+            waits,
+        }
+    }
+}
+
+/// A time of an operation, by name.
+type Metric = (&'static str, fn(&Sums) -> u64);
+
+const METRICS: [Metric; 4] =
+    [("elapsed", |s| s.elapsed), ("CPU", |s| s.cpu), ("lock wait", |s| s.lock), ("I/O wait", |s| s.io)];
+
+fn name(analysis: &Analysis, otherwise: &str) -> String {
+    let label = &analysis.recorded.label;
+    if label.is_empty() { otherwise.into() } else { label.clone() }
+}
+
+fn operations(before: &Analysis, after: &Analysis) -> Vec<DiffRow> {
+    let find = |analysis: &Analysis, name: &str| -> Vec<Sums> {
+        analysis.operations.iter().find(|o| o.name == name).map(|o| o.slices.clone()).unwrap_or_default()
+    };
+    let names = before.operations.iter().chain(&after.operations);
+    let mut seen = BTreeSet::new();
+    let mut rows = Vec::new();
+    for OperationRow { name, .. } in names.filter(|o| seen.insert(o.name.clone())) {
+        let (a, b) = (find(before, name), find(after, name));
+        let (a_slice, b_slice) = (slice_seconds(before), slice_seconds(after));
+        let rate =
+            |slices: &[Sums], seconds: f64| Ratio::new(slices.iter().map(|s| (s.executions as f64, seconds)));
+        rows.push(row(name, "per second", true, &rate(&a, a_slice), &rate(&b, b_slice)));
+        for (metric, of) in METRICS {
+            let ratio =
+                |slices: &[Sums]| Ratio::new(slices.iter().map(|s| (of(s) as f64, s.executions as f64)));
+            let row = row(name, metric, false, &ratio(&a), &ratio(&b));
+            if row.before != 0.0 || row.after != 0.0 {
+                rows.push(row);
+            }
+        }
+    }
+    rows
+}
+
+fn slice_seconds(analysis: &Analysis) -> f64 {
+    analysis.recorded.duration_ns.max(1) as f64 / 1e9 / SLICES as f64
+}
+
+fn waits(before: &Analysis, after: &Analysis) -> Vec<DiffRow> {
+    let mut seen = BTreeSet::new();
+    before
+        .waits
+        .iter()
+        .chain(&after.waits)
+        .filter(|w| seen.insert((w.operation.clone(), w.site.clone())))
+        .filter(|w| w.operation != "(outside)")
+        .map(|w| {
+            let (a, b) = (per_execution(before, w), per_execution(after, w));
+            row(&w.operation, &w.site, false, &a, &b)
+        })
+        .collect()
+}
+
+/// The site's wait per execution of the operation, in slices.
+fn per_execution(analysis: &Analysis, wait: &WaitRow) -> Ratio {
+    let Some(operation) = analysis.operations.iter().find(|o| o.name == wait.operation) else {
+        return Ratio::default();
+    };
+    let same = |w: &&WaitRow| w.operation == wait.operation && w.site == wait.site;
+    let waited =
+        analysis.waits.iter().find(same).map(|w| w.slices.clone()).unwrap_or_else(|| vec![0; SLICES]);
+    let pairs = waited.into_iter().zip(&operation.slices);
+    Ratio::new(pairs.map(|(ns, sums)| (ns as f64, sums.executions as f64)))
+}
+
+fn row(operation: &str, metric: &str, is_rate: bool, before: &Ratio, after: &Ratio) -> DiffRow {
+    let (low, high) = interval(before, after);
+    let (before, after) = (before.value(), after.value());
+    DiffRow {
+        operation: operation.into(),
+        metric: metric.into(),
+        is_rate,
+        before,
+        after,
+        change: (before != 0.0).then(|| after / before - 1.0),
+        low,
+        high,
+        is_significant: low > 0.0 || high < 0.0,
+    }
+}

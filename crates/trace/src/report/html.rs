@@ -1,0 +1,57 @@
+//! One page that tells it all and needs nothing else: data, style and script are in it.
+
+use super::text;
+use crate::analyze::{Analysis, timeline};
+use serde::Serialize;
+use std::io;
+
+/// The page without its data.
+const PAGE: &str = include_str!("page.html");
+
+#[derive(Serialize)]
+struct Data<'a> {
+    analysis: &'a Analysis,
+    timeline: &'a timeline::Timeline,
+    verdict: String,
+}
+
+/// The page. The text report is in it for readers without scripts.
+pub(super) fn page(analysis: &Analysis, top: usize) -> io::Result<String> {
+    let data = Data { analysis, timeline: &analysis.timeline, verdict: analysis.verdict.sentence() };
+    let json = serde_json::to_string(&data)?;
+    let label = &analysis.recorded.label;
+    let title = if label.is_empty() { "trace" } else { label };
+    // Two placeholders can hold what users typed; each is filled in from the template, never from the other.
+    let (head, rest) = PAGE.split_once("{{title}}").unwrap_or((PAGE, ""));
+    let (middle, rest) = rest.split_once("{{text}}").unwrap_or((rest, ""));
+    let (before_data, tail) = rest.split_once("{{data}}").unwrap_or((rest, ""));
+    let text = escape(&text::text(analysis, top));
+    Ok([head, &escape(title), middle, &text, before_data, &in_script(&json), tail].concat())
+}
+
+/// Text as HTML.
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// JSON that cannot end the script element it stands in.
+fn in_script(json: &str) -> String {
+    json.replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_template_has_its_three_places_in_order() {
+        let at = |place: &str| PAGE.find(place).expect("there");
+        assert!(at("{{title}}") < at("{{text}}") && at("{{text}}") < at("{{data}}"));
+    }
+
+    #[test]
+    fn names_cannot_break_out_of_the_page() {
+        assert_eq!(in_script("\"</script>\""), "\"\\u003c/script>\"");
+        assert_eq!(escape("<a href=\"x\">&"), "&lt;a href=&quot;x&quot;&gt;&amp;");
+    }
+}

@@ -1,0 +1,169 @@
+//! Reports: one trace as text, JSON, a page or a Perfetto file; two traces as a difference.
+//!
+//! A command line needs no more than [`report_file`] and [`diff_files`].
+
+mod bootstrap;
+mod diff;
+mod html;
+mod perfetto;
+mod table;
+mod text;
+
+pub use diff::{Diff, DiffRow};
+
+use crate::analyze::{Analysis, AnalyzeError, AnalyzeOptions};
+use crate::error::ReadError;
+use crate::file::Trace;
+use std::io::{self, Write};
+use std::path::Path;
+
+/// What a report is written as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Format {
+    /// Tables for a terminal.
+    #[default]
+    Text,
+    /// The whole [`Analysis`] (or [`Diff`]), for programs.
+    Json,
+    /// One page that needs no network: stacked bars, timeline, tables to sort.
+    Html,
+    /// A trace for ui.perfetto.dev.
+    Perfetto,
+}
+
+/// How to report.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReportOptions {
+    /// What it is written as.
+    pub format: Format,
+    /// The operation to tell more about; see [`AnalyzeOptions::operation`].
+    pub operation: Option<String>,
+    /// Executions per second of it without a recording; see [`AnalyzeOptions::baseline_per_second`].
+    pub baseline_per_second: Option<f64>,
+    /// Rows per table in text.
+    pub top: usize,
+}
+
+impl Default for ReportOptions {
+    fn default() -> Self {
+        Self { format: Format::Text, operation: None, baseline_per_second: None, top: 15 }
+    }
+}
+
+impl ReportOptions {
+    fn analyze(&self) -> AnalyzeOptions {
+        AnalyzeOptions { operation: self.operation.clone(), baseline_per_second: self.baseline_per_second }
+    }
+}
+
+/// A report could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReportError {
+    /// The trace could not be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The trace does not have what was asked for.
+    #[error(transparent)]
+    Analyze(#[from] AnalyzeError),
+    /// The report could not be written.
+    #[error("write the report")]
+    Write(#[from] io::Error),
+    /// A difference can be text or JSON.
+    #[error("a difference of two traces cannot be written as {0:?}; use text or JSON")]
+    FormatOfDiff(Format),
+}
+
+/// Reports on a trace file.
+///
+/// # Errors
+///
+/// [`ReportError`].
+pub fn report_file(
+    path: impl AsRef<Path>,
+    options: &ReportOptions,
+    out: &mut dyn Write,
+) -> Result<(), ReportError> {
+    report(&Trace::read(path)?, options, out)
+}
+
+/// Reports on a trace.
+///
+/// The same trace and options give the same bytes.
+///
+/// # Errors
+///
+/// [`ReportError`].
+///
+/// # Examples
+///
+/// ```
+/// use azekura_trace::report::{ReportOptions, report};
+/// use azekura_trace::{Operation, Options, operation, start, stop};
+///
+/// static GET: Operation = Operation::new("get");
+/// start(Options::default())?;
+/// for _ in 0..100 {
+///     let _get = operation(&GET);
+/// }
+/// let trace = stop()?.trace()?;
+/// let mut text = Vec::new();
+/// report(&trace, &ReportOptions::default(), &mut text)?;
+/// assert!(String::from_utf8_lossy(&text).contains("get"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn report(trace: &Trace, options: &ReportOptions, out: &mut dyn Write) -> Result<(), ReportError> {
+    match options.format {
+        Format::Perfetto => out.write_all(&perfetto::encode(trace))?,
+        format => {
+            let analysis = Analysis::new(trace, &options.analyze())?;
+            match format {
+                Format::Json => write_json(&analysis, out)?,
+                Format::Html => out.write_all(html::page(&analysis, options.top)?.as_bytes())?,
+                _ => out.write_all(text::text(&analysis, options.top).as_bytes())?,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reports the difference between two trace files.
+///
+/// # Errors
+///
+/// [`ReportError`].
+pub fn diff_files(
+    before: impl AsRef<Path>,
+    after: impl AsRef<Path>,
+    options: &ReportOptions,
+    out: &mut dyn Write,
+) -> Result<(), ReportError> {
+    diff(&Trace::read(before)?, &Trace::read(after)?, options, out)
+}
+
+/// Reports the difference between two traces, with bounds that tell it from noise.
+///
+/// # Errors
+///
+/// [`ReportError`]; a chosen operation must be in both traces.
+pub fn diff(
+    before: &Trace,
+    after: &Trace,
+    options: &ReportOptions,
+    out: &mut dyn Write,
+) -> Result<(), ReportError> {
+    let before = Analysis::new(before, &options.analyze())?;
+    let after = Analysis::new(after, &options.analyze())?;
+    let diff = Diff::new(&before, &after);
+    match options.format {
+        Format::Text => out.write_all(text::diff(&diff, options.top).as_bytes())?,
+        Format::Json => write_json(&diff, out)?,
+        format => return Err(ReportError::FormatOfDiff(format)),
+    }
+    Ok(())
+}
+
+fn write_json(value: &impl serde::Serialize, out: &mut dyn Write) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, value)?;
+    out.write_all(b"\n")
+}

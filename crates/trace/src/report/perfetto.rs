@@ -1,0 +1,221 @@
+//! The trace as a Perfetto file: a track per thread, operations and waits as nested slices.
+//!
+//! Written by hand (the messages' numbers are Perfetto's published schema): one packet per slice begin and end,
+//! names spelled out. About 60 bytes an event, so this is an export and not our format.
+
+use crate::WaitKind;
+use crate::event::{Event, EventKind};
+use crate::file::{Calibration, Name, ThreadTrace, Trace};
+use azekura_base::varint::{put_bytes, put_u64};
+
+/// Field numbers of the messages we use.
+mod field {
+    pub(super) const TRACE_PACKET: u32 = 1;
+    pub(super) const PACKET_TIMESTAMP: u32 = 8;
+    pub(super) const PACKET_SEQUENCE: u32 = 10;
+    pub(super) const PACKET_TRACK_EVENT: u32 = 11;
+    pub(super) const PACKET_TRACK_DESCRIPTOR: u32 = 60;
+    pub(super) const TRACK_UUID: u32 = 1;
+    pub(super) const TRACK_PROCESS: u32 = 3;
+    pub(super) const TRACK_THREAD: u32 = 4;
+    pub(super) const TRACK_PARENT: u32 = 5;
+    pub(super) const PROCESS_ID: u32 = 1;
+    pub(super) const PROCESS_NAME: u32 = 6;
+    pub(super) const THREAD_PROCESS: u32 = 1;
+    pub(super) const THREAD_ID: u32 = 2;
+    pub(super) const THREAD_NAME: u32 = 5;
+    pub(super) const EVENT_ANNOTATION: u32 = 4;
+    pub(super) const EVENT_TYPE: u32 = 9;
+    pub(super) const EVENT_TRACK: u32 = 11;
+    pub(super) const EVENT_CATEGORY: u32 = 22;
+    pub(super) const EVENT_NAME: u32 = 23;
+    pub(super) const ANNOTATION_UINT: u32 = 3;
+    pub(super) const ANNOTATION_NAME: u32 = 10;
+}
+
+/// `TrackEvent.Type`.
+const BEGIN: u64 = 1;
+const END: u64 = 2;
+const INSTANT: u64 = 3;
+
+/// The process's track; threads have theirs behind it.
+const PROCESS_TRACK: u64 = 1;
+/// All packets belong to one sequence.
+const SEQUENCE: u64 = 1;
+
+/// The file's bytes.
+pub(super) fn encode(trace: &Trace) -> Vec<u8> {
+    let mut export = Export { trace, calibration: trace.calibration(), out: Vec::new() };
+    export.describe_process();
+    for thread in &trace.threads {
+        export.describe_thread(thread);
+        export.thread(thread);
+    }
+    export.out
+}
+
+struct Export<'t> {
+    trace: &'t Trace,
+    calibration: Calibration,
+    out: Vec<u8>,
+}
+
+/// An open slice: what must end it.
+#[derive(PartialEq, Eq)]
+enum Open {
+    Operation(u16),
+    Wait(u32, u64),
+}
+
+impl Export<'_> {
+    fn describe_process(&mut self) {
+        let session = &self.trace.session;
+        let name = if session.label.is_empty() { "azekura" } else { &session.label };
+        let track = message(|m| {
+            put(m, field::TRACK_UUID, PROCESS_TRACK);
+            let process = message(|m| {
+                put(m, field::PROCESS_ID, session.process_id.into());
+                put_text(m, field::PROCESS_NAME, name);
+            });
+            put_message(m, field::TRACK_PROCESS, &process);
+        });
+        self.packet(0, field::PACKET_TRACK_DESCRIPTOR, &track);
+    }
+
+    fn describe_thread(&mut self, thread: &ThreadTrace) {
+        let track = message(|m| {
+            put(m, field::TRACK_UUID, track_of(thread));
+            put(m, field::TRACK_PARENT, PROCESS_TRACK);
+            let thread = message(|m| {
+                put(m, field::THREAD_PROCESS, self.trace.session.process_id.into());
+                put(m, field::THREAD_ID, thread.os_id.into());
+                put_text(m, field::THREAD_NAME, &thread.name);
+            });
+            put_message(m, field::TRACK_THREAD, &thread);
+        });
+        self.packet(0, field::PACKET_TRACK_DESCRIPTOR, &track);
+    }
+
+    fn thread(&mut self, thread: &ThreadTrace) {
+        let track = track_of(thread);
+        let mut open: Vec<Open> = Vec::new();
+        let mut now = 0;
+        for event in &thread.events {
+            // Slices must nest: time never runs back inside a track.
+            now = self.calibration.ns(event.ticks).max(now);
+            self.event(event, track, now, &mut open);
+        }
+    }
+
+    fn event(&mut self, event: &Event, track: u64, now: u64, open: &mut Vec<Open>) {
+        match event.kind {
+            EventKind::Enter => {
+                open.push(Open::Operation(event.operation));
+                let name = self.operation(event.operation);
+                self.slice(track, now, BEGIN, "operation", &name, None);
+            }
+            EventKind::WaitBegin => {
+                open.push(Open::Wait(event.site, event.object));
+                let kind = WaitKind::from_number(event.argument as u8).unwrap_or(WaitKind::Other);
+                let name = format!("wait: {}", self.site(event.site));
+                self.slice(track, now, BEGIN, kind.name(), &name, Some(("object", event.object)));
+            }
+            EventKind::Exit => self.close(&Open::Operation(event.operation), track, now, open),
+            EventKind::WaitEnd => self.close(&Open::Wait(event.site, event.object), track, now, open),
+            EventKind::Mark => {
+                let name = self.site(event.site);
+                self.slice(track, now, INSTANT, "mark", &name, Some(("value", event.object)));
+            }
+            EventKind::Lost => {
+                for _ in open.drain(..) {
+                    self.end(track, now);
+                }
+                self.slice(track, now, INSTANT, "lost", "events lost", Some(("events", event.object)));
+            }
+            EventKind::Hold | EventKind::Release | EventKind::Anchor => {}
+        }
+    }
+
+    /// Ends a slice and those that were begun in it.
+    fn close(&mut self, which: &Open, track: u64, now: u64, open: &mut Vec<Open>) {
+        let Some(depth) = open.iter().rposition(|o| o == which) else { return };
+        for _ in open.drain(depth..) {
+            self.end(track, now);
+        }
+    }
+
+    fn end(&mut self, track: u64, now: u64) {
+        let event = message(|m| {
+            put(m, field::EVENT_TYPE, END);
+            put(m, field::EVENT_TRACK, track);
+        });
+        self.packet(now, field::PACKET_TRACK_EVENT, &event);
+    }
+
+    fn slice(
+        &mut self,
+        track: u64,
+        now: u64,
+        kind: u64,
+        category: &str,
+        name: &str,
+        note: Option<(&str, u64)>,
+    ) {
+        let event = message(|m| {
+            if let Some((name, value)) = note {
+                let note = message(|m| {
+                    put(m, field::ANNOTATION_UINT, value);
+                    put_text(m, field::ANNOTATION_NAME, name);
+                });
+                put_message(m, field::EVENT_ANNOTATION, &note);
+            }
+            put(m, field::EVENT_TYPE, kind);
+            put(m, field::EVENT_TRACK, track);
+            put_text(m, field::EVENT_CATEGORY, category);
+            put_text(m, field::EVENT_NAME, name);
+        });
+        self.packet(now, field::PACKET_TRACK_EVENT, &event);
+    }
+
+    fn packet(&mut self, now: u64, kind: u32, content: &[u8]) {
+        let packet = message(|m| {
+            put(m, field::PACKET_TIMESTAMP, self.trace.begin.monotonic_ns + now);
+            put(m, field::PACKET_SEQUENCE, SEQUENCE);
+            put_message(m, kind, content);
+        });
+        put_message(&mut self.out, field::TRACE_PACKET, &packet);
+    }
+
+    fn operation(&self, id: u16) -> String {
+        self.trace.operations.get(&id).map_or_else(|| format!("operation {id}"), |n| n.name.clone())
+    }
+
+    fn site(&self, id: u32) -> String {
+        let told = |n: &Name| format!("{} ({}:{})", n.name, n.file, n.line);
+        self.trace.sites.get(&id).map_or_else(|| format!("site {id}"), told)
+    }
+}
+
+fn track_of(thread: &ThreadTrace) -> u64 {
+    PROCESS_TRACK + 1 + u64::from(thread.tag)
+}
+
+fn message(fill: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut out = Vec::new();
+    fill(&mut out);
+    out
+}
+
+fn put(out: &mut Vec<u8>, field: u32, value: u64) {
+    put_u64(out, u64::from(field) << 3);
+    put_u64(out, value);
+}
+
+fn put_message(out: &mut Vec<u8>, field: u32, bytes: &[u8]) {
+    put_u64(out, u64::from(field) << 3 | 2);
+    put_bytes(out, bytes);
+}
+
+fn put_text(out: &mut Vec<u8>, field: u32, text: &str) {
+    put_message(out, field, text.as_bytes());
+}

@@ -1,0 +1,173 @@
+//! Planted bottlenecks with real threads. What is asserted does not depend on how fast the machine is, nor on how
+//! many others use it: which site, which operation, which holder, and sums that must fit together.
+#![cfg(all(feature = "analyze", not(any(loom, feature = "off"))))]
+
+use azekura_trace::analyze::{Analysis, AnalyzeOptions, Verdict};
+use azekura_trace::{
+    HoldGuard, HoldMode, Operation, Options, Site, ThreadTag, WaitKind, hold, operation, start, stop,
+    thread_tag, wait, wait_for,
+};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+static READ: Operation = Operation::new("read");
+static WRITE: Operation = Operation::new("write");
+static BIG: Site = Site::new("big lock");
+static SMALL: Site = Site::new("small lock");
+static DISK: Site = Site::new("disk");
+static QUEUE: Site = Site::new("queue");
+
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _ = stop();
+    turn
+}
+
+/// A mutex as the store would have one: its waits and holds are traced, and it knows its holder.
+struct Traced<T> {
+    site: &'static Site,
+    value: Mutex<T>,
+    holder: AtomicU32,
+}
+
+impl<T> Traced<T> {
+    fn new(site: &'static Site, value: T) -> Self {
+        Self { site, value: Mutex::new(value), holder: AtomicU32::new(0) }
+    }
+
+    fn lock(&self) -> (HoldGuard, MutexGuard<'_, T>) {
+        let object = &raw const self.value as usize;
+        let value = self.value.try_lock().unwrap_or_else(|_| {
+            let holder = ThreadTag(self.holder.load(Ordering::Relaxed));
+            let _waiting = wait_for(self.site, object, WaitKind::Latch, holder);
+            self.value.lock().unwrap_or_else(PoisonError::into_inner)
+        });
+        self.holder.store(thread_tag().0, Ordering::Relaxed);
+        (hold(self.site, object, HoldMode::Exclusive), value)
+    }
+}
+
+fn spin(time: Duration) {
+    let begin = Instant::now();
+    while begin.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
+
+/// Records `work` on so many threads that begin together.
+fn record(threads: usize, work: impl Fn(usize) + Sync) -> Analysis {
+    start(Options::default()).expect("it is our turn");
+    let barrier = Barrier::new(threads);
+    std::thread::scope(|s| {
+        for i in 0..threads {
+            let (barrier, work) = (&barrier, &work);
+            s.spawn(move || {
+                barrier.wait();
+                work(i);
+            });
+        }
+    });
+    let trace = stop().expect("started").trace().expect("just written");
+    assert_eq!(trace.lost(), 0);
+    let analysis = Analysis::new(&trace, &AnalyzeOptions::default()).expect("any operation will do");
+    for row in &analysis.operations {
+        let known = |ns: Option<u64>| ns.expect("CPU time is known");
+        let parts =
+            known(row.cpu_ns) + row.lock_wait_ns + row.io_wait_ns + row.idle_wait_ns + known(row.other_ns);
+        let off = parts.abs_diff(row.elapsed_ns + known(row.cpu_while_waiting_ns));
+        assert!(off as f64 <= 0.01 * row.elapsed_ns as f64 + 1_000.0, "parts sum to elapsed: {row:?}");
+    }
+    analysis
+}
+
+#[test]
+fn the_lock_held_over_a_sleep_is_the_bottleneck_and_not_the_popular_one() {
+    let _turn = turn();
+    let (big, small) = (Traced::new(&BIG, 0u64), Traced::new(&SMALL, 0u64));
+    let analysis = record(4, |_| {
+        for _ in 0..15 {
+            let _op = operation(&WRITE);
+            *small.lock().1 += 1;
+            let mut guard = big.lock();
+            *guard.1 += 1;
+            let _io = wait(&DISK, 0, WaitKind::Device);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    let row = analysis.chosen().unwrap();
+    assert_eq!((row.name.as_str(), row.executions, row.threads), ("write", 60, 4));
+    assert!(
+        matches!(&analysis.verdict, Verdict::Lock { site, .. } if site.starts_with("big lock")),
+        "{:?}",
+        analysis.verdict
+    );
+    let blame = &analysis.blame[0];
+    assert!(blame.site.starts_with("big lock"));
+    assert_eq!(blame.holder.as_deref(), Some("write"));
+    assert!(row.io_wait_ns >= 60 * 1_000_000, "sixty sleeps of a millisecond");
+    // Three of four wait for the lock while one sleeps.
+    assert!(row.lock_wait_ns > row.io_wait_ns);
+    let lock = &analysis.what_if.locks[0];
+    assert!(lock.site.starts_with("big lock") && lock.utilisation > 0.3, "{lock:?}");
+}
+
+#[test]
+fn idle_threads_and_their_queue_are_no_bottleneck() {
+    let _turn = turn();
+    let analysis = record(3, |_| {
+        for _ in 0..5 {
+            let _op = operation(&READ);
+            let _idle = wait(&QUEUE, 0, WaitKind::Idle);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    });
+    let row = analysis.chosen().unwrap();
+    assert_eq!((row.executions, row.lock_wait_ns, row.io_wait_ns), (15, 0, 0));
+    assert!(row.idle_wait_ns >= 15 * 2_000_000);
+    assert!(!matches!(analysis.verdict, Verdict::Lock { .. } | Verdict::Io { .. }), "{:?}", analysis.verdict);
+}
+
+#[test]
+fn cpu_time_of_operations_is_that_of_the_thread_clock() {
+    let _turn = turn();
+    let used = Mutex::new(0u64);
+    let clock = || {
+        let t = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+    };
+    // More threads than processors: they are preempted all the time.
+    let analysis = record(5, |_| {
+        let before = clock();
+        for i in 0..60 {
+            let _op = operation(&READ);
+            spin(Duration::from_micros(500));
+            if i % 10 == 0 {
+                let _io = wait(&DISK, 0, WaitKind::Device);
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        }
+        *used.lock().unwrap() += clock() - before;
+    });
+    let (cpu, used) = (analysis.chosen().unwrap().cpu_ns.unwrap(), used.into_inner().unwrap());
+    let off = cpu.abs_diff(used) as f64 / used as f64;
+    assert!(off < 0.03, "operations {cpu} ns, threads {used} ns");
+}
+
+#[test]
+fn who_spins_burns_cpu_while_waiting() {
+    let _turn = turn();
+    let analysis = record(1, |_| {
+        for _ in 0..20 {
+            let _op = operation(&READ);
+            let _wait = wait(&SMALL, 1, WaitKind::Latch);
+            spin(Duration::from_micros(300));
+        }
+    });
+    let row = analysis.chosen().unwrap();
+    let burnt = row.cpu_while_waiting_ns.unwrap();
+    // However often it is preempted: what it had of the processor it had in the wait.
+    assert!(burnt as f64 > 0.9 * row.cpu_ns.unwrap() as f64, "{row:?}");
+    assert!(row.lock_wait_ns >= 20 * 300_000);
+}

@@ -1,0 +1,258 @@
+//! What comes out: text that says what it must, JSON that parses, a page that needs no network, a Perfetto file
+//! with every slice, a difference that knows noise.
+#![cfg(feature = "analyze")]
+
+mod common;
+
+use azekura_trace::WaitKind::{Device, Latch};
+use azekura_trace::event::{Event, EventKind};
+use azekura_trace::file::{Ending, Trace};
+use azekura_trace::report::{Format, ReportError, ReportOptions, diff, diff_files, report, report_file};
+use common::simulator::Duration::Exponential;
+use common::simulator::Machine;
+use common::simulator::Step::{Compute, Enter, Exit, Unlock};
+use common::{Script, label, trace};
+
+fn written(trace: &Trace, options: &ReportOptions) -> Vec<u8> {
+    let mut out = Vec::new();
+    report(trace, options, &mut out).expect("memory takes all");
+    out
+}
+
+fn as_format(trace: &Trace, format: Format) -> Vec<u8> {
+    written(trace, &ReportOptions { format, ..ReportOptions::default() })
+}
+
+fn text(trace: &Trace, options: &ReportOptions) -> String {
+    String::from_utf8(written(trace, options)).expect("text")
+}
+
+fn sample() -> Trace {
+    let script = Script::default()
+        .anchor(0, 0)
+        .enter(0, 1)
+        .begin(1_000, 1, 0xabc, Latch)
+        .end(4_000, 1, 0xabc)
+        .begin(5_000, 2, 0, Device)
+        .end(9_000, 2, 0)
+        .exit(10_000)
+        .enter(20_000, 1)
+        .exit(21_000)
+        .enter(30_000, 2)
+        .begin(31_000, 1, 0xabc, Latch);
+    trace(1_000_000, &["get", "<script>alert(1)</script>"], &["cache", "disk"], vec![script])
+}
+
+#[test]
+fn the_text_has_the_papers_tables_and_what_to_think_of_them() {
+    let options = ReportOptions { baseline_per_second: Some(4_000.0), ..ReportOptions::default() };
+    let text = text(&sample(), &options);
+    let line = |start: &str| text.lines().find(|l| l.trim_start().starts_with(start)).unwrap_or_default();
+    let cells =
+        |start: &str| line(start).split("  ").map(str::trim).filter(|c| !c.is_empty()).collect::<Vec<_>>();
+    // executions, elapsed, CPU, lock, I/O, idle, other, CPU in wait, mean, p99
+    let get = cells("get ");
+    assert_eq!(get[..6], ["get", "2", "11.0 us", "11.0 us", "3.00 us", "4.00 us"], "{text}");
+    assert!(line("cache").contains("1.50 us"), "wait per execution\n{text}");
+    for told in
+        ["No event was lost", "rseq", "Own cost: 11 events at 10.0 ns", "50.0 % lost", "Still going on"]
+    {
+        assert!(text.contains(told), "{told:?} in\n{text}");
+    }
+}
+
+#[test]
+fn t2_losses_and_cuts_are_shouted() {
+    let mut trace = sample();
+    trace.threads[0].lost = 11;
+    trace.ending = Ending::CutShort { offset: 4711 };
+    let text = text(&trace, &ReportOptions::default());
+    assert!(text.contains("LOST: 11 events (50.0 %)"), "{text}");
+    assert!(text.contains("CUT SHORT: the file ends at byte 4711"), "{text}");
+}
+
+#[test]
+fn json_is_the_whole_analysis() {
+    let value: serde_json::Value = serde_json::from_slice(&as_format(&sample(), Format::Json)).unwrap();
+    assert_eq!(value["operations"][0]["name"], "get");
+    assert_eq!(value["operations"][0]["lock_wait_ns"], 3_000);
+    assert_eq!(value["sites"][0]["kind"], "device");
+    assert_eq!(value["verdict"]["what"], "io");
+    assert_eq!(value["open"][0]["so_far_ns"], 970_000);
+    assert_eq!(value["recorded"]["cpu_by_rseq"], 1);
+}
+
+#[test]
+fn the_page_needs_nothing_else_and_names_cannot_break_it() {
+    let page = String::from_utf8(as_format(&sample(), Format::Html)).unwrap();
+    for foreign in ["http:", "https:", "//cdn", "@import", "url(", "<link", "src="] {
+        assert!(!page.contains(foreign), "{foreign}");
+    }
+    assert!(!page.contains("<script>alert"), "a name is data");
+    assert!(!page.contains("{{"), "every place is filled");
+    let from = page.find("id=\"data\">").unwrap() + "id=\"data\">".len();
+    let data = &page[from..from + page[from..].find("</script>").unwrap()];
+    let data: serde_json::Value = serde_json::from_str(data).unwrap();
+    assert_eq!(data["analysis"]["operations"][0]["executions"], 2);
+    assert_eq!(data["timeline"]["threads"][0]["name"], "worker 1 (1)");
+    let cells = data["timeline"]["threads"][0]["cells"].as_array().unwrap();
+    assert_eq!(cells[0]["lock"], 719, "3000 of the first 4167 ns");
+}
+
+#[test]
+fn reports_are_the_same_to_the_byte() {
+    for format in [Format::Text, Format::Json, Format::Html, Format::Perfetto] {
+        assert_eq!(as_format(&sample(), format), as_format(&sample(), format), "{format:?}");
+    }
+}
+
+#[test]
+fn an_empty_trace_is_a_report_too() {
+    for format in [Format::Text, Format::Json, Format::Html, Format::Perfetto] {
+        assert!(!as_format(&trace(0, &[], &[], vec![]), format).is_empty());
+    }
+}
+
+/// Fields of a protobuf message: (number, varint or bytes).
+fn fields(mut bytes: &[u8]) -> Vec<(u64, Result<u64, &[u8]>)> {
+    let mut fields = Vec::new();
+    while !bytes.is_empty() {
+        let key = azekura_base::varint::take_u64(&mut bytes).expect("a key");
+        let value = match key & 7 {
+            0 => Ok(azekura_base::varint::take_u64(&mut bytes).expect("a number")),
+            2 => Err(azekura_base::varint::take_bytes(&mut bytes).expect("bytes")),
+            wire => panic!("wire type {wire}"),
+        };
+        fields.push((key >> 3, value));
+    }
+    fields
+}
+
+fn bytes_of<'a>(fields: &[(u64, Result<u64, &'a [u8]>)], number: u64) -> Option<&'a [u8]> {
+    fields.iter().find(|f| f.0 == number).and_then(|f| f.1.err())
+}
+
+fn number_of(fields: &[(u64, Result<u64, &[u8]>)], number: u64) -> Option<u64> {
+    fields.iter().find(|f| f.0 == number).and_then(|f| f.1.ok())
+}
+
+#[test]
+fn perfetto_gets_every_slice_nested_and_named() {
+    let mut trace = sample();
+    let lost = Event { object: 3, ..Event::new(40_000, EventKind::Lost) };
+    trace.threads[0].events.push(lost);
+    let bytes = as_format(&trace, Format::Perfetto);
+    let (mut depth, mut slices, mut names, mut tracks, mut last) = (0i32, 0, Vec::new(), 0, 0);
+    for (number, packet) in fields(&bytes) {
+        assert_eq!(number, 1, "the trace is packets");
+        let packet = fields(packet.unwrap_err());
+        assert_eq!(number_of(&packet, 10), Some(1), "one sequence");
+        if bytes_of(&packet, 60).is_some() {
+            tracks += 1;
+            continue;
+        }
+        let time = number_of(&packet, 8).unwrap();
+        assert!(time >= last);
+        last = time;
+        let event = fields(bytes_of(&packet, 11).expect("a descriptor or an event"));
+        assert_eq!(number_of(&event, 11), Some(3), "the thread's track");
+        match number_of(&event, 9).unwrap() {
+            1 => {
+                depth += 1;
+                slices += 1;
+                names.push(String::from_utf8_lossy(bytes_of(&event, 23).unwrap()).into_owned());
+            }
+            2 => depth -= 1,
+            _ => assert_eq!(bytes_of(&event, 23), Some(b"events lost".as_slice())),
+        }
+        assert!(depth >= 0);
+    }
+    assert_eq!((tracks, slices, depth), (2, 6, 0), "the loss closes what was open");
+    assert_eq!(names[1], "wait: cache (crates/store/src/cache.rs:10)");
+}
+
+#[test]
+fn files_are_read_and_their_errors_passed_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.trace");
+    std::fs::write(&path, sample().to_bytes()).unwrap();
+    let options = ReportOptions::default();
+    let mut out = Vec::new();
+    report_file(&path, &options, &mut out).unwrap();
+    assert_eq!(out, written(&sample(), &options));
+    diff_files(&path, &path, &options, &mut out).unwrap();
+    let missing = report_file(dir.path().join("none"), &options, &mut Vec::new());
+    assert!(matches!(missing, Err(ReportError::Read(_))));
+    std::fs::write(&path, b"hello").unwrap();
+    let error = report_file(&path, &options, &mut Vec::new()).unwrap_err();
+    assert!(error.to_string().starts_with("not a trace file"), "{error}");
+    let unknown = ReportOptions { operation: Some("nope".into()), ..options.clone() };
+    let error = report(&sample(), &unknown, &mut Vec::new()).unwrap_err();
+    assert!(error.to_string().contains("\"nope\"") && error.to_string().contains("get"), "{error}");
+    let page = ReportOptions { format: Format::Html, ..options };
+    assert!(matches!(
+        diff(&sample(), &sample(), &page, &mut out),
+        Err(ReportError::FormatOfDiff(Format::Html))
+    ));
+}
+
+fn machine(seed: u64, free: Vec<u32>) -> Trace {
+    let lock = common::simulator::Step::Lock {
+        site: 1,
+        object: 1,
+        mode: common::simulator::Mode::Exclusive,
+        kind: Latch,
+        spin: false,
+    };
+    let program = vec![
+        Enter(1),
+        Compute(Exponential(20_000)),
+        lock,
+        Compute(Exponential(10_000)),
+        Unlock { site: 1 },
+        Exit,
+    ];
+    let machine = Machine { seed, free, ..Machine::default() };
+    machine.run(50_000_000, &["get"], &["cache"], vec![program; 6]).trace
+}
+
+#[test]
+fn equal_machines_with_other_dice_seldom_differ() {
+    let options = ReportOptions { format: Format::Json, ..ReportOptions::default() };
+    let traces: Vec<Trace> = (1..=41).map(|seed| machine(seed * 0x9e37_79b9, vec![])).collect();
+    let mut false_alarms = 0;
+    for pair in traces.windows(2) {
+        let mut out = Vec::new();
+        diff(&pair[0], &pair[1], &options, &mut out).unwrap();
+        let diff: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        assert_eq!(diff["operations"][0]["metric"], "per second");
+        false_alarms += u32::from(diff["operations"][0]["is_significant"] == true);
+    }
+    // Two of forty are to be expected of a 95 % interval.
+    assert!(false_alarms <= 6, "{false_alarms} of 40");
+}
+
+#[test]
+fn a_difference_is_told_from_noise() {
+    let options = ReportOptions { format: Format::Json, ..ReportOptions::default() };
+    let rows = |before: &Trace, after: &Trace| -> serde_json::Value {
+        let mut out = Vec::new();
+        diff(before, after, &options, &mut out).unwrap();
+        serde_json::from_slice(&out).unwrap()
+    };
+    let significant = |diff: &serde_json::Value| {
+        let rows = diff["operations"].as_array().unwrap().iter().chain(diff["waits"].as_array().unwrap());
+        rows.filter(|r| r["is_significant"] == true).map(|r| r["metric"].clone()).collect::<Vec<_>>()
+    };
+    // The lock made free.
+    let freed = rows(&machine(1, vec![]), &machine(2, vec![1]));
+    let told = significant(&freed);
+    for metric in ["per second", "elapsed", "lock wait", &label("cache", 1)] {
+        assert!(told.contains(&metric.into()), "{metric} of {told:?}");
+    }
+    assert!(freed["verdict_before"].as_str().unwrap().contains("cache"));
+    assert!(freed["operations"][0]["change"].as_f64().unwrap() > 0.5, "throughput first");
+    let mut text = Vec::new();
+    diff(&machine(1, vec![]), &machine(2, vec![1]), &ReportOptions::default(), &mut text).unwrap();
+    assert!(String::from_utf8(text).unwrap().contains("95 % interval"));
+}
