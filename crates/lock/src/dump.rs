@@ -1,11 +1,13 @@
 //! Who holds and who waits, for diagnosis.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use azekura_base::{TreeId, TxnId};
 
 use crate::claims::{self, Claims, Family};
 use crate::id::{KeyRef, LockId, LockName};
+use crate::intent::Note;
 use crate::mode::{KeyMode, TableMode};
 use crate::stripe::{NONE, Stripe};
 use crate::table::{LockTable, STRIPE};
@@ -28,6 +30,12 @@ pub struct LockDump {
     pub holders: Vec<(TxnId, AnyMode)>,
     /// Who waits, first to be served first, and for which mode in all.
     pub waiters: Vec<(TxnId, AnyMode)>,
+}
+
+impl LockDump {
+    const fn empty(name: LockName) -> Self {
+        Self { name, holders: Vec::new(), waiters: Vec::new() }
+    }
 }
 
 fn mode(family: Family, claims: Claims) -> AnyMode {
@@ -59,46 +67,49 @@ impl LockTable {
     #[must_use]
     pub fn table_holders(&self, tree: TreeId) -> Vec<(TxnId, TableMode)> {
         let id = LockId::table(tree);
-        let dump = self.dump().into_iter().find(|d| d.name == id.name());
-        let mut holders: Vec<_> = dump
-            .into_iter()
-            .flat_map(|d| d.holders)
-            .filter_map(|(txn, mode)| if let AnyMode::Table(mode) = mode { Some((txn, mode)) } else { None })
-            .collect();
-        holders.sort_unstable_by_key(|h| h.0);
-        holders
+        // An intent turns from a note into a request only under this latch: each is seen once.
+        let stripe = self.stripe(id).latch(&STRIPE);
+        let mut holders = self.noted(|note| note.tree == tree);
+        let head = stripe.find(id);
+        if head != NONE {
+            holders.extend(stripe.holders(head).map(|r| (id.name(), self.owners.get(r.owner).txn(), r.held)));
+        }
+        drop(stripe);
+        holders.sort_unstable_by_key(|h| h.1);
+        holders.into_iter().filter_map(|(_, txn, held)| Some((txn, claims::table_mode(held)?))).collect()
+    }
+
+    /// Intents that are only notes.
+    fn noted(&self, wanted: impl Fn(&Note) -> bool) -> Vec<(LockName, TxnId, Claims)> {
+        let mut all = Vec::new();
+        for owner in (0..self.owners.len()).map(|o| self.owners.get(o)) {
+            let intents = owner.intents.lock();
+            let notes = intents.notes().filter(|n| n.request == NONE && wanted(n));
+            all.extend(notes.map(|n| (LockName::Table(n.tree), owner.txn(), n.claims)));
+        }
+        all
     }
 
     /// Every lock there is, ordered by name. Latches are taken one by one: each lock is shown as it was at some
     /// moment, not all at the same one.
     #[must_use]
     pub fn dump(&self) -> Vec<LockDump> {
-        let mut all = Vec::new();
+        // Notes first: one that is turned into a request meanwhile is seen twice, not missed.
+        let mut all: BTreeMap<LockName, LockDump> = BTreeMap::new();
+        for (name, txn, claims) in self.noted(|_| true) {
+            let dump = all.entry(name).or_insert_with(|| LockDump::empty(name));
+            dump.holders.push((txn, mode(Family::Table, claims)));
+        }
         for stripe in &self.stripes {
             let stripe = stripe.latch(&STRIPE);
-            all.extend(stripe.heads().map(|head| self.dump_head(&stripe, head)));
-        }
-        for owner in (0..self.owners.len()).map(|o| self.owners.get(o)) {
-            let intents = owner.intents.lock();
-            for note in intents.notes().filter(|n| n.request == NONE) {
-                let holder = (owner.txn(), mode(Family::Table, note.claims));
-                all.push(LockDump {
-                    name: LockName::Table(note.tree),
-                    holders: vec![holder],
-                    waiters: Vec::new(),
-                });
+            for shared in stripe.heads().map(|head| self.dump_head(&stripe, head)) {
+                let dump = all.entry(shared.name).or_insert_with(|| LockDump::empty(shared.name));
+                dump.holders.retain(|noted| shared.holders.iter().all(|h| h.0 != noted.0));
+                dump.holders.extend(shared.holders);
+                dump.waiters = shared.waiters;
             }
         }
-        all.sort_by_key(|d| d.name);
-        all.dedup_by(|later, first| {
-            let same = later.name == first.name;
-            if same {
-                first.holders.append(&mut later.holders);
-                first.waiters.append(&mut later.waiters);
-            }
-            same
-        });
-        all
+        all.into_values().collect()
     }
 
     fn dump_head(&self, stripe: &Stripe, head: u32) -> LockDump {

@@ -32,7 +32,7 @@ const KIND_SHIFT: u32 = 62;
 const END: u64 = 1;
 const TABLE: u64 = 2;
 
-/// What a [`LockId`] says about the thing, for people.
+/// The name of a lockable thing, for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LockName {
     /// A key; only its hash is kept.

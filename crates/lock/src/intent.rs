@@ -66,10 +66,11 @@ impl Intents {
         Some(free as u32)
     }
 
-    /// Makes a noted intent stronger (IS to IX), if the fast path is open and the note is still only a note.
-    pub(crate) fn strengthen(&mut self, note: u32, claims: Claims, strong: &StrongCounts) -> bool {
+    /// Makes a noted intent stronger (IS to IX), if it is still only a note. No look at the strong count is needed:
+    /// a strong request that has not visited this note yet will find it in its new mode.
+    pub(crate) fn strengthen(&mut self, note: u32, claims: Claims) -> bool {
         let note = &mut self.notes[note as usize];
-        if note.request != NONE || strong.is_raised(note.tree) {
+        if note.request != NONE {
             return false;
         }
         note.claims = claims;

@@ -12,7 +12,7 @@ use crate::deadlock::find_cycle;
 use crate::dump::AnyMode;
 use crate::error::LockError;
 use crate::id::KeyRef;
-use crate::mode::{KeyMode, TableMode};
+use crate::mode::{GapMode, KeyMode, RecordMode, TableMode};
 use crate::owner::{GRANTED, VICTIM, WAITING};
 use crate::queue::Demand;
 use crate::table::{Attempt, LockOptions, LockTable, WAITS};
@@ -131,7 +131,7 @@ fn step() -> impl Strategy<Value = Step> {
     let table_mode = prop::sample::select(TableMode::ALL.to_vec());
     let key_mode = prop::sample::select(KeyMode::all().filter(|&m| m != KeyMode::NONE).collect::<Vec<_>>());
     prop_oneof![
-        4 => (owner.clone(), table_mode, wait.clone())
+        4 => (owner.clone(), table_mode, wait)
             .prop_map(|(owner, mode, wait)| Step::Table { owner, mode, wait }),
         8 => (owner.clone(), 0u8..3, key_mode, prop::bool::weighted(0.2), wait)
             .prop_map(|(owner, key, mode, instant, wait)| Step::Key { owner, key, mode, instant, wait }),
@@ -308,6 +308,48 @@ impl Pair {
             }
         }
     }
+}
+
+const fn mode(gap: GapMode, record: RecordMode) -> AnyMode {
+    AnyMode::Key(KeyMode { gap, record })
+}
+
+#[test]
+fn a_waiter_that_a_conversion_passes_waits_for_it() {
+    let (mut pair, k, j) = (Pair::new(), 1, 2);
+    let (converts, reads, scans, inserts) = (0, 1, 2, 3);
+    pair.request(converts, k, mode(GapMode::None, RecordMode::S), false, true);
+    pair.request(reads, k, mode(GapMode::None, RecordMode::S), false, true);
+    pair.request(scans, k, mode(GapMode::S, RecordMode::None), false, true);
+    pair.request(inserts, j, mode(GapMode::None, RecordMode::X), false, true);
+    // It waits for the scan only, and the reader waits for it.
+    pair.request(inserts, k, mode(GapMode::I, RecordMode::None), false, true);
+    pair.request(reads, j, mode(GapMode::None, RecordMode::S), false, true);
+    pair.compare();
+    // The conversion waits for the reader, and now the inserter waits for the conversion.
+    pair.request(converts, k, mode(GapMode::S, RecordMode::X), false, true);
+    pair.compare();
+    assert_eq!(pair.real.stats().deadlocks, 1);
+}
+
+#[test]
+fn a_conversion_that_another_one_passes_waits_for_it() {
+    let (mut pair, k, j) = (Pair::new(), 1, 2);
+    let (passes, stays, reads, scans) = (0, 1, 2, 3);
+    pair.request(passes, k, mode(GapMode::None, RecordMode::S), false, true);
+    pair.request(reads, k, mode(GapMode::None, RecordMode::S), false, true);
+    pair.request(stays, k, mode(GapMode::S, RecordMode::None), false, true);
+    pair.request(scans, k, mode(GapMode::S, RecordMode::None), false, true);
+    pair.request(stays, j, mode(GapMode::None, RecordMode::X), false, true);
+    // Two conversions wait for different holders, not for each other.
+    pair.request(passes, k, mode(GapMode::None, RecordMode::X), false, true);
+    pair.request(stays, k, mode(GapMode::X, RecordMode::S), false, true);
+    pair.compare();
+    // One is granted; now the other waits for it, and it for the other.
+    pair.release(reads);
+    pair.request(passes, j, mode(GapMode::None, RecordMode::S), false, true);
+    pair.compare();
+    assert_eq!(pair.real.stats().deadlocks, 1);
 }
 
 proptest! {

@@ -1,5 +1,6 @@
 //! Deadlocks end, by the youngest giving way, and only deadlocks end so.
 #![cfg(not(loom))]
+#![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
 
 mod common;
 

@@ -1,5 +1,6 @@
 //! W8, W9: what a transaction learns about commits that are not durable yet.
 #![cfg(not(loom))]
+#![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
 
 mod common;
 

@@ -1,5 +1,6 @@
 //! Who gets a lock, who waits for it, and in which order.
 #![cfg(not(loom))]
+#![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
 
 mod common;
 
