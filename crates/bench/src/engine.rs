@@ -54,7 +54,7 @@ pub trait Store: Send + Sync {
     /// Whatever the engine says.
     fn session(&self) -> Result<Box<dyn Session + '_>, EngineError>;
 
-    /// Bytes of log written since the store was opened, if the engine can tell.
+    /// Bytes of log records since the store was opened, without what pads them to blocks, if the engine can tell.
     fn log_bytes(&self) -> Option<u64> {
         None
     }

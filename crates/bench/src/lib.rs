@@ -25,7 +25,7 @@
 //! | module | noun |
 //! |---|---|
 //! | [`engine`] | what an engine must be able to do: [`Engine`], [`Store`], [`Session`] |
-//! | [`adapter`] | engines that need nothing but Rust |
+//! | [`adapter`] | engines that need nothing but Rust: Azekura, and a map in memory |
 //! | [`plan`] | [`Plan`]: what to run, how long, how often |
 //! | [`compare`](mod@compare) | runs a plan over several engines, interleaved |
 //! | [`phase`] | one timed stretch of work by many threads |
@@ -39,11 +39,13 @@
 //! | [`plot`] | reports as SVG charts and an HTML page |
 //! | [`progress`] | a bar on a terminal |
 //! | [`error`] | what can go wrong |
+//! | [`conformance`] | what every adapter must get right, as checks for its tests |
 #![forbid(unsafe_code)]
 
 pub mod adapter;
 pub mod client;
 pub mod compare;
+pub mod conformance;
 pub mod engine;
 pub mod error;
 pub mod latency;

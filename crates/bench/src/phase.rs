@@ -23,7 +23,7 @@ pub struct Measured {
     pub tally: Tally,
     /// From the first client's start to the last one's end.
     pub took: Duration,
-    /// Bytes of log that the engine wrote in it, if it can tell.
+    /// Bytes of log records of it, if the engine can tell.
     pub log_bytes: Option<u64>,
     /// Bytes that the process had written to files, if the system tells: log, data, compaction and all.
     pub written_bytes: Option<u64>,

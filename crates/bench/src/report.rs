@@ -41,9 +41,9 @@ pub struct Report {
     pub write_p50_us: Option<f64>,
     /// Their 99 % latency.
     pub write_p99_us: Option<f64>,
-    /// Bytes of log written, if the engine tells.
+    /// Bytes of log records, without what pads them to blocks, if the engine tells.
     pub log_bytes: Option<u64>,
-    /// Bytes that the process had written to files: log, data, compaction and all.
+    /// Bytes that the process had written to files: log with its padding, data, compaction and all.
     pub written_bytes: Option<u64>,
     /// How often transactions lost against others and were run again.
     pub retries: u64,

@@ -4,7 +4,8 @@
 //! for the benchmark. Commits that do not wait use the store's commit tickets.
 
 use crate::engine::{
-    Engine, EngineSettings, ReadWork, Reader, Session, Sink, Store, Ticket, WriteWork, Writer, retry_conflicts,
+    Engine, EngineSettings, ReadWork, Reader, Session, Sink, Store, Ticket, WriteWork, Writer,
+    retry_conflicts,
 };
 use crate::error::EngineError;
 use azekura::{CommitTicket, Database, Error, ErrorKind, OpenTable, Table, Transaction};
@@ -98,7 +99,7 @@ impl Store for AzekuraStore {
     }
 
     fn log_bytes(&self) -> Option<u64> {
-        Some(self.0.stats().log.bytes_written)
+        Some(self.0.stats().log.record_bytes)
     }
 
     fn close(self: Box<Self>) -> Result<(), EngineError> {

@@ -1,3 +1,4 @@
 //! Engines that need nothing but Rust.
 
+pub mod azekura;
 pub mod memory;

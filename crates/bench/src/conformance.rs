@@ -1,0 +1,197 @@
+//! What every adapter must get right, or its figures mean nothing: the same answers, nothing left of work that failed, no
+//! lost update. Checks for tests; each panics with the engine's name when it fails.
+
+use crate::engine::{Engine, EngineSettings, Reader, Sink, Store, Writer};
+use crate::error::EngineError;
+use azekura_workload::Value;
+use std::path::Path;
+
+/// Opens a small store.
+///
+/// # Panics
+///
+/// When the engine cannot.
+#[must_use]
+pub fn open(engine: &dyn Engine, dir: &Path) -> Box<dyn Store> {
+    let settings = EngineSettings {
+        cache_bytes: 16 << 20,
+        expected_bytes: 1 << 20,
+        sessions: 8,
+        bypass_page_cache: false,
+    };
+    engine.open(dir, &settings).unwrap_or_else(|error| panic!("{}: {error:?}", engine.name()))
+}
+
+fn value(number: u64) -> Vec<u8> {
+    let mut bytes = vec![0; 100];
+    Value(number).fill(&mut bytes);
+    bytes
+}
+
+/// What a scan shows: how many records, and a number that depends on each of them and on their order.
+fn scan(name: &str, store: &dyn Store, from: &[u8], limit: u64) -> (u64, u64) {
+    let mut sink = Sink::checking();
+    let mut session = store.session().expect("a session");
+    let result = session.read(&mut |reader| {
+        sink = Sink::checking();
+        reader.scan(from, limit, &mut sink)
+    });
+    result.unwrap_or_else(|error| panic!("{name}: {error:?}"));
+    assert_eq!(sink.damaged(), 0, "{name}: damaged values");
+    (sink.records(), sink.mixed())
+}
+
+/// The same for records given as item and value.
+fn expected(records: impl Iterator<Item = (u64, u64)>) -> (u64, u64) {
+    let mut sink = Sink::default();
+    records.for_each(|(key, number)| sink.add(&key.to_be_bytes(), &value(number)));
+    (sink.records(), sink.mixed())
+}
+
+/// Committed records are there in key order, also after closing and opening again. `dir` must be empty.
+///
+/// # Panics
+///
+/// When they are not.
+pub fn keeps_what_was_committed(engine: &dyn Engine, dir: &Path) {
+    let store = open(engine, dir);
+    {
+        let mut session = store.session().expect("a session");
+        session
+            .write(&mut |w| (0..100u64).try_for_each(|k| w.append(&(2 * k).to_be_bytes(), &value(k))))
+            .expect("appends");
+        session
+            .write(&mut |w| {
+                w.put(&6u64.to_be_bytes(), &value(1_000))?;
+                w.put(&7u64.to_be_bytes(), &value(1_001))
+            })
+            .expect("puts");
+    }
+    let mut all: Vec<(u64, u64)> = (0..100).map(|k| (2 * k, k)).collect();
+    all[3].1 = 1_000;
+    all.insert(4, (7, 1_001));
+    scans_are(engine.name(), store.as_ref(), &all);
+    store.close().expect("closes");
+    let store = open(engine, dir);
+    scans_are(engine.name(), store.as_ref(), &all);
+    store.close().expect("closes");
+}
+
+fn scans_are(name: &str, store: &dyn Store, all: &[(u64, u64)]) {
+    let part = |from: usize, to: usize| expected(all[from..to].iter().copied());
+    assert_eq!(scan(name, store, &[], u64::MAX), part(0, all.len()), "{name}: everything");
+    let from = 7u64.to_be_bytes();
+    assert_eq!(scan(name, store, &from, u64::MAX), part(4, all.len()), "{name}: from a key that is there");
+    let from = 9u64.to_be_bytes();
+    assert_eq!(scan(name, store, &from, 3), part(6, 9), "{name}: three from a key that is not there");
+    assert_eq!(scan(name, store, &u64::MAX.to_be_bytes(), 9).0, 0, "{name}: from beyond the end");
+}
+
+/// Reads find what is there and only that, and transactions see their own writes. `dir` must be empty.
+///
+/// # Panics
+///
+/// When they do not.
+pub fn finds_what_is_there(engine: &dyn Engine, dir: &Path) {
+    let name = engine.name();
+    let store = open(engine, dir);
+    let mut session = store.session().expect("a session");
+    session.write(&mut |w| w.put(b"key", &value(1))).expect("puts");
+    let (mut sink, mut found) = (Sink::checking(), (false, true));
+    let look = &mut |r: &mut dyn Reader| {
+        found = (r.get(b"key", &mut sink)?, r.get(b"kez", &mut sink)?);
+        Ok(())
+    };
+    session.read(look).expect("reads");
+    assert_eq!(found, (true, false), "{name}");
+    let change = &mut |w: &mut dyn Writer| {
+        found.0 = w.get(b"key", &mut sink)?;
+        w.put(b"key", &value(2))
+    };
+    session.write(change).expect("reads and writes");
+    assert_eq!((found.0, sink.records(), sink.damaged()), (true, 2, 0), "{name}");
+}
+
+/// A transaction whose work fails leaves nothing, and its session goes on. `dir` must be empty.
+///
+/// # Panics
+///
+/// When something is left.
+pub fn failed_work_leaves_nothing(engine: &dyn Engine, dir: &Path) {
+    let name = engine.name();
+    let store = open(engine, dir);
+    let mut session = store.session().expect("a session");
+    let result = session.write(&mut |w| {
+        w.put(b"half", &value(1))?;
+        Err(EngineError::failed("testing", "given up"))
+    });
+    assert!(result.is_err(), "{name}: the failure is told");
+    assert_eq!(scan(name, store.as_ref(), &[], 9).0, 0, "{name}: after the failure");
+    session.write(&mut |w| w.put(b"whole", &value(1))).expect("the session goes on");
+    assert_eq!(scan(name, store.as_ref(), &[], 9).0, 1, "{name}: after the next");
+}
+
+/// Concurrent transactions that read a number and write it back plus one lose none. `dir` must be empty.
+///
+/// # Panics
+///
+/// When one is lost.
+pub fn loses_no_update(engine: &dyn Engine, dir: &Path) {
+    const THREADS: u64 = 4;
+    const EACH: u64 = 25;
+    let store = open(engine, dir);
+    store.session().expect("a session").write(&mut |w| w.put(b"n", &[0; 8])).expect("puts");
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                let mut session = store.session().expect("a session");
+                for _ in 0..EACH {
+                    session.write(&mut |writer| increment(writer)).expect("increments");
+                }
+            });
+        }
+    });
+    let mut total = 0;
+    let mut session = store.session().expect("a session");
+    session.read(&mut |r| number(r).map(|n| total = n)).expect("reads");
+    assert_eq!(total, THREADS * EACH, "{}", engine.name());
+}
+
+fn increment(writer: &mut dyn Writer) -> Result<(), EngineError> {
+    let next = number(writer)? + 1;
+    writer.put(b"n", &next.to_le_bytes())
+}
+
+/// The number under `n`. What a sink saw of one record with an eight-byte value tells the value.
+fn number<R: Reader + ?Sized>(reader: &mut R) -> Result<u64, EngineError> {
+    let (mut seen, mut zero) = (Sink::default(), Sink::default());
+    reader.get(b"n", &mut seen)?;
+    zero.add(b"n", &[0; 8]);
+    Ok(seen.mixed() ^ zero.mixed())
+}
+
+/// Commits that nobody waits for become durable, and are there when the store is opened again. `dir` must be empty.
+///
+/// # Panics
+///
+/// When they do not, or are not.
+pub fn tickets_come_true(engine: &dyn Engine, dir: &Path) {
+    let store = open(engine, dir);
+    {
+        let mut session = store.session().expect("a session");
+        let mut tickets = Vec::new();
+        for key in 0..50u64 {
+            let put = &mut |w: &mut dyn Writer| w.put(&key.to_be_bytes(), &value(key));
+            tickets.push(session.write_async(put).expect("commits").1);
+        }
+        let last = tickets.pop().expect("fifty tickets");
+        last.wait().expect("becomes durable");
+        for ticket in tickets {
+            assert!(ticket.is_durable().expect("the log works"), "{}: an earlier commit", engine.name());
+        }
+    }
+    store.close().expect("closes");
+    let store = open(engine, dir);
+    let all = expected((0..50).map(|k| (k, k)));
+    assert_eq!(scan(engine.name(), store.as_ref(), &[], u64::MAX), all, "{}", engine.name());
+}

@@ -1,0 +1,66 @@
+//! The adapters of this crate give the answers that the runner relies on.
+
+use azekura_bench::adapter::azekura::AzekuraEngine;
+use azekura_bench::adapter::memory::MemoryEngine;
+use azekura_bench::{Engine, Plan, Progress, compare, conformance};
+use azekura_workload::Workload;
+use std::path::Path;
+use std::time::Duration;
+
+fn each(check: fn(&dyn Engine, &Path)) {
+    let engines: [Box<dyn Engine>; 2] =
+        [Box::new(MemoryEngine::default()), Box::new(AzekuraEngine::default())];
+    for engine in engines {
+        let dir = tempfile::tempdir().expect("a directory");
+        check(engine.as_ref(), dir.path());
+    }
+}
+
+#[test]
+fn committed_records_are_there_in_order_and_over_a_reopening() {
+    each(conformance::keeps_what_was_committed);
+}
+
+#[test]
+fn reads_find_what_is_there_and_only_that() {
+    each(conformance::finds_what_is_there);
+}
+
+#[test]
+fn concurrent_increments_are_all_counted() {
+    each(conformance::loses_no_update);
+}
+
+#[test]
+fn asynchronous_commits_become_durable_in_order() {
+    each(conformance::tickets_come_true);
+}
+
+#[test]
+fn failed_work_leaves_nothing_in_azekura() {
+    // The reference has no undo: the runner gives up on the first failure anyway.
+    let dir = tempfile::tempdir().unwrap();
+    conformance::failed_work_leaves_nothing(&AzekuraEngine::default(), dir.path());
+}
+
+#[test]
+fn every_workload_runs_over_azekura_blocking_and_pipelined() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = Plan {
+        workloads: Workload::names().map(|n| n.parse::<Workload>().unwrap().with_records(2_000)).collect(),
+        threads: vec![2],
+        in_flight: vec![16],
+        measured: Duration::from_millis(15),
+        ..Plan::in_dir(dir.path())
+    };
+    let engine = AzekuraEngine::default().page_bytes(4096).wal_workers(2).wal_streams(1);
+    let outcome = compare(&[Box::new(engine)], &plan, &Progress::hidden(), &mut |_| {}).unwrap();
+    assert!(outcome.failures.is_empty(), "{:?}", outcome.failures);
+    // Twelve workloads; eight of them write and run pipelined too.
+    assert_eq!(outcome.reports.len(), 20);
+    for report in &outcome.reports {
+        let writes = report.log_bytes.is_some_and(|bytes| bytes > 0);
+        let expected = !matches!(report.workload.as_str(), "read" | "scan" | "ycsb-c" | "rl");
+        assert!(!expected || writes || report.ops < 100, "{}: no log", report.workload);
+    }
+}
