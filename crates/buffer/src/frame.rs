@@ -4,25 +4,52 @@
 //!
 //! | bits | meaning |
 //! |---|---|
-//! | 32..64 | generation: moves with each eviction (G5) |
+//! | 32..64 | generation: moves when the frame changes hands (G5) |
 //! | 31 | dirty: the page differs from its image on disk |
-//! | 0..31 | pin count, or all ones: evicted |
+//! | 30 | writing: somebody writes the page's image |
+//! | 29 | leaving: the page is on its way out |
+//! | 0..29 | pin count; leaving: how many see the page out; all ones: evicted |
 //!
-//! | state | pin count | who may leave it |
+//! | state | count | who may leave it |
 //! |---|---|---|
-//! | evicted | all ones | only the thread whose CAS stored it, to *pinned* by [`Frame::publish`] |
-//! | unpinned | 0 | any thread, by CAS, to *pinned*; if clean, to *evicted* |
+//! | evicted | all ones | its one owner, to *pinned* by [`Frame::publish`] |
+//! | unpinned | 0 | any thread, by CAS, to *pinned*; if clean, to *leaving* with itself in |
 //! | pinned | n > 0 | a pinner, to n + 1; a holder, to n − 1 |
+//! | leaving | n > 0 | whoever wants the old page, to n + 1; who is in and has unmapped the frame, to n − 1; the last one to *evicted*, as its owner |
 //!
-//! - **FRAME-1** `page_id` changes, and `buffer` goes away, only while the frame is evicted and its latch held exclusively by the evictor.
+//! The paper's Fig. 2 goes from unpinned to evicted at once. Between the two lies the removal of the mapping, and a thread
+//! that stops there would hold up everybody who wants the old page (G10). So whoever finds a leaving frame joins in and removes
+//! the mapping too; nobody can give the frame to another page meanwhile, because the last one out does that.
+//!
+//! - **FRAME-1** `page_id` changes, and `buffer` goes away, only while the frame is evicted, by its owner.
 //! - **FRAME-2** At most one thread owns the evicted state of a generation; an [`Evicted`] is the proof.
-//! - **FRAME-3** A thread trusts a frame's identity only after it has pinned the frame, or after the latch has validated.
-//! - **FRAME-4** The dirty bit is set only by a pin's holder with the latch exclusive, and cleared only by a pin's holder with the
-//!   latch shared. So a CAS from *clean and unpinned* to *evicted* never throws a change away (G3).
-//! - **FRAME-5** `buffer` turns from none to a buffer once per generation, by CAS; the loser keeps its own (G2).
+//! - **FRAME-3** A thread trusts a frame's identity only after it has pinned the frame, or after the latch has validated a
+//!   version that was taken before the frame was found neither leaving nor evicted.
+//! - **FRAME-4** The dirty bit is set only by a pin's holder with the latch exclusive, and cleared only by the page's one writer
+//!   with the latch shared. So a CAS from *clean and unpinned* to *leaving* never throws a change away (G3).
+//! - **FRAME-5** `buffer` turns from none to a buffer once per generation, by CAS; the loser keeps its own (G2). Only who
+//!   knows that the frame has the page's mapping fills it: its inserter, or who pinned it and then found it in the page table
+//!   (a frame whose insertion lost bears the page's id too, for a moment, and a stale look at the table leads there).
+//! - **FRAME-6** Only a pin's holder holds the latch, and lets go of it first. So nobody holds the latch of a leaving or evicted frame.
+//! - **FRAME-7** Each who sees a page out moves the latch's version before it unmaps the frame. So an optimistic reader of the
+//!   old page fails to validate as soon as the page can be loaded, and changed, elsewhere, and before the buffer is filled anew.
+//!
+//! Recovery LSNs: a page turning dirty and clean, against the checkpoint's look at all frames.
+//!
+//! | field | no change has a smaller LSN among those | written by |
+//! |---|---|---|
+//! | `recovery_lsn` | after the newest image was taken | a changer, if it was 0, latched exclusively; the writer, latched shared |
+//! | `older_lsn` | in images taken that are not known to be on disk | the writer |
+//!
+//! - **RECOVERY-1** The checkpoint reads the log's counter C, then looks at the frames. A change with an LSN below C drew it before
+//!   that read, and its page's `recovery_lsn` was stored before the draw. The fences of [`Frame::set_dirty`] and [`look_fence`] order
+//!   the store before the look through whatever the log's counter is.
+//! - **RECOVERY-2** The look reads `recovery_lsn`, then `older_lsn`. The writer moves the value from the first to the second, storing
+//!   the second first; and `older_lsn` goes to 0 only when the image is on disk, never because a write failed. So take a change
+//!   that is in no image on disk when the look ends: when it began, one of the two covered it; if that was `older_lsn`, it still does.
 
 use azekura_base::sync::atomic::{
-    AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+    AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fence,
 };
 use azekura_base::{Lsn, PageId};
 use azekura_latch::HybridLatch;
@@ -35,7 +62,9 @@ pub(crate) struct FrameId(pub(crate) u32);
 
 const GENERATION_ONE: u64 = 1 << 32;
 const DIRTY: u64 = 1 << 31;
-const PINS: u64 = DIRTY - 1;
+const WRITING: u64 = 1 << 30;
+const LEAVING: u64 = 1 << 29;
+const PINS: u64 = LEAVING - 1;
 const EVICTED: u64 = PINS;
 /// No buffer: the frame's page has not been read yet.
 pub(crate) const NO_BUFFER: u32 = u32::MAX;
@@ -54,10 +83,10 @@ pub(crate) struct Frame {
     /// 1 while somebody reads the page in; only keeps others from reading it too, for a while.
     reading: AtomicU32,
     pub(crate) latch: HybridLatch,
-    /// The first change since the page's newest image was taken for writing; 0 = none.
+    /// See RECOVERY-1; 0 = no change.
     recovery_lsn: AtomicU64,
-    /// The same for the image that is being written now; 0 = none is.
-    writing_recovery_lsn: AtomicU64,
+    /// See RECOVERY-2; 0 = no image.
+    older_lsn: AtomicU64,
 }
 
 /// The right to fill an evicted frame anew (FRAME-2).
@@ -78,7 +107,7 @@ impl Frame {
             reading: AtomicU32::new(0),
             latch: HybridLatch::new(),
             recovery_lsn: AtomicU64::new(0),
-            writing_recovery_lsn: AtomicU64::new(0),
+            older_lsn: AtomicU64::new(0),
         }
     }
 
@@ -100,8 +129,8 @@ impl Frame {
     #[inline]
     pub(crate) fn try_pin_any(&self) -> bool {
         let mut seen = self.pin.load(Relaxed); // a guess; the CAS decides
-        while seen & PINS != EVICTED {
-            assert!(seen & PINS < EVICTED - 1, "a frame is pinned two thousand million times");
+        while seen & LEAVING == 0 && seen & PINS != EVICTED {
+            assert!(seen & PINS < EVICTED - 1, "a frame is pinned five hundred million times");
             shared_write();
             // Acquire: pairs with the Release in `publish` (identity) and in `unpin` (the last holder's work).
             match self.pin.compare_exchange_weak(seen, seen + 1, Acquire, Relaxed) {
@@ -118,21 +147,63 @@ impl Frame {
         shared_write();
         // Release: what the holder did comes before the next owner's eviction.
         let before = self.pin.fetch_sub(1, Release);
-        debug_assert!((1..EVICTED).contains(&(before & PINS)), "unpinned without a pin");
+        debug_assert!(
+            before & LEAVING == 0 && (1..EVICTED).contains(&(before & PINS)),
+            "unpinned without a pin"
+        );
     }
 
-    /// Evicts the frame if it is unpinned and clean (FRAME-4), and closes it to optimistic readers.
-    pub(crate) fn try_evict(&self, frame: FrameId) -> Option<Evicted> {
+    /// Begins to evict the frame if it is unpinned and clean (FRAME-4): it is leaving, and the caller is in.
+    pub(crate) fn try_evict(&self) -> bool {
         let seen = self.pin.load(Relaxed); // a guess; the CAS decides
-        if seen & (DIRTY | PINS) != 0 {
-            return None;
+        if seen & (DIRTY | WRITING | LEAVING | PINS) != 0 {
+            return false;
         }
-        let evicted = (seen & !PINS).wrapping_add(GENERATION_ONE) | EVICTED;
+        shared_write();
         // Acquire: pairs with the Release of the last unpin.
-        self.pin.compare_exchange(seen, evicted, Acquire, Relaxed).ok()?;
-        // Nobody is pinned, so nobody holds the latch; whoever tries an upgrade fails at the version or lets go at once.
-        self.latch.lock_exclusive();
-        Some(Evicted { frame })
+        self.pin.compare_exchange(seen, seen | LEAVING | 1, Acquire, Relaxed).is_ok()
+    }
+
+    /// Joins those who see `page_id` out of this frame, if it is leaving.
+    pub(crate) fn join_leaving(&self, page_id: PageId) -> bool {
+        // Acquire: pairs with the Release in `publish`; the id below is of this generation or a later one, and of a later
+        // one the CAS does not succeed.
+        let mut seen = self.pin.load(Acquire);
+        while seen & LEAVING != 0 && self.page_id() == page_id {
+            shared_write();
+            match self.pin.compare_exchange_weak(seen, seen + 1, Acquire, Acquire) {
+                Ok(_) => return true,
+                Err(now) => seen = now,
+            }
+        }
+        false
+    }
+
+    /// Closes a leaving frame to optimistic readers (FRAME-7); before its mapping is removed. The caller is in.
+    pub(crate) fn close(&self) {
+        shared_write();
+        self.latch.invalidate();
+    }
+
+    /// Goes out of a leaving frame, which the caller has closed and unmapped. The last one out owns it.
+    pub(crate) fn leave(&self, frame: FrameId) -> Option<Evicted> {
+        let mut seen = self.pin.load(Relaxed);
+        loop {
+            debug_assert!(seen & LEAVING != 0 && seen & PINS > 0, "left a frame that is not leaving");
+            let is_last = seen & PINS == 1;
+            let evicted = (seen & !(LEAVING | PINS)).wrapping_add(GENERATION_ONE) | EVICTED;
+            shared_write();
+            // Release: the mapping is gone, and the version moved, before the next owner does anything; pairs with the Acquire.
+            match self.pin.compare_exchange_weak(
+                seen,
+                if is_last { evicted } else { seen - 1 },
+                AcqRel,
+                Relaxed,
+            ) {
+                Ok(_) => return is_last.then_some(Evicted { frame }),
+                Err(now) => seen = now,
+            }
+        }
     }
 
     /// Takes the buffer of an evicted frame, if it has one.
@@ -147,17 +218,12 @@ impl Frame {
         self.page_id.store(page_id.0, Relaxed);
         self.ref_count.store(1, Relaxed);
         self.reading.store(0, Relaxed);
-        debug_assert_eq!(self.recovery_lsn.load(Relaxed), 0, "FRAME-4: evicted dirty");
-        self.latch.unlock_exclusive();
-        let generation = self.pin.load(Relaxed) & !(DIRTY | PINS);
+        let lsns = [self.recovery_lsn.load(Relaxed), self.older_lsn.load(Relaxed)];
+        debug_assert_eq!(lsns, [0, 0], "FRAME-4: evicted dirty");
+        shared_write();
+        let generation = self.pin.load(Relaxed) & !(GENERATION_ONE - 1);
         // Release: pairs with the Acquire in `try_pin`; the identity stored above is visible to who pins.
         self.pin.store(generation | 1, Release);
-    }
-
-    /// Takes back a frame that was published but did not get its mapping: pinned by us alone, known to nobody.
-    pub(crate) fn withdraw(&self, frame: FrameId) -> Option<Evicted> {
-        self.unpin();
-        self.try_evict(frame)
     }
 
     pub(crate) fn page_id(&self) -> PageId {
@@ -228,12 +294,16 @@ impl Frame {
 
     // Looks of the sweep, the cleaner and statistics; each decides by a CAS afterwards or only reports.
 
-    pub(crate) fn is_evicted(&self) -> bool {
-        self.pin.load(Relaxed) & PINS == EVICTED
+    /// Whether the frame holds a page that readers may look at.
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        // Acquire: FRAME-3, the id and the buffer are looked at after this.
+        let pin = self.pin.load(Acquire);
+        pin & LEAVING == 0 && pin & PINS != EVICTED
     }
 
     pub(crate) fn is_pinned(&self) -> bool {
-        !matches!(self.pin.load(Relaxed) & PINS, 0 | EVICTED)
+        self.is_open() && self.pin.load(Relaxed) & PINS != 0
     }
 
     pub(crate) fn is_dirty(&self) -> bool {
@@ -247,65 +317,85 @@ impl Frame {
 
     // Dirtiness; see `write_back` for the protocol.
 
-    /// Before a change's LSN is drawn: the page is dirty from `next_lsn` on at the latest. Latched exclusively and pinned.
+    /// Before a change's LSN is drawn: the page is dirty from `next_lsn` on at the earliest. Latched exclusively and pinned.
     /// Says whether it was clean.
     pub(crate) fn set_dirty(&self, next_lsn: Lsn) -> bool {
-        if self.recovery_lsn.load(Relaxed) != 0 {
-            return false;
+        let was_clean = self.recovery_lsn.load(Relaxed) == 0;
+        if was_clean {
+            shared_write();
+            self.recovery_lsn.store(next_lsn.0.max(1), Relaxed);
+            // Relaxed: evictors and writers find the bit by a CAS on this very word (FRAME-4).
+            self.pin.fetch_or(DIRTY, Relaxed);
         }
-        // Release: with the counter of the log between, pairs with the Acquire in `least_recovery_lsn` (RECOVERY-1).
-        self.recovery_lsn.store(next_lsn.0.max(1), Release);
-        shared_write();
-        // AcqRel: stays behind the store above; FRAME-4.
-        self.pin.fetch_or(DIRTY, AcqRel) & DIRTY == 0
+        // RECOVERY-1: pairs with `look_fence`.
+        fence(Release);
+        was_clean
     }
 
-    /// Begins to write the page's image, which the caller copies under the shared latch that it holds; `None` if it is clean or someone
-    /// else is writing. Gives the recovery LSN to restore if the write fails.
-    pub(crate) fn begin_write(&self, next_lsn: Lsn) -> Option<Lsn> {
-        let recovery_lsn = self.recovery_lsn.load(Relaxed);
-        if recovery_lsn == 0 {
-            return None;
+    /// Becomes the one writer of the page's image, and pins; `false` if the page is clean or somebody else writes it.
+    pub(crate) fn claim_writing(&self) -> bool {
+        let mut seen = self.pin.load(Relaxed);
+        while seen & (DIRTY | WRITING) == DIRTY {
+            shared_write();
+            // Acquire: pairs with the Release in `release_writing`, the last writer's work, and in `publish`.
+            match self.pin.compare_exchange_weak(seen, (seen | WRITING) + 1, Acquire, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => seen = now,
+            }
         }
-        // AcqRel: one writer at a time; and before the next store (RECOVERY-2).
-        self.writing_recovery_lsn.compare_exchange(0, recovery_lsn, AcqRel, Relaxed).ok()?;
-        // Whatever changes from now on draws an LSN of at least `next_lsn`. Release: pairs with `least_recovery_lsn`.
-        self.recovery_lsn.store(next_lsn.0.max(1), Release);
-        Some(Lsn(recovery_lsn))
+        false
+    }
+
+    /// The writer is done, with whatever result. It keeps its pin.
+    pub(crate) fn release_writing(&self) {
+        shared_write();
+        // Release: the image is on disk before the next writer takes one, or an evictor finds the page clean.
+        let before = self.pin.fetch_and(!WRITING, Release);
+        debug_assert!(before & WRITING != 0, "released without a claim");
     }
 
     pub(crate) fn is_being_written(&self) -> bool {
-        self.writing_recovery_lsn.load(Acquire) != 0
+        self.pin.load(Acquire) & WRITING != 0
     }
 
-    /// Ends a write that reached the disk. `is_unchanged` since the image was copied; the caller holds the latch shared. Says
-    /// whether the page is clean now.
-    pub(crate) fn end_write(&self, is_unchanged: bool) -> bool {
-        if is_unchanged {
-            self.recovery_lsn.store(0, Release);
-            self.pin.fetch_and(!DIRTY, AcqRel);
+    /// The writer takes the image, latched shared: changes from now on draw at least `next_lsn`, which was read under that latch.
+    pub(crate) fn image_taken(&self, next_lsn: Lsn) {
+        let recovery_lsn = self.recovery_lsn.load(Relaxed); // changers are kept out, other writers too
+        debug_assert_ne!(recovery_lsn, 0, "an image of a clean page");
+        // What a failed write left behind is older still.
+        if self.older_lsn.load(Relaxed) == 0 {
+            self.older_lsn.store(recovery_lsn, Relaxed);
         }
-        self.writing_recovery_lsn.store(0, Release);
-        is_unchanged
+        // Release: who sees this sees `older_lsn` too (RECOVERY-2).
+        self.recovery_lsn.store(next_lsn.0.max(1), Release);
     }
 
-    /// Ends a write that failed: the page needs its old recovery LSN again. The caller holds the latch shared.
-    pub(crate) fn fail_write(&self, recovery_lsn: Lsn) {
-        self.recovery_lsn.store(recovery_lsn.0, Release);
-        self.writing_recovery_lsn.store(0, Release);
+    /// The image is on disk.
+    pub(crate) fn image_written(&self) {
+        // Release: it was there before the look that finds this.
+        self.older_lsn.store(0, Release);
     }
 
-    /// The least LSN that a restart needs to make this page what it is; `None` for a clean one.
-    ///
-    /// - **RECOVERY-1** The caller has read the log's counter before. A page that this call finds clean, and that turns dirty, draws
-    ///   its LSN at or above that counter: `set_dirty` stores before the draw, so had the draw been below, the store would be seen.
-    /// - **RECOVERY-2** `recovery_lsn` is read before `writing_recovery_lsn`, `begin_write` writes them the other way round: whoever sees the
-    ///   new recovery LSN sees the old one in the other field, or the write is over.
+    /// The image on disk is the page as it is; the writer holds the latch shared.
+    pub(crate) fn now_clean(&self) {
+        self.recovery_lsn.store(0, Release);
+        shared_write();
+        // Release: whoever finds the page clean finds the LSNs cleared.
+        self.pin.fetch_and(!DIRTY, Release);
+    }
+
+    /// The least LSN that a restart needs to make this page what it is; `None` for a clean one. To be called after [`look_fence`].
     pub(crate) fn least_recovery_lsn(&self) -> Option<Lsn> {
-        let own = self.recovery_lsn.load(Acquire);
-        let writing = self.writing_recovery_lsn.load(Acquire);
-        [own, writing].into_iter().filter(|&lsn| lsn != 0).min().map(Lsn)
+        let newer = self.recovery_lsn.load(Acquire); // RECOVERY-2: in this order
+        let older = self.older_lsn.load(Acquire);
+        [newer, older].into_iter().filter(|&lsn| lsn != 0).min().map(Lsn)
     }
+}
+
+/// To be called after the log's counter was read and before the frames are looked at (RECOVERY-1).
+pub(crate) fn look_fence() {
+    // Pairs with the fence in `Frame::set_dirty`.
+    fence(Acquire);
 }
 
 #[cfg(all(test, not(loom)))]
@@ -316,7 +406,6 @@ mod tests {
 
     fn published(page: u64) -> Frame {
         let frame = Frame::new();
-        frame.latch.lock_exclusive();
         frame.publish(Evicted { frame: ID }, PageId(page));
         frame
     }
@@ -326,39 +415,79 @@ mod tests {
         let frame = published(7);
         frame.unpin();
         let generation = frame.generation();
-        let owner = frame.try_evict(ID).unwrap();
-        assert!(!frame.try_pin(PageId(7)) && frame.try_evict(ID).is_none());
+        let seen = frame.latch.optimistic().unwrap();
+        assert!(frame.try_evict() && !frame.try_evict());
+        assert!(!frame.try_pin(PageId(7)), "on its way out");
+        frame.close();
+        let owner = frame.leave(ID).unwrap();
+        assert!(!frame.try_pin(PageId(7)) && !frame.try_evict() && !frame.join_leaving(PageId(7)));
         frame.publish(owner, PageId(8));
         assert_eq!(frame.generation(), generation + 1);
         assert!(!frame.try_pin(PageId(7)) && frame.try_pin(PageId(8)));
+        assert!(!frame.latch.validate(seen), "an optimistic reader of page 7 notices");
+    }
+
+    #[test]
+    fn g10_whoever_is_the_last_to_see_a_page_out_owns_the_frame() {
+        let frame = published(7);
+        frame.unpin();
+        assert!(!frame.join_leaving(PageId(7)), "not leaving");
+        assert!(frame.try_evict());
+        assert!(!frame.join_leaving(PageId(8)) && frame.join_leaving(PageId(7)));
+        assert!(frame.leave(ID).is_none(), "the evictor, or the helper: somebody is still in");
+        assert!(frame.leave(ID).is_some());
     }
 
     #[test]
     fn g3_a_dirty_or_pinned_frame_is_not_evicted() {
         let frame = published(7);
-        assert!(frame.try_evict(ID).is_none(), "pinned");
+        assert!(!frame.try_evict(), "pinned");
         assert!(frame.set_dirty(Lsn(5)) && !frame.set_dirty(Lsn(6)));
         frame.unpin();
-        assert!(frame.try_evict(ID).is_none(), "dirty");
-        assert_eq!(frame.begin_write(Lsn(9)), Some(Lsn(5)));
-        assert!(frame.begin_write(Lsn(10)).is_none(), "one writer at a time");
+        assert!(!frame.try_evict(), "dirty");
+        assert!(frame.claim_writing() && !frame.claim_writing(), "one writer at a time");
+        frame.image_taken(Lsn(9));
+        frame.unpin();
         assert_eq!(frame.least_recovery_lsn(), Some(Lsn(5)), "the image being written counts");
-        assert!(frame.end_write(true));
+        assert!(!frame.try_evict(), "being written");
+        frame.image_written();
+        frame.now_clean();
         assert_eq!(frame.least_recovery_lsn(), None);
-        assert!(frame.try_evict(ID).is_some());
+        assert!(!frame.try_evict(), "clean, but its writer is not done with it");
+        frame.release_writing();
+        assert!(!frame.claim_writing(), "clean");
+        assert!(frame.try_evict());
+    }
+
+    /// One write of the page's image, begun when the log's counter was `next`.
+    fn write(frame: &Frame, next: u64, reaches_disk: bool) {
+        assert!(frame.claim_writing());
+        frame.image_taken(Lsn(next));
+        if reaches_disk {
+            frame.image_written();
+        }
+        frame.release_writing();
+        frame.unpin();
     }
 
     #[test]
     fn a_page_changed_while_it_was_written_stays_dirty_from_the_later_lsn() {
         let frame = published(7);
         frame.set_dirty(Lsn(5));
-        frame.begin_write(Lsn(9));
+        write(&frame, 9, true);
         assert!(!frame.set_dirty(Lsn(11)));
-        assert!(!frame.end_write(false));
         assert_eq!(frame.least_recovery_lsn(), Some(Lsn(9)));
-        let back = frame.begin_write(Lsn(20)).unwrap();
-        frame.fail_write(back);
-        assert_eq!(frame.least_recovery_lsn(), Some(Lsn(9)), "a failed write changes nothing");
+    }
+
+    #[test]
+    fn a_failed_write_does_not_move_the_recovery_lsn() {
+        let frame = published(7);
+        frame.set_dirty(Lsn(5));
+        write(&frame, 9, false);
+        write(&frame, 12, false);
+        assert_eq!(frame.least_recovery_lsn(), Some(Lsn(5)));
+        write(&frame, 30, true);
+        assert_eq!(frame.least_recovery_lsn(), Some(Lsn(30)));
     }
 
     #[test]

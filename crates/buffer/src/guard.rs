@@ -85,6 +85,10 @@ impl<'p> PageGuard<'p> {
         &self.pool.frames[self.frame.0 as usize]
     }
 
+    pub(crate) const fn frame_id(&self) -> FrameId {
+        self.frame
+    }
+
     fn words(&self) -> PageWords<'p> {
         self.pool.words_of(self.frame().buffer())
     }

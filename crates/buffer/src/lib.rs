@@ -31,6 +31,7 @@
 //! | `write_back`, [`cleaner`] | dirty pages to the store, ahead of the hand |
 //! | [`store`], [`page_file`] | where pages live: the trait, memory, a file with a double-write area |
 //! | [`stats`], [`count`] | counts |
+//! | `stall` | where a test can stop a thread for ever |
 
 pub mod cleaner;
 pub mod count;
@@ -42,6 +43,9 @@ pub mod page_file;
 mod page_table;
 pub mod policy;
 pub mod pool;
+mod stall;
+#[cfg(all(test, not(loom)))]
+mod stall_tests;
 pub mod stats;
 pub mod store;
 mod write_back;

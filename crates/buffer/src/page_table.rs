@@ -22,8 +22,8 @@
 //!   looked (step 3) at A's slot after B's own tentative word was in place. If it saw A's word, it removed it (then A cannot
 //!   finish) or withdrew. If it did not, A's word came later than that look, so A's step 3 came after B's word, and saw it, and removed it
 //!   unless it had finished: then A withdrew. The words and the looks are SeqCst, so "later" means the same to both.
-//! - **TABLE-2** Only the owner of a frame's evicted state removes the frame's entry; so a word in the table never names a frame that was
-//!   given to another page since.
+//! - **TABLE-2** An entry is removed by those who see its page out of the frame, each of them, before the frame is given to another page
+//!   (FRAME-7). So a word in the table never names a frame that was given away since, and a late CAS of theirs finds no such word.
 //!
 //! A thread that stops for ever in any step leaves at most a tentative word, which the next inserter removes, or counts that are too high,
 //! which cost a look at one more bucket.
@@ -35,6 +35,7 @@ use azekura_base::{Backoff, PageId};
 
 use crate::count::shared_write;
 use crate::frame::FrameId;
+use crate::stall::sync_point;
 
 const SLOTS: usize = if cfg!(loom) { 1 } else { 8 };
 const TENTATIVE: u64 = 1 << 63;
@@ -132,9 +133,12 @@ impl PageTable {
                 return Inserted::Existing(existing);
             }
             let Some(place) = self.place_tentative(page_id, frame) else { continue };
+            sync_point!();
             match self.clear_rivals(page_id, place) {
                 Some(existing) => {
+                    // If a rival removed our tentative word, only the counts are left to take back.
                     self.take_out(page_id, place, word(page_id, frame) | TENTATIVE);
+                    self.uncount(page_id, place.0);
                     return Inserted::Existing(existing);
                 }
                 None if self.finish(page_id, frame, place) => return Inserted::New,
@@ -161,6 +165,7 @@ impl PageTable {
                 }
             }
             shared_write();
+            sync_point!();
             // SeqCst: a rival that reads zero here looked before our word was placed (TABLE-1).
             self.passed[bucket].fetch_add(1, SeqCst);
             bucket = self.after(bucket);
@@ -197,17 +202,22 @@ impl PageTable {
 
     /// Step 4.
     fn finish(&self, page_id: PageId, frame: FrameId, (bucket, i): (usize, usize)) -> bool {
+        sync_point!();
         let done = word(page_id, frame);
         self.buckets[bucket].0[i].compare_exchange(done | TENTATIVE, done, SeqCst, Relaxed).is_ok()
     }
 
-    /// Removes the entry `page_id → frame`, if it is there. The caller owns the frame's evicted state (TABLE-2).
+    /// Removes the entry `page_id → frame`, if it is there. The caller sees the page out of the frame (TABLE-2).
     pub(crate) fn remove(&self, page_id: PageId, frame: FrameId) {
         let mut bucket = self.home(page_id);
         for _ in 0..self.buckets.len() {
             for (i, slot) in self.buckets[bucket].0.iter().enumerate() {
+                // Relaxed: the entry was found by the caller, or put there by its inserter, before the page turned to leave.
                 if slot.load(Relaxed) == word(page_id, frame) {
-                    self.take_out(page_id, (bucket, i), word(page_id, frame));
+                    // Who takes the word out takes its counts back; of several removers, one.
+                    if self.take_out(page_id, (bucket, i), word(page_id, frame)) {
+                        self.uncount(page_id, bucket);
+                    }
                     return;
                 }
             }
@@ -218,15 +228,18 @@ impl PageTable {
         }
     }
 
-    fn take_out(&self, page_id: PageId, (bucket, i): (usize, usize), expected: u64) {
+    /// Empties a slot that holds `expected`; says whether it did.
+    fn take_out(&self, page_id: PageId, (bucket, i): (usize, usize), expected: u64) -> bool {
+        debug_assert!(is_of(expected, page_id));
+        sync_point!();
         shared_write();
-        // SeqCst, as all changes of slots. If a rival removed our tentative word, only the counts are left to take back.
-        let _ = self.buckets[bucket].0[i].compare_exchange(expected, 0, SeqCst, Relaxed);
-        self.uncount(page_id, bucket);
+        // SeqCst, as all changes of slots.
+        self.buckets[bucket].0[i].compare_exchange(expected, 0, SeqCst, Relaxed).is_ok()
     }
 
     /// Takes back the counts of the buckets that an entry in `bucket` passed by.
     fn uncount(&self, page_id: PageId, bucket: usize) {
+        sync_point!();
         let mut passed = self.home(page_id);
         while passed != bucket {
             self.passed[passed].fetch_sub(1, SeqCst);

@@ -3,42 +3,47 @@
 //! **Fix.** The page table names a frame; pin it; if it is still the page's, that was a hit: one CAS, no lock.
 //!
 //! **Miss.**
-//! 1. Evict a victim (or take a frame never used): we own the frame and its buffer.
-//! 2. Remove the victim's mapping. It was clean and unpinned when the CAS evicted it, so disk has what it had (G3).
-//! 3. Publish the frame for the new page, pinned by us, without content; then put its mapping into the table. If the page has a frame by
-//!    now, ours goes to the free list, and we use that one.
-//! 4. Read the page into a private image, copy it into our buffer, and install the buffer by CAS.
+//! 1. Take a frame never used, or a victim: clean and unpinned when the CAS took it, so disk has what it had (G3).
+//! 2. See the victim's page out: close the frame to optimistic readers, remove its mapping, leave. Whoever wants that page
+//!    meanwhile does the same; the last one out owns the frame, the others look for another.
+//! 3. Publish the frame for the new page, pinned by us, without content; then put its mapping into the table. If the page has a
+//!    frame by now, ours goes to the free list, and we use that one.
+//! 4. Read the page into a private image, copy it into a spare buffer, and install the buffer by CAS.
 //!
-//! Others that find the frame before step 4 is done pin it and wait a little; then they read for themselves into a spare buffer, and whoever
-//! installs first wins (the paper's optimistic I/O). So a reader that is stopped for ever holds nobody up, and one page is as a rule read
-//! once. A failed read (G7) goes to each who tried; the frame stays mapped and empty, and the next fix reads anew.
+//! Others that find the frame before step 4 is done pin it and wait a little; then they read for themselves into a spare
+//! buffer, and whoever installs first wins (the paper's optimistic I/O). So a reader that is stopped for ever holds nobody up,
+//! and one page is as a rule read once. A failed read (G7) goes to each who tried; the frame stays mapped and empty, and the
+//! next fix reads anew.
 //!
 //! | frame | mapping | content | who may use it |
 //! |---|---|---|---|
-//! | evicted | none, or the victim's for two more steps | none | its evictor |
-//! | pinned | new page's | none | readers of that page, to install one buffer |
+//! | evicted | none | none | its owner |
+//! | leaving | old page's, or none already | the old page | nobody; who wants the page helps to see it out |
+//! | pinned | new page's, or none yet | none | the inserter, and who found the mapping with a pin: to install one buffer |
 //! | pinned or unpinned | the page's | installed | everybody |
 //!
-//! Where we depart from Fig. 4: an entry whose frame is evicted is waited for (two steps of its evictor, steps 1 and 2 above) instead of
-//! replaced; the paper's replacement reuses the victim's page, which with recycled frames may be another page by then (G2). Everybody else
-//! goes on meanwhile.
+//! Where we depart from Fig. 4: a mapping to an evicted frame is removed, by whoever meets it, and not replaced. The paper's
+//! replacement (lines 61–64) takes over the victim's page, which with recycled frames may be another page by then (G2).
 
+use std::cell::RefCell;
 use std::sync::Arc;
 // The words of pages are std's atomics in models too; see `azekura_base::page`.
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use azekura_base::page::{self, PageMut};
+use azekura_base::sync::atomic::{Ordering::Release, fence};
 use azekura_base::{Backoff, DurableLog, Lsn, PageBuf, PageId, PageWords, StripedCounter};
 use azekura_trace::{Site, WaitKind};
 
 use crate::cleaner::CleanerBell;
 use crate::error::{FixError, PoolError};
-use crate::frame::{Evicted, Frame, FrameId, NO_BUFFER};
+use crate::frame::{Evicted, Frame, FrameId, NO_BUFFER, look_fence};
 use crate::guard::{ExclusiveGuard, OptimisticPage, PageGuard, Peek};
 use crate::index_stack::IndexStack;
 use crate::page_table::{Inserted, MAX_FRAMES, MAX_PAGE_ID, PageTable};
 use crate::policy::clock_hand::{ClockHand, HandKind};
 use crate::policy::nb_gclock::{Sweep, sweep};
+use crate::stall::sync_point;
 use crate::stats::Counters;
 use crate::store::PageStore;
 
@@ -49,8 +54,10 @@ static FREE_FRAME: Site = Site::new("free frame");
 pub const MIN_FRAMES: usize = 1;
 /// Buffers beyond the frames: for readers that do not want to wait for another's read.
 const SPARE_BUFFERS: usize = 16;
-/// Tries for a victim, with yields and then naps between, before a fix gives up: about 50 ms.
-const VICTIM_TRIES: usize = 1000;
+/// Bounds on the sweeps of one fix; see `BufferPool::victim_tries`.
+const MAX_VICTIM_TRIES: usize = if cfg!(loom) { 3 } else { 1000 };
+const MIN_VICTIM_TRIES: usize = if cfg!(loom) { 3 } else { 32 };
+const FRAMES_LOOKED_AT: usize = 4_000_000;
 
 /// Settings of a pool.
 #[derive(Clone, Copy, Debug)]
@@ -191,13 +198,12 @@ impl BufferPool {
     pub fn peek(&self, page_id: PageId) -> Peek<'_> {
         let Some(id) = self.table.get(page_id) else { return Peek::Absent };
         let frame = &self.frames[id.0 as usize];
+        // FRAME-3: the version first, then the look at the frame, then what is in it.
         let Some(version) = frame.latch.optimistic() else { return Peek::Busy };
-        // FRAME-3: identity and buffer are believed once the version validates; the guard's own check does, as long as they
-        // were read after the version.
-        let buffer = frame.buffer();
-        if frame.page_id() != page_id || frame.is_evicted() {
-            return Peek::Busy;
+        if !frame.is_open() || frame.page_id() != page_id {
+            return Peek::Absent;
         }
+        let buffer = frame.buffer();
         if buffer == NO_BUFFER {
             return Peek::Absent;
         }
@@ -205,95 +211,112 @@ impl BufferPool {
         Peek::Page(OptimisticPage::new(self, id, version, buffer))
     }
 
-    /// Pins the frame of a page, mapping one to it if need be.
+    /// Pins the frame of a page, mapping one to it if need be; the frame has content, or the caller may fill it (FRAME-5).
     fn fix_frame(&self, page_id: PageId) -> Result<PageGuard<'_>, FixError> {
         if page_id.0 >= MAX_PAGE_ID {
             return Err(FixError::NoSuchPage { page_id, max: MAX_PAGE_ID - 1 });
         }
-        let mut backoff = Backoff::new();
         loop {
             if let Some(id) = self.table.get(page_id) {
                 let frame = &self.frames[id.0 as usize];
                 if frame.try_pin(page_id) {
-                    frame.note_use();
-                    return Ok(PageGuard::pinned(self, id));
+                    let guard = PageGuard::pinned(self, id);
+                    sync_point!();
+                    // FRAME-5: once pinned, a mapping that is there stays.
+                    if frame.buffer() != NO_BUFFER || self.table.get(page_id) == Some(id) {
+                        frame.note_use();
+                        return Ok(guard);
+                    }
+                } else if frame.join_leaving(page_id)
+                    && let Some(evicted) = self.see_out(id)
+                {
+                    self.free_frames.push(evicted.frame.0);
                 }
-                // Its evictor is about to remove the mapping.
-                backoff.pause();
                 continue;
             }
-            let victim = self.victim(page_id)?;
-            let id = victim.frame;
-            let frame = &self.frames[id.0 as usize];
-            frame.publish(victim, page_id);
-            match self.table.insert(page_id, id) {
-                Inserted::New => return Ok(PageGuard::pinned(self, id)),
-                Inserted::Existing(_) => self.give_back(id),
+            let owned = self.victim(page_id)?;
+            sync_point!();
+            if let Some(guard) = self.map(owned, page_id) {
+                return Ok(guard);
             }
         }
     }
 
+    /// Gives an evicted frame to a page, unless the page has one.
+    fn map(&self, owned: Evicted, page_id: PageId) -> Option<PageGuard<'_>> {
+        let id = owned.frame;
+        let frame = &self.frames[id.0 as usize];
+        frame.publish(owned, page_id);
+        let guard = PageGuard::pinned(self, id);
+        sync_point!();
+        if self.table.insert(page_id, id) == Inserted::New {
+            return Some(guard);
+        }
+        drop(guard);
+        // A stale look at the table may have led somebody here (FRAME-5), or the hand: then the frame is theirs to recycle.
+        if frame.try_evict()
+            && let Some(evicted) = self.see_out(id)
+        {
+            self.free_frames.push(evicted.frame.0);
+        }
+        None
+    }
+
+    /// Sees the page of a leaving frame out; the caller is in. Gives the frame to the last one.
+    fn see_out(&self, id: FrameId) -> Option<Evicted> {
+        let frame = &self.frames[id.0 as usize];
+        let page_id = frame.page_id(); // FRAME-1: stays while we are in
+        sync_point!();
+        frame.close();
+        sync_point!();
+        self.table.remove(page_id, id);
+        sync_point!();
+        let evicted = frame.leave(id)?;
+        if let Some(buffer) = frame.take_buffer(&evicted) {
+            self.spare_buffers.push(buffer);
+        }
+        Some(evicted)
+    }
+
     /// A frame to fill: evicted, without mapping; its buffer, if it had one, is among the spare ones.
     fn victim(&self, page_id: PageId) -> Result<Evicted, FixError> {
-        if let Some(frame) = self.free_frames.pop() {
-            return Ok(self.own_free(FrameId(frame)));
-        }
         let mut pinned_seen = 0;
         let mut backoff = Backoff::new();
-        for attempt in 0..VICTIM_TRIES {
+        for attempt in 0..self.victim_tries() {
+            if let Some(frame) = self.free_frames.pop() {
+                return Ok(Evicted { frame: FrameId(frame) });
+            }
             let mut dirty_met = 0;
             let swept = sweep(&self.frames, &self.hand, &mut dirty_met);
             if dirty_met > 0 {
                 self.bell.ring();
             }
-            match swept {
-                Sweep::Victim(evicted) => {
-                    self.unmap(&evicted);
-                    return Ok(evicted);
+            let must_wait = match swept {
+                Sweep::Victim(id) => {
+                    self.counters.evictions.add(1);
+                    if let Some(evicted) = self.see_out(id) {
+                        return Ok(evicted);
+                    }
+                    false // a helper is still in: the frame is for that one to recycle
                 }
-                Sweep::Dirty(id) => self.write_back_victim(id)?,
+                Sweep::Dirty(id) => !self.write_back_victim(id)?,
                 Sweep::Nothing { pinned } => {
                     pinned_seen = pinned;
-                    let _waiting =
-                        (attempt > 0).then(|| azekura_trace::wait(&FREE_FRAME, 0, WaitKind::FreeFrame));
-                    if backoff.is_exhausted() { nap() } else { backoff.pause() }
+                    true
                 }
-            }
-            if let Some(frame) = self.free_frames.pop() {
-                return Ok(self.own_free(FrameId(frame)));
+            };
+            if must_wait {
+                let _waiting =
+                    (attempt > 0).then(|| azekura_trace::wait(&FREE_FRAME, 0, WaitKind::FreeFrame));
+                if backoff.is_exhausted() { nap() } else { backoff.pause() }
             }
         }
         Err(FixError::PoolExhausted { page_id, pinned: pinned_seen, frames: self.frames.len() })
     }
 
-    /// A frame from the free list is evicted already; close it to optimistic readers as an eviction does.
-    fn own_free(&self, id: FrameId) -> Evicted {
-        self.frames[id.0 as usize].latch.lock_exclusive();
-        Evicted { frame: id }
-    }
-
-    fn unmap(&self, evicted: &Evicted) {
-        let frame = &self.frames[evicted.frame.0 as usize];
-        self.table.remove(frame.page_id(), evicted.frame);
-        self.counters.evictions.add(1);
-        if let Some(buffer) = frame.take_buffer(evicted) {
-            self.spare_buffers.push(buffer);
-        }
-    }
-
-    /// A frame that did not get its mapping goes to the free list. Nobody else can have found it.
-    fn give_back(&self, id: FrameId) {
-        let frame = &self.frames[id.0 as usize];
-        match frame.withdraw(id) {
-            Some(evicted) => {
-                // The free list's frames are evicted with the latch open; see `own_free`.
-                frame.latch.unlock_exclusive();
-                drop(evicted);
-                self.free_frames.push(id.0);
-            }
-            // A sweep was quicker: the frame is its victim now.
-            None => self.counters.lost_frames.add(1),
-        }
+    /// Sweeps before a fix gives up (G6): about 50 ms of naps; less often in a large pool, where one sweep takes long enough.
+    fn victim_tries(&self) -> usize {
+        (FRAMES_LOOKED_AT / self.frames.len()).clamp(MIN_VICTIM_TRIES, MAX_VICTIM_TRIES)
     }
 
     /// Sees to it that a pinned frame has its content: `fill` puts it into a buffer.
@@ -313,7 +336,12 @@ impl BufferPool {
         fill: impl Fn(&Self, u32) -> Result<(), FixError>,
     ) -> Result<(), FixError> {
         let Some(buffer) = self.turn_to_read(frame) else { return Ok(()) };
+        // The buffer held another page: who sees the stores that follow sees the version moved (FRAME-7). Pairs with the
+        // Acquire fence of `HybridLatch::validate`.
+        fence(Release);
+        sync_point!();
         let filled = fill(self, buffer);
+        sync_point!();
         if filled.is_ok() {
             self.counters.misses.add(1);
             if frame.install(buffer) {
@@ -367,16 +395,17 @@ impl BufferPool {
 
     fn read_into(&self, page_id: PageId, buffer: u32) -> Result<(), FixError> {
         thread_local! {
-            static IMAGE: std::cell::RefCell<PageBuf> = std::cell::RefCell::new(PageBuf::zeroed(0));
+            static IMAGE: RefCell<Option<PageBuf>> = const { RefCell::new(None) };
         }
-        IMAGE.with_borrow_mut(|image| {
-            if image.len() != self.page_size {
-                *image = PageBuf::zeroed(self.page_size);
-            }
-            self.store.read_page(page_id, image).map_err(FixError::Read)?;
-            PageMut::new(self.words_of(buffer)).copy_from(image);
-            Ok(())
-        })
+        // Taken out and not borrowed: the store may run whatever it likes, even another fix.
+        let kept = IMAGE.take().filter(|image| image.len() == self.page_size);
+        let mut image = kept.unwrap_or_else(|| PageBuf::zeroed(self.page_size));
+        let read = self.store.read_page(page_id, &mut image).map_err(FixError::Read);
+        if read.is_ok() {
+            PageMut::new(self.words_of(buffer)).copy_from(&image);
+        }
+        IMAGE.set(Some(image));
+        read
     }
 
     fn buffer_words(&self, buffer: u32) -> &[AtomicU64] {
@@ -393,6 +422,7 @@ impl BufferPool {
     /// before (see `Frame::least_recovery_lsn`). Looks at every frame.
     #[must_use]
     pub fn min_recovery_lsn(&self) -> Option<Lsn> {
+        look_fence();
         self.frames.iter().filter_map(Frame::least_recovery_lsn).min()
     }
 }
@@ -400,7 +430,7 @@ impl BufferPool {
 /// Naps of 50 µs before a waiter reads a page for itself that another is reading.
 const NAPS_BEFORE_OWN_READ: u32 = 40;
 
-fn nap() {
+pub(crate) fn nap() {
     #[cfg(not(loom))]
     std::thread::sleep(std::time::Duration::from_micros(50));
     #[cfg(loom)]

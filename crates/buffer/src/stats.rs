@@ -11,7 +11,6 @@ pub(crate) struct Counters {
     pub(crate) evictions: StripedCounter,
     pub(crate) pages_written: StripedCounter,
     pub(crate) foreground_writes: StripedCounter,
-    pub(crate) lost_frames: StripedCounter,
 }
 
 /// Counts since the pool was made. Hits are not counted: that would cost each of them more than all the rest.

@@ -1,21 +1,30 @@
 //! Writing dirty pages: never ahead of the log (G4), never a page that has lost its mapping (G3).
 //!
-//! 1. Pin the frame and latch it shared; `begin_write` makes us the only writer of this page's image, and moves its recovery LSN to the old
-//!    one's second place.
-//! 2. Copy the image; remember the version; unlatch.
+//! 1. Become the page's one writer and pin it, by one CAS; latch it shared, if nobody changes it just now.
+//! 2. Copy the image, and move the recovery LSN to its second place; remember the version; unlatch.
 //! 3. Make the log durable up to the images' page LSNs.
 //! 4. Write the batch to the store.
-//! 5. Latch shared again. If the version is the one that was copied, the page is clean; else it stays dirty, from a recovery LSN that is later
-//!    than the image. A hot page so never holds a checkpoint up.
+//! 5. Latch shared again, if nobody changes it just now. If the version is the one that was copied, the page is clean; else it
+//!    stays dirty, from a recovery LSN that is later than the image. A hot page so never holds a checkpoint up.
+//!
+//! - **WRITE-1** A fix that writes a victim back may hold latches of other pages, in any order: so steps 1 and 5 only try.
+//!   (Waiting there, a thread with page A latched and page B to write would wait for one with B latched that wants A.)
+//!   Only [`BufferPool::flush_all`] waits; its caller holds none.
+//! - **WRITE-2** The writing bit is set from step 1 to the end of step 5, so images of a page reach the store in the order
+//!   they were taken.
 
 use azekura_base::page::image;
-use azekura_base::{Lsn, PageBuf, PageId};
+use azekura_base::{Backoff, Lsn, PageBuf, PageId};
 use azekura_latch::Version;
+use azekura_trace::{Site, WaitKind};
 
 use crate::error::{FixError, WriteError};
 use crate::frame::FrameId;
 use crate::guard::PageGuard;
-use crate::pool::BufferPool;
+use crate::pool::{BufferPool, nap};
+use crate::stall::sync_point;
+
+static WRITE_BACK: Site = Site::new("page being written by another");
 
 /// Most pages of one batch.
 const MAX_BATCH_PAGES: usize = 64;
@@ -24,7 +33,15 @@ const MAX_BATCH_PAGES: usize = 64;
 struct Image<'p> {
     guard: PageGuard<'p>,
     version: Version,
-    recovery_lsn: Lsn,
+}
+
+/// What to do about a page that somebody has latched exclusively.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Latched {
+    /// Leave it (WRITE-1).
+    Skip,
+    /// Wait for its image: the caller holds no latch.
+    Wait,
 }
 
 impl BufferPool {
@@ -48,14 +65,14 @@ impl BufferPool {
         (self.dirty_count() as i64) > (self.frames.len() / 4) as i64
     }
 
-    /// A cold dirty page that has to leave: written in the caller's time.
-    pub(crate) fn write_back_victim(&self, id: FrameId) -> Result<(), FixError> {
-        let Some(page_id) = self.page_of(id) else { return Ok(()) };
-        self.counters.foreground_writes.add(1);
-        match self.write_frames(&[id]) {
-            Ok(_) => {
+    /// A cold dirty page that has to leave: written in the caller's time. Says whether it was.
+    pub(crate) fn write_back_victim(&self, id: FrameId) -> Result<bool, FixError> {
+        let Some(page_id) = self.page_of(id) else { return Ok(true) };
+        match self.write_frames(&[id], Latched::Skip) {
+            Ok(written) => {
+                self.counters.foreground_writes.add(written.len() as u64);
                 self.frames[id.0 as usize].set_cold();
-                Ok(())
+                Ok(!written.is_empty())
             }
             Err(source) => Err(FixError::WriteBack { page_id, source }),
         }
@@ -66,64 +83,76 @@ impl BufferPool {
         frame.try_pin_any().then(|| PageGuard::pinned(self, id).page_id())
     }
 
-    /// Writes the dirty ones of these frames, as one batch; gives how many images were written.
-    pub(crate) fn write_frames(&self, ids: &[FrameId]) -> Result<usize, WriteError> {
-        let mut images: Vec<(PageId, PageBuf)> = Vec::with_capacity(ids.len());
-        let mut taken = Vec::with_capacity(ids.len());
+    /// Writes the dirty ones of these frames, as one batch; gives those of which an image was written.
+    fn write_frames(&self, ids: &[FrameId], latched: Latched) -> Result<Vec<FrameId>, WriteError> {
+        let mut bytes: Vec<(PageId, PageBuf)> = Vec::with_capacity(ids.len());
+        let mut images = Vec::with_capacity(ids.len());
         for &id in ids {
-            if let Some((image, bytes)) = self.take_image(id) {
-                images.push((image.guard.page_id(), bytes));
-                taken.push(image);
+            if let Some((image, page)) = self.take_image(id, latched) {
+                bytes.push((image.guard.page_id(), page));
+                images.push(image);
             }
         }
         if images.is_empty() {
-            return Ok(0);
+            return Ok(Vec::new());
         }
-        images.sort_unstable_by_key(|(page_id, _)| *page_id);
-        let newest = images.iter().map(|(_, bytes)| image::lsn(bytes)).max().unwrap_or(Lsn(0));
+        bytes.sort_unstable_by_key(|(page_id, _)| *page_id);
+        let newest = bytes.iter().map(|(_, page)| image::lsn(page)).max().unwrap_or(Lsn(0));
+        sync_point!();
         let written = self
             .log
             .make_durable(newest) // G4, W4
             .map_err(WriteError::from)
-            .and_then(|()| self.store.write_pages(&mut images).map_err(WriteError::from));
-        for image in taken {
+            .and_then(|()| self.store.write_pages(&mut bytes).map_err(WriteError::from));
+        let ids = images.iter().map(|image| image.guard.frame_id()).collect();
+        for image in images {
             self.settle(image, written.is_ok());
         }
-        self.counters.pages_written.add(if written.is_ok() { images.len() as u64 } else { 0 });
-        written.map(|()| images.len())
+        written?;
+        self.counters.pages_written.add(bytes.len() as u64);
+        Ok(ids)
     }
 
-    /// Steps 1 and 2; `None` for a frame that is clean, evicted, or being written.
-    fn take_image(&self, id: FrameId) -> Option<(Image<'_>, PageBuf)> {
+    /// Steps 1 and 2; `None` for a frame that is clean, being written, or latched.
+    fn take_image(&self, id: FrameId, latched: Latched) -> Option<(Image<'_>, PageBuf)> {
         let frame = &self.frames[id.0 as usize];
-        if !frame.is_dirty() || !frame.try_pin_any() {
+        if !frame.claim_writing() {
             return None;
         }
         let guard = PageGuard::pinned(self, id);
-        frame.latch.lock_shared();
+        sync_point!();
+        if latched == Latched::Wait {
+            frame.latch.lock_shared();
+        } else if !frame.latch.try_lock_shared() {
+            frame.release_writing();
+            return None;
+        }
+        let version = frame.latch.optimistic().expect("latched shared, so not exclusively");
         // Read under the latch: every change so far drew its LSN below this, every later one draws it at or above.
-        let begun = frame.begin_write(self.log.next_lsn());
-        let taken = begun.map(|recovery_lsn| {
-            let version = frame.latch.optimistic().expect("latched shared, so not exclusively");
-            let mut bytes = PageBuf::zeroed(self.page_size());
-            self.words_of(frame.buffer()).copy_to(&mut bytes);
-            (version, recovery_lsn, bytes)
-        });
+        frame.image_taken(self.log.next_lsn());
+        sync_point!();
+        let mut bytes = PageBuf::zeroed(self.page_size());
+        self.words_of(frame.buffer()).copy_to(&mut bytes);
         frame.latch.unlock_shared();
-        let (version, recovery_lsn, bytes) = taken?;
-        Some((Image { guard, version, recovery_lsn }, bytes))
+        Some((Image { guard, version }, bytes))
     }
 
     /// Step 5.
     fn settle(&self, image: Image<'_>, was_written: bool) {
         let frame = image.guard.frame();
-        frame.latch.lock_shared();
-        if !was_written {
-            frame.fail_write(image.recovery_lsn);
-        } else if frame.end_write(frame.latch.validate(image.version)) {
-            self.dirty_frames.add(1u64.wrapping_neg());
+        sync_point!();
+        if was_written {
+            frame.image_written();
+            if frame.latch.try_lock_shared() {
+                if frame.latch.validate(image.version) {
+                    frame.now_clean();
+                    self.dirty_frames.add(1u64.wrapping_neg());
+                }
+                frame.latch.unlock_shared();
+            }
         }
-        frame.latch.unlock_shared();
+        sync_point!();
+        frame.release_writing();
     }
 
     /// One step of the cleaner: writes up to `max_pages` dirty pages and gives how many.
@@ -141,7 +170,7 @@ impl BufferPool {
         };
         let mut written = 0;
         for batch in chosen.chunks(self.batch_pages()) {
-            written += self.write_frames(batch)?;
+            written += self.write_frames(batch, Latched::Skip)?.len();
         }
         Ok(written)
     }
@@ -177,24 +206,45 @@ impl BufferPool {
         chosen
     }
 
-    /// Writes every page that is dirty now, and makes it durable.
+    /// Writes every page that is dirty now, and makes it durable. Waits for latches: the caller must hold none.
     ///
     /// # Errors
     ///
     /// [`WriteError`]; what was not written stays dirty.
     pub fn flush_all(&self) -> Result<(), WriteError> {
-        let all: Vec<FrameId> = (0..self.frames.len() as u32).map(FrameId).collect();
+        let dirty = |id: &FrameId| self.frames[id.0 as usize].is_dirty();
+        let all: Vec<FrameId> = (0..self.frames.len() as u32).map(FrameId).filter(dirty).collect();
         for batch in all.chunks(self.batch_pages()) {
-            self.write_frames(batch)?;
-            // Somebody else may be writing one of them: its image is older than now, or it is the newest. Wait for it.
-            for id in batch {
-                let mut backoff = azekura_base::Backoff::new();
-                while self.frames[id.0 as usize].is_being_written() {
-                    backoff.pause();
-                }
+            let written = self.write_frames(batch, Latched::Skip)?;
+            for &id in batch.iter().filter(|id| !written.contains(id)) {
+                self.flush_one(id)?;
             }
         }
         self.sync()
+    }
+
+    /// Writes the page in this frame, if it is dirty, whoever latches it or writes it now.
+    fn flush_one(&self, id: FrameId) -> Result<(), WriteError> {
+        let frame = &self.frames[id.0 as usize];
+        loop {
+            // The image of another writer may be older than this call, or never arrive: once that one is done, take ours.
+            self.await_writer(id);
+            if !self.write_frames(&[id], Latched::Wait)?.is_empty() || !frame.is_dirty() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn await_writer(&self, id: FrameId) {
+        let frame = &self.frames[id.0 as usize];
+        if !frame.is_being_written() {
+            return;
+        }
+        let _waiting = azekura_trace::wait(&WRITE_BACK, id.0 as usize, WaitKind::WriteBack);
+        let mut backoff = Backoff::new();
+        while frame.is_being_written() {
+            if backoff.is_exhausted() { nap() } else { backoff.pause() }
+        }
     }
 
     /// Makes durable what was written.

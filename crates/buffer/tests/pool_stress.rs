@@ -1,5 +1,6 @@
 //! Real threads on tiny pools: every page keeps its identity and loses no change (G2, G3, G5), whatever is evicted, written and read in
 //! between; failed reads and writes reach their callers and nobody else (G7).
+#![expect(clippy::unwrap_used, reason = "a test ends where it fails")]
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,0 +1,127 @@
+//! G10: a thread that stops for ever between any two steps of a fix, an eviction, a page-in, or a write-back holds up nobody
+//! else: the others fix, read and change every page, the stopped thread's among them, as far as no latch of it is in the way.
+#![expect(clippy::unwrap_used, reason = "a test ends where it fails")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use azekura_base::durable::NoLog;
+use azekura_base::page::PageType;
+use azekura_base::{Lsn, PageId};
+
+use crate::stall::{Gate, stalling_at};
+use crate::{BufferPool, MemStore, PoolOptions};
+
+const PAGE: usize = 4096;
+const FRAMES: usize = 5;
+const PAGES: u64 = 12;
+const COUNTER: usize = 20;
+/// The page that the stopped thread is about.
+const ITS_PAGE: u64 = 3;
+
+struct Scene {
+    pool: BufferPool,
+    changes: [AtomicU64; PAGES as usize],
+}
+
+impl Scene {
+    /// All pages once through a small pool; the last ones are in it, dirty or clean.
+    fn new(is_flushed: bool) -> Self {
+        let options =
+            PoolOptions { page_size: PAGE, capacity_bytes: FRAMES * PAGE, ..PoolOptions::default() };
+        let pool = BufferPool::new(options, Arc::new(MemStore::new(PAGE)), Arc::new(NoLog)).unwrap();
+        for id in 0..PAGES {
+            let mut page = pool.fix_new(PageId(id)).unwrap();
+            page.will_change(Lsn(1));
+            page.page_mut().format(PageType::Leaf, PageId(id));
+        }
+        if is_flushed {
+            pool.flush_all().unwrap();
+        }
+        Self { pool, changes: Default::default() }
+    }
+
+    /// Fixes a page, and adds one to it if nobody has it latched.
+    fn visit(&self, id: u64) {
+        let page = self.pool.fix(PageId(id)).unwrap();
+        if let Some(peeked) = page.peek() {
+            let found = peeked.words().page_id();
+            assert!(found == PageId(id) || !peeked.is_valid(), "page {found} for page {id}");
+        }
+        if let Ok(mut page) = page.try_exclusive() {
+            page.will_change(Lsn(1));
+            let mut words = page.page_mut();
+            words.set_word(COUNTER, words.word(COUNTER) + 1);
+            self.changes[id as usize].fetch_add(1, SeqCst);
+        }
+    }
+
+    fn check(&self, what: &str) {
+        for id in 0..PAGES {
+            let page = self.pool.fix(PageId(id)).unwrap().shared();
+            let expected = self.changes[id as usize].load(SeqCst);
+            assert_eq!(page.words().word(COUNTER), expected, "changes of page {id}, {what}");
+        }
+    }
+}
+
+/// Stops `work` at each of its points in turn; two others meanwhile go three times over all pages.
+fn others_go_on(is_flushed: bool, work: impl Fn(&Scene) + Sync) -> Vec<&'static str> {
+    let mut places = Vec::new();
+    for n in 0.. {
+        let scene = Scene::new(is_flushed);
+        let gate = Arc::new(Gate::default());
+        let stopped_at = std::thread::scope(|s| {
+            s.spawn(|| stalling_at(n, &gate, || work(&scene)));
+            let stopped_at = gate.stopped_at();
+            std::thread::scope(|others| {
+                for _ in 0..2 {
+                    others.spawn(|| (0..3 * PAGES).for_each(|i| scene.visit(i % PAGES)));
+                }
+            });
+            gate.open();
+            stopped_at
+        });
+        scene.check(stopped_at.unwrap_or("the end"));
+        scene.pool.flush_all().unwrap();
+        assert_eq!(scene.pool.stats().dirty_pages, 0);
+        let Some(place) = stopped_at else { break };
+        places.push(place);
+    }
+    places
+}
+
+#[test]
+fn g10_a_stopped_miss_with_a_clean_victim_holds_nobody_up() {
+    let places = others_go_on(true, |scene| scene.visit(ITS_PAGE));
+    assert!(places.len() >= 10, "{places:?}");
+}
+
+#[test]
+fn g10_a_stopped_miss_with_a_dirty_victim_holds_nobody_up() {
+    let places = others_go_on(false, |scene| scene.visit(ITS_PAGE));
+    assert!(places.iter().any(|place| place.contains("write_back")), "{places:?}");
+}
+
+#[test]
+fn g10_a_stopped_new_page_holds_nobody_up() {
+    let places = others_go_on(true, |scene| {
+        // Within reach of nobody else: its content would be in doubt.
+        drop(scene.pool.fix_new(PageId(PAGES + 1)).unwrap());
+    });
+    assert!(places.len() >= 10, "{places:?}");
+}
+
+#[test]
+fn g10_a_stopped_cleaner_holds_nobody_up() {
+    let places = others_go_on(false, |scene| {
+        scene.pool.clean(None, 2).unwrap();
+    });
+    assert!(places.len() >= 4, "{places:?}");
+}
+
+#[test]
+fn g10_a_stopped_flush_holds_nobody_up() {
+    let places = others_go_on(false, |scene| scene.pool.flush_all().unwrap());
+    assert!(places.len() >= 10, "{places:?}");
+}
