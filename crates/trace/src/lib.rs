@@ -25,7 +25,7 @@
 //! | [`recording`] | how to record, and what comes of it |
 //! | [`event`] | the 32 bytes a probe writes |
 //! | [`ring`] | the hand-off from a recording thread to the collector |
-//! | [`file`] | the trace file, and a trace in memory |
+//! | [`mod@file`] | the trace file, and a trace in memory |
 //! | [`error`] | what can go wrong |
 //! | [`analyze`] | from a trace to an answer (feature `analyze`, on by default) |
 //! | [`report`] | the answer as text, JSON, a page, a Perfetto file; two answers as a difference (likewise) |
