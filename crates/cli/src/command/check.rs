@@ -44,7 +44,7 @@ impl Check {
             writeln!(out, "{}", serde_json::to_string(&report)?)?;
         } else {
             for finding in &report.findings {
-                writeln!(out, "{finding}")?;
+                writeln!(out, "page {}: {}", finding.page, finding.what)?;
             }
             for table in &report.tables {
                 writeln!(out, "{}: {}", table.name, show::counted(table.rows, "row"))?;

@@ -24,6 +24,8 @@ pub(super) struct Report<'o> {
     transfers: u64,
     pages: u64,
     longest_recovery: Duration,
+    log_bytes_read: u64,
+    rolled_back: u64,
     blocking: Latencies,
     pipelined: Latencies,
     problems: Vec<String>,
@@ -42,6 +44,8 @@ impl<'o> Report<'o> {
             transfers: 0,
             pages: 0,
             longest_recovery: Duration::ZERO,
+            log_bytes_read: 0,
+            rolled_back: 0,
             blocking: Latencies::new(),
             pipelined: Latencies::new(),
             problems: Vec::new(),
@@ -100,7 +104,7 @@ impl<'o> Report<'o> {
             show::rate(told, crash.worked),
             blocking.at(0.5),
             blocking.at(0.99),
-            show::duration(round.recovery),
+            show::duration(round.recovery.took),
             if verdict.problems.is_empty() { "passed" } else { "FAILED" },
             if crash.again_in_recovery { ", killed in recovery too" } else { "" },
         )?;
@@ -119,7 +123,9 @@ impl<'o> Report<'o> {
             crash.told.iter().map(|told| u64::from(told.attempts.saturating_sub(1))).sum::<u64>();
         self.transfers = verdict.transfers;
         self.pages = verdict.pages;
-        self.longest_recovery = self.longest_recovery.max(round.recovery);
+        self.longest_recovery = self.longest_recovery.max(round.recovery.took);
+        self.log_bytes_read += round.recovery.log_bytes;
+        self.rolled_back += round.recovery.rolled_back;
         self.blocking.add(&Latencies::of(Way::Blocking, &crash.told));
         self.pipelined.add(&Latencies::of(Way::Pipelined, &crash.told));
         self.problems.extend_from_slice(&verdict.problems);
@@ -155,7 +161,13 @@ impl<'o> Report<'o> {
             self.pipelined.at(0.5),
             self.pipelined.at(0.99)
         )?;
-        writeln!(out, "longest recovery {}", show::duration(self.longest_recovery))
+        writeln!(
+            out,
+            "recovery         longest {}; {} of log read, {} rolled back",
+            show::duration(self.longest_recovery),
+            show::bytes(self.log_bytes_read),
+            show::counted(self.rolled_back, "transaction")
+        )
     }
 
     fn what_held(&mut self, settings: &Settings) -> io::Result<()> {

@@ -15,17 +15,26 @@ use super::child::Orders;
 use super::protocol::Told;
 use super::victim::Victim;
 
-/// Longest life of a child that is to die while it recovers.
-const DIES_IN_RECOVERY_WITHIN: Duration = Duration::from_millis(60);
+/// How long the first recovery is taken to last, before one was timed.
+const FIRST_RECOVERY: Duration = Duration::from_millis(60);
 
 /// What came of a round.
 #[derive(Debug)]
 pub(super) struct Round {
     pub(super) number: u16,
     pub(super) crash: Crash,
-    /// The opening after the crash, with its recovery.
-    pub(super) recovery: Duration,
+    pub(super) recovery: Recovery,
     pub(super) verdict: Verdict,
+}
+
+/// The opening after the last kill.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Recovery {
+    pub(super) took: Duration,
+    /// Bytes of log read.
+    pub(super) log_bytes: u64,
+    /// Transactions rolled back because they had not committed.
+    pub(super) rolled_back: u64,
 }
 
 /// What happened up to the last kill.
@@ -54,6 +63,13 @@ pub(super) struct Verdict {
     pub(super) problems: Vec<String>,
 }
 
+impl Recovery {
+    fn of(db: &Database, took: Duration) -> Self {
+        let report = db.stats().recovery;
+        Self { took, log_bytes: report.log_bytes, rolled_back: report.losers }
+    }
+}
+
 /// The rounds of a demo: what one leaves for the next.
 #[derive(Debug)]
 pub(super) struct Rounds<'a> {
@@ -63,11 +79,12 @@ pub(super) struct Rounds<'a> {
     runs: u16,
     /// The transfers that the last audit saw.
     seen: Vec<Transfer>,
+    last_recovery: Duration,
 }
 
 impl<'a> Rounds<'a> {
     pub(super) const fn new(settings: Settings, path: &'a Path, random: StdRng) -> Self {
-        Self { settings, path, random, runs: 0, seen: Vec::new() }
+        Self { settings, path, random, runs: 0, seen: Vec::new(), last_recovery: FIRST_RECOVERY }
     }
 
     /// Runs round `number`; `doing` is told each step.
@@ -77,7 +94,8 @@ impl<'a> Rounds<'a> {
         doing("recovering");
         let begun = Instant::now();
         let db = self.settings.store.open_existing(self.path)?;
-        let recovery = begun.elapsed();
+        let recovery = Recovery::of(&db, begun.elapsed());
+        self.last_recovery = recovery.took;
         doing("auditing");
         let verdict = self.verdict(&db, &crash)?;
         db.close()?;
@@ -93,7 +111,7 @@ impl<'a> Rounds<'a> {
         if again_in_recovery {
             let share = self.random.random_range(0.0..1.0);
             let (run, child) = self.start_child()?;
-            told.extend(child.kill_after(DIES_IN_RECOVERY_WITHIN.mul_f64(share))?);
+            told.extend(child.kill_after(self.last_recovery.mul_f64(share))?);
             runs.push(run);
         }
         Ok(Crash { worked, told, again_in_recovery, runs })
@@ -115,7 +133,9 @@ impl<'a> Rounds<'a> {
         let expected = Expected { accounts, seen_before: &self.seen, told: &told, runs: &crash.runs };
         let mut audit = audit(&expected, &Found { transfers: &transfers, balances: &balances });
         let check = db.check(&mut |_, _| {})?;
-        audit.problems.extend(check.findings.iter().map(|finding| format!("check: {finding}")));
+        audit.problems.extend(
+            check.findings.iter().map(|finding| format!("check: page {}: {}", finding.page, finding.what)),
+        );
         self.seen = transfers;
         let transfers = self.seen.len() as u64;
         Ok(Verdict { transfers, untold: audit.untold, pages: check.pages, problems: audit.problems })
