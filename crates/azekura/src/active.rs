@@ -22,8 +22,6 @@ pub(crate) struct ActiveList {
 pub(crate) struct Listed {
     stripe: usize,
     txn: TxnId,
-    /// The lower bound it is listed with.
-    pub(crate) first_lsn: Lsn,
 }
 
 impl ActiveList {
@@ -37,7 +35,7 @@ impl ActiveList {
         let mut list = self.stripes[stripe].lock();
         let first_lsn = next_lsn();
         list.push((txn, first_lsn));
-        Listed { stripe, txn, first_lsn }
+        Listed { stripe, txn }
     }
 
     pub(crate) fn remove(&self, listed: Listed) {

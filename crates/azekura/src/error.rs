@@ -4,6 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use azekura_base::{LogFailed, PageId, TxnId};
+use azekura_buffer::{FixError, PoolError, StoreError, WriteError};
+use azekura_wal::{AppendError, ReplayError, WalError};
 
 use crate::key::DecodeError;
 
@@ -180,4 +182,102 @@ impl Error {
     pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
         Self::Io { action, path: path.to_path_buf(), source }
     }
+}
+
+impl From<azekura_btree::TreeError> for Error {
+    fn from(error: azekura_btree::TreeError) -> Self {
+        use azekura_btree::TreeError as E;
+        match error {
+            E::Fix(error) => error.into(),
+            E::Append(error) => error.into(),
+            E::Corrupt { page_id, reason } => Self::CorruptPage { page: page_id, reason: reason.into() },
+            E::Apply(error) => Self::CorruptPage { page: error.page_id, reason: error.to_string() },
+            E::SpaceFull { .. } => Self::CacheExhausted { reason: error.to_string() },
+            other => Self::Invalid(other.to_string()),
+        }
+    }
+}
+
+impl From<FixError> for Error {
+    fn from(error: FixError) -> Self {
+        match error {
+            FixError::PoolExhausted { .. } => Self::CacheExhausted { reason: error.to_string() },
+            FixError::Read(source) => source.into(),
+            FixError::WriteBack { source, .. } => source.into(),
+            FixError::NoSuchPage { page_id, .. } => {
+                Self::CorruptPage { page: page_id, reason: error.to_string() }
+            }
+            other => Self::PageIo { reason: other.to_string() },
+        }
+    }
+}
+
+impl From<WriteError> for Error {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::Store(source) => source.into(),
+            WriteError::Log(failed) => failed.into(),
+            other => Self::PageIo { reason: other.to_string() },
+        }
+    }
+}
+
+impl From<StoreError> for Error {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Corrupt { page, .. } => Self::CorruptPage { page, reason: error.to_string() },
+            other => Self::PageIo { reason: full_message(&other) },
+        }
+    }
+}
+
+impl From<PoolError> for Error {
+    fn from(error: PoolError) -> Self {
+        Self::Invalid(error.to_string())
+    }
+}
+
+impl From<AppendError> for Error {
+    fn from(error: AppendError) -> Self {
+        match error {
+            AppendError::Failed(failed) => failed.into(),
+            AppendError::Full { .. } => Self::LogFull { reason: full_message(&error) },
+            other => Self::Invalid(other.to_string()),
+        }
+    }
+}
+
+impl From<WalError> for Error {
+    fn from(error: WalError) -> Self {
+        match error {
+            WalError::Io { action, path, source } => Self::Io { action, path, source },
+            WalError::Failed(failed) => failed.into(),
+            other => Self::Invalid(other.to_string()),
+        }
+    }
+}
+
+impl From<ReplayError<Error>> for Error {
+    fn from(error: ReplayError<Error>) -> Self {
+        match error {
+            ReplayError::Apply { source, .. } => source,
+            ReplayError::Io { action, path, source } => Self::Io { action, path, source },
+            ReplayError::Corrupt { ref file, offset, .. } => {
+                Self::Corrupt { path: file.clone(), offset, reason: error.to_string() }
+            }
+            other => Self::Invalid(other.to_string()),
+        }
+    }
+}
+
+/// The message of an error and of its sources, outermost first.
+fn full_message(error: &dyn std::error::Error) -> String {
+    let mut message = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        message.push_str(": ");
+        message.push_str(&error.to_string());
+        source = error.source();
+    }
+    message
 }

@@ -25,7 +25,11 @@ pub struct DecodeError {
 
 impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} stored bytes are not a {}; was the table written with another type?", self.len, self.expected)
+        write!(
+            f,
+            "{} stored bytes are not a {}; was the table written with another type?",
+            self.len, self.expected
+        )
     }
 }
 

@@ -1,1 +1,73 @@
-//! The store.
+//! Azekura: an embeddable, ordered, multi-writer, serializable, crash-safe key-value store.
+//!
+//! Any number of threads run transactions at once; each sees the store as if it ran alone, and once `commit` returns its effects survive
+//! `kill -9` and power loss. It is a library in your process, not a server, and keeps its data in one directory that one
+//! process has open at a time.
+//!
+//! ```
+//! use azekura::{Database, Error, Table};
+//!
+//! const BALANCES: Table<str, i64> = Table::new("balances");
+//!
+//! # fn main() -> Result<(), Error> {
+//! # let dir = std::env::temp_dir().join(format!("azekura-lib-{}", std::process::id()));
+//! # let path = &dir;
+//! let db = Database::open(path)?;
+//! db.transact(|tx| {
+//!     let balances = tx.table(&BALANCES)?;
+//!     let ann = balances.get("ann")?.unwrap_or(100);
+//!     balances.insert("ann", &(ann - 30))?;
+//!     balances.insert("bob", &30)
+//! })?; // durable here; run again by itself if it got into a deadlock
+//! # drop(db);
+//! # std::fs::remove_dir_all(dir).ok();
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | module | noun |
+//! |---|---|
+//! | [`database`](Database) | the open store, and how it is opened and closed |
+//! | [`options`](Builder) | what a caller may choose |
+//! | [`transaction`](Transaction) | locks, undo, commit |
+//! | [`table`](Table), [`range`](Range) | typed tables and their rows |
+//! | [`key`](Key), [`value`](Value) | encodings; keys keep their order |
+//! | `locking` | which locks, and why they make transactions serializable |
+//! | `catalog` | names of tables |
+//! | `deferred` | what a commit leaves to free |
+//! | `control`, `restart`, `checkpoint` | where a restart begins, what it does, how it is kept short |
+//! | [`check`](CheckReport) | walking everything |
+//! | [`error`](Error) | one error, with a kind that says what to do |
+
+mod active;
+mod catalog;
+mod check;
+mod checkpoint;
+mod control;
+mod database;
+mod deferred;
+mod error;
+mod key;
+mod locking;
+mod options;
+mod range;
+mod restart;
+mod scan;
+mod stats;
+mod table;
+mod ticket;
+mod transaction;
+mod value;
+
+pub use check::{CheckReport, Finding, TableReport};
+pub use database::Database;
+pub use error::{Error, ErrorKind};
+pub use key::{DecodeError, Key};
+pub use options::{Builder, Durability};
+pub use range::Range;
+pub use restart::RecoveryReport;
+pub use stats::{CacheStats, LockCounts, LogStats, Stats};
+pub use table::{MAX_TABLE_NAME, OpenTable, Table};
+pub use ticket::CommitTicket;
+pub use transaction::{Savepoint, Transaction};
+pub use value::{Serde, Value};

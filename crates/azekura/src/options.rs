@@ -88,7 +88,7 @@ impl Builder {
         self
     }
 
-    /// Size of one log file in bytes; 16 MiB unless set.
+    /// Size of one log file in bytes; 16 MiB unless set, 2 MiB at least.
     #[must_use]
     pub fn wal_segment_bytes(mut self, bytes: u64) -> Self {
         self.segment_bytes = bytes;
@@ -169,7 +169,7 @@ impl Builder {
         if self.streams == StreamCount::Auto {
             self.streams = StreamCount::Fixed(1);
         }
-        self.segment_bytes = self.segment_bytes.min(1 << 20);
+        self.segment_bytes = self.segment_bytes.min(MIN_SEGMENT_BYTES);
         self.open("memory")
     }
 
@@ -190,13 +190,22 @@ impl Builder {
                 self.cache_bytes
             ));
         }
+        if self.segment_bytes < MIN_SEGMENT_BYTES {
+            return refuse(format!(
+                "log segments of {} bytes: at least {MIN_SEGMENT_BYTES} are needed",
+                self.segment_bytes
+            ));
+        }
         if self.workers == 0 || self.workers > MAX_WORKERS {
             return refuse(format!("{} log workers: 1 to {MAX_WORKERS} are possible", self.workers));
         }
         if let StreamCount::Fixed(streams) = self.streams
             && (streams == 0 || streams > self.workers)
         {
-            return refuse(format!("{streams} log streams: 1 to {} (the workers) are possible", self.workers));
+            return refuse(format!(
+                "{streams} log streams: 1 to {} (the workers) are possible",
+                self.workers
+            ));
         }
         Ok(())
     }
@@ -204,4 +213,14 @@ impl Builder {
 
 /// Frames that the deepest structure change, with its neighbours and space maps, may pin at once.
 const MIN_FRAMES: usize = 24;
-const MAX_WORKERS: usize = 1024;
+/// As many as the log has.
+const MAX_WORKERS: usize = 256;
+/// Four buffers, each of which holds at least two of the largest records (128 KiB of a large value's pages).
+const MIN_SEGMENT_BYTES: u64 = 2 << 20;
+
+impl Builder {
+    /// Size of one log buffer.
+    pub(crate) fn log_buffer_bytes(&self) -> usize {
+        usize::try_from(self.segment_bytes / 4).map_or(1 << 20, |bytes| bytes.min(1 << 20))
+    }
+}

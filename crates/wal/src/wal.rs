@@ -128,6 +128,12 @@ impl Wal {
         }
     }
 
+    /// Takes no more records from now on, as after a failed write: the store found itself in a state that only a restart
+    /// can mend. Everybody who waits for the log gets `reason`.
+    pub fn poison(&self, reason: &str) {
+        self.log.fail(reason);
+    }
+
     /// Lets go of every segment, of any incarnation, whose records are all below `below`. Returns how many.
     ///
     /// # Errors

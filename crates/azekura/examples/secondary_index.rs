@@ -1,0 +1,56 @@
+//! A table of people and an index by city, kept in step by transactions.
+//!
+//! The index is a table of its own whose key is (city, id): all people of a city lie side by side, and a range
+//! over the first part finds them.
+//!
+//! Run: `cargo run --release -p azekura --example secondary_index`
+
+use azekura::{Database, Error, Serde, Table, Transaction};
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Person {
+    name: String,
+    city: String,
+}
+
+const PEOPLE: Table<u64, Serde<Person>> = Table::new("people");
+const BY_CITY: Table<(String, u64), ()> = Table::new("people_by_city");
+
+fn main() -> Result<(), Error> {
+    let db = Database::in_memory()?;
+    for (id, name, city) in
+        [(1, "Aoi", "Nara"), (2, "Ren", "Kyoto"), (3, "Yui", "Nara"), (4, "Sora", "Nagoya")]
+    {
+        db.transact(|tx| save(tx, id, &Person { name: name.into(), city: city.into() }))?;
+    }
+    println!("in Nara:  {:?}", names_in(&db, "Nara")?);
+
+    // Sora moves: the row and both index entries change together, or not at all.
+    db.transact(|tx| save(tx, 4, &Person { name: "Sora".into(), city: "Nara".into() }))?;
+    println!("one more: {:?}", names_in(&db, "Nara")?);
+    assert_eq!(names_in(&db, "Nara")?, ["Aoi", "Yui", "Sora"]);
+    assert!(names_in(&db, "Nagoya")?.is_empty());
+    Ok(())
+}
+
+/// Inserts or changes a person, and the index with it.
+fn save(tx: &Transaction, id: u64, person: &Person) -> Result<(), Error> {
+    let by_city = tx.table(&BY_CITY)?;
+    if let Some(old) = tx.table(&PEOPLE)?.replace(&id, person)? {
+        by_city.remove(&(old.city, id))?;
+    }
+    by_city.insert(&(person.city.clone(), id), &())
+}
+
+/// Names of the people of a city, in order of their ids.
+fn names_in(db: &Database, city: &str) -> Result<Vec<String>, Error> {
+    db.transact(|tx| {
+        let people = tx.table(&PEOPLE)?;
+        tx.table(&BY_CITY)?
+            .range((city.to_owned(), 0)..=(city.to_owned(), u64::MAX))
+            .filter_map(|entry| entry.and_then(|((_, id), ())| people.get(&id)).transpose())
+            .map(|person| person.map(|p| p.name))
+            .collect()
+    })
+}

@@ -1,0 +1,200 @@
+//! Fuzzy checkpoints: moving the place where a restart begins, while everybody goes on.
+//!
+//! - **CKPT-1** The LSN counter is read first (`begin`), then the pages' recovery LSNs and the active transactions, then the counter again
+//!   (`end`). A page that turned dirty unseen has a recovery LSN of at least `begin`; a transaction unseen either draws LSNs from
+//!   `begin` on, or ended with records below `end`.
+//! - **CKPT-2** Before CONTROL moves, the log is durable below `end` and the page file is synced; so a page that was seen clean is on disk, and a
+//!   transaction that was seen ended cannot lose its end.
+//!
+//! The checkpointer keeps the log that a restart would read below a bound by writing the pages with the oldest recovery LSNs and then
+//! moving CONTROL, a little at a time. A transaction that stays open holds the log back; nothing else does.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use azekura_base::{DurableLog, Lsn};
+use parking_lot::{Condvar, Mutex};
+
+use crate::Error;
+use crate::database::Shared;
+
+impl Shared {
+    /// Moves CONTROL as far as dirty pages and active transactions allow; writes no pages.
+    pub(crate) fn advance_checkpoint(&self) -> Result<(), Error> {
+        let mut control = self.control.lock();
+        let begin = self.wal.next_lsn();
+        let oldest_page = self.pool.min_recovery_lsn();
+        let oldest_txn = self.active.min_first_lsn();
+        let end = self.wal.next_lsn();
+        let next_txn = self.txn_bound();
+
+        self.wal.make_durable(Lsn(end.0 - 1))?; // CKPT-2
+        self.pool.sync()?;
+        let redo_lsn = oldest_page.map_or(begin, |lsn| lsn.min(begin));
+        let scan_lsn = oldest_txn.map_or(redo_lsn, |lsn| lsn.min(redo_lsn));
+        let mut next = control.current().clone();
+        if scan_lsn > next.scan_lsn || redo_lsn > next.redo_lsn {
+            next.redo_lsn = next.redo_lsn.max(redo_lsn);
+            next.scan_lsn = next.scan_lsn.max(scan_lsn);
+            next.next_txn = next_txn;
+            next.ranges.retain(|r| r.last_lsn.is_none_or(|last| last >= next.scan_lsn));
+            control.write(next)?;
+        }
+        self.wal.trim(control.current().scan_lsn)?;
+        Ok(())
+    }
+
+    /// Writes every page that is dirty now, then moves CONTROL.
+    pub(crate) fn checkpoint_fully(&self) -> Result<(), Error> {
+        self.pool.flush_all()?;
+        self.advance_checkpoint()
+    }
+
+    /// The last act of a store: everything to disk, the log closed.
+    pub(crate) fn close(&self) -> Result<(), Error> {
+        let checkpointed = self.checkpoint_fully();
+        let closed = self.wal.close().map_err(Error::from);
+        checkpointed.and(closed)
+    }
+
+    /// Without threads of its own, the store keeps its log bounded in its callers' time.
+    pub(crate) fn checkpoint_if_due(&self) -> Result<(), Error> {
+        if self.options.background || self.wal.retained_bytes() <= self.options.recovery_log_bytes {
+            return Ok(());
+        }
+        self.checkpoint_fully()
+    }
+}
+
+/// The thread that keeps a restart short.
+#[derive(Debug)]
+pub(crate) struct Checkpointer {
+    stop: Arc<(Mutex<bool>, Condvar)>,
+    thread: Option<JoinHandle<()>>,
+}
+
+const TICK: Duration = Duration::from_millis(50);
+/// Pages per cleaner step between two looks at the clock.
+const STEP_PAGES: usize = 256;
+
+impl Checkpointer {
+    pub(crate) fn spawn(shared: Arc<Shared>) -> Self {
+        let stop = Arc::new((Mutex::new(false), Condvar::new()));
+        let seen = Arc::clone(&stop);
+        let thread = std::thread::Builder::new()
+            .name("azekura-checkpoint".into())
+            .spawn(move || run(&shared, &seen))
+            .ok();
+        Self { stop, thread }
+    }
+}
+
+impl Drop for Checkpointer {
+    fn drop(&mut self) {
+        *self.stop.0.lock() = true;
+        self.stop.1.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been printed; the store itself is whole.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(shared: &Shared, stop: &(Mutex<bool>, Condvar)) {
+    let mut history = LogHistory::default();
+    loop {
+        {
+            let mut stopped = stop.0.lock();
+            if !*stopped {
+                stop.1.wait_for(&mut stopped, TICK);
+            }
+            if *stopped {
+                return;
+            }
+        }
+        if let Err(error) = tick(shared, &mut history) {
+            shared.note_background_error(&error);
+        }
+    }
+}
+
+/// Aims to hold half of the bound: the other half is for what is written while pages are.
+fn tick(shared: &Shared, history: &mut LogHistory) -> Result<(), Error> {
+    let bound = shared.options.recovery_log_bytes / 2;
+    history.note(shared.wal.next_lsn(), shared.wal.log_bytes_since_start());
+    let Some(target) = history.lsn_at(shared.wal.log_bytes_since_start().saturating_sub(bound)) else {
+        return Ok(());
+    };
+    if shared.control.lock().current().scan_lsn >= target {
+        return Ok(());
+    }
+    while shared.pool.min_recovery_lsn().is_some_and(|lsn| lsn < target) {
+        if shared.pool.clean(Some(target), STEP_PAGES)? == 0 {
+            break;
+        }
+    }
+    shared.advance_checkpoint()
+}
+
+/// How far the log was when: LSNs count records, the bound counts bytes.
+#[derive(Debug, Default)]
+struct LogHistory(VecDeque<(u64, Lsn)>);
+
+impl LogHistory {
+    /// Most points kept; when full, every other one goes.
+    const MAX: usize = 1024;
+
+    fn note(&mut self, next_lsn: Lsn, bytes: u64) {
+        if self.0.back().is_some_and(|&(last, _)| last == bytes) {
+            return;
+        }
+        if self.0.len() >= Self::MAX {
+            let mut keep = false;
+            self.0.retain(|_| {
+                keep = !keep;
+                keep
+            });
+        }
+        self.0.push_back((bytes, next_lsn));
+    }
+
+    /// An LSN that was next when no more than `bytes` had been written; older points are forgotten.
+    fn lsn_at(&mut self, bytes: u64) -> Option<Lsn> {
+        while self.0.get(1).is_some_and(|&(at, _)| at <= bytes) {
+            self.0.pop_front();
+        }
+        self.0.front().filter(|&&(at, _)| at <= bytes).map(|&(_, lsn)| lsn)
+    }
+}
+
+impl Shared {
+    /// A background activity failed. What matters to callers reaches them through the log's or the pool's own errors; this is for
+    /// [`Stats`](crate::Stats), because no caller waits for it.
+    pub(crate) fn note_background_error(&self, error: &Error) {
+        self.background_error.lock().get_or_insert_with(|| error.to_string());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_history_tells_which_lsn_was_next_at_a_number_of_bytes() {
+        let mut history = LogHistory::default();
+        assert_eq!(history.lsn_at(10), None);
+        for i in 1..=10 {
+            history.note(Lsn(i), i * 100);
+        }
+        assert_eq!(history.lsn_at(50), None);
+        assert_eq!(history.lsn_at(399), Some(Lsn(3)));
+        assert_eq!(history.lsn_at(400), Some(Lsn(4)));
+        assert_eq!(history.lsn_at(5000), Some(Lsn(10)));
+        for i in 11..5000 {
+            history.note(Lsn(i), i * 100);
+        }
+        assert!(history.0.len() <= LogHistory::MAX);
+    }
+}

@@ -1,0 +1,351 @@
+//! A store, open: the handle, what all its transactions share, and how it is opened and closed.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use azekura_base::{DurableLog, Lsn, TxnId};
+use azekura_btree::{Deferred, Env};
+use azekura_buffer::{BufferPool, Cleaner};
+use azekura_io::FileLock;
+use azekura_lock::LockTable;
+use azekura_wal::Wal;
+use parking_lot::{Mutex, RwLock};
+
+use crate::active::ActiveList;
+use crate::catalog::Catalog;
+use crate::checkpoint::Checkpointer;
+use crate::control::ControlFile;
+use crate::options::Builder;
+use crate::restart::{self, RecoveryReport};
+use crate::ticket::CommitTicket;
+use crate::transaction::Transaction;
+use crate::{CheckReport, Error, Stats};
+
+/// What every transaction of an open store shares.
+pub(crate) struct Shared {
+    pub(crate) path: PathBuf,
+    pub(crate) options: Builder,
+    pub(crate) env: Env,
+    pub(crate) pool: Arc<BufferPool>,
+    pub(crate) wal: Arc<Wal>,
+    pub(crate) locks: LockTable,
+    pub(crate) catalog: Catalog,
+    pub(crate) active: ActiveList,
+    pub(crate) control: Mutex<ControlFile>,
+    /// Held shared while pages that no tree refers to are still to be freed; `check` holds it exclusively.
+    pub(crate) leftovers_gate: RwLock<()>,
+    pub(crate) recovery: RecoveryReport,
+    /// What committed transactions could not free because of an error; the next restart does.
+    pub(crate) unfreed: Mutex<Vec<Deferred>>,
+    /// The first error of a background activity.
+    pub(crate) background_error: Mutex<Option<String>>,
+    next_txn: AtomicU64,
+    _lock: Box<dyn FileLock>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+/// Parts that opening puts together.
+pub(crate) struct Parts {
+    pub(crate) env: Env,
+    pub(crate) pool: Arc<BufferPool>,
+    pub(crate) wal: Arc<Wal>,
+    pub(crate) catalog: Catalog,
+    pub(crate) control: ControlFile,
+    pub(crate) recovery: RecoveryReport,
+    pub(crate) next_txn: TxnId,
+}
+
+impl Shared {
+    pub(crate) fn next_txn(&self) -> TxnId {
+        // Relaxed: only distinctness and rough age matter.
+        TxnId(self.next_txn.fetch_add(1, Relaxed))
+    }
+
+    /// No transaction below this moment has this id or a larger one.
+    pub(crate) fn txn_bound(&self) -> TxnId {
+        TxnId(self.next_txn.load(Relaxed))
+    }
+
+    pub(crate) fn page_size(&self) -> usize {
+        self.pool.page_size()
+    }
+
+    pub(crate) fn wait_durable(&self, lsn: Lsn) -> Result<(), Error> {
+        if lsn <= self.wal.durable_lsn() {
+            return Ok(());
+        }
+        self.wal.make_durable(lsn).map_err(Error::from)
+    }
+}
+
+/// A store. Clones are handles of the same store; the last one to go closes it.
+///
+/// ```
+/// use azekura::{Database, Error, Table};
+/// const STOCK: Table<str, u32> = Table::new("stock");
+///
+/// fn main() -> Result<(), Error> {
+///     # let dir = std::env::temp_dir().join(format!("azekura-doc-{}", std::process::id()));
+///     # let path = &dir;
+///     let db = Database::open(path)?;
+///     db.transact(|tx| tx.table(&STOCK)?.insert("rice", &120))?; // durable when it returns
+///     let rice = db.transact(|tx| tx.table(&STOCK)?.get("rice"))?;
+///     assert_eq!(rice, Some(120));
+///     # drop(db);
+///     # std::fs::remove_dir_all(dir).ok();
+///     Ok(())
+/// }
+/// ```
+#[derive(Clone)]
+pub struct Database {
+    // Dropped before `shared`: the threads hold it too.
+    background: Arc<Background>,
+    shared: Arc<Shared>,
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Database").field("path", &self.shared.path).finish_non_exhaustive()
+    }
+}
+
+impl Database {
+    /// Settings for opening a store.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Opens the store in directory `path`, making it if there is none.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Builder::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::builder().open(path)
+    }
+
+    /// A new store in memory.
+    ///
+    /// # Errors
+    ///
+    /// None with these settings, unless memory is short.
+    pub fn in_memory() -> Result<Self, Error> {
+        Self::builder().cache_bytes(32 << 20).open_in_memory()
+    }
+
+    pub(crate) fn open_with(path: &Path, options: Builder) -> Result<Self, Error> {
+        let lock = restart::take_directory(&*options.fs, path, options.create)?;
+        let parts = restart::open(path, &options)?;
+        let shared = Arc::new(Shared {
+            path: path.to_path_buf(),
+            env: parts.env,
+            pool: parts.pool,
+            wal: parts.wal,
+            locks: LockTable::new(azekura_lock::LockOptions {
+                timeout: options.lock_timeout,
+                ..azekura_lock::LockOptions::default()
+            }),
+            catalog: parts.catalog,
+            active: ActiveList::new(),
+            control: Mutex::new(parts.control),
+            leftovers_gate: RwLock::new(()),
+            recovery: parts.recovery,
+            unfreed: Mutex::new(Vec::new()),
+            background_error: Mutex::new(None),
+            next_txn: AtomicU64::new(parts.next_txn.0),
+            options,
+            _lock: lock,
+        });
+        let background = Arc::new(Background::start(&shared));
+        Ok(Self { background, shared })
+    }
+
+    /// Begins a transaction.
+    ///
+    /// # Errors
+    ///
+    /// None today; a closed store may refuse later.
+    pub fn begin(&self) -> Result<Transaction, Error> {
+        Transaction::begin(Arc::clone(&self.shared))
+    }
+
+    /// Runs `body` in a transaction and commits it; when it is rolled back so that others can go on, runs it again, later
+    /// and later. An error from `body` rolls back and is returned.
+    ///
+    /// `body` may run several times: let it change nothing but the store.
+    ///
+    /// # Errors
+    ///
+    /// The error of `body`, or of the commit.
+    pub fn transact<T>(&self, body: impl FnMut(&Transaction) -> Result<T, Error>) -> Result<T, Error> {
+        let (value, tx) = self.retry(body)?;
+        tx.commit()?;
+        Ok(value)
+    }
+
+    /// As [`transact`](Self::transact), but does not wait for the log: a ticket tells when the commit is durable.
+    ///
+    /// # Errors
+    ///
+    /// As for [`transact`](Self::transact).
+    pub fn transact_async<T>(
+        &self,
+        body: impl FnMut(&Transaction) -> Result<T, Error>,
+    ) -> Result<(T, CommitTicket), Error> {
+        let (value, tx) = self.retry(body)?;
+        Ok((value, tx.commit_async()?))
+    }
+
+    /// Names of all tables, in byte order.
+    ///
+    /// # Errors
+    ///
+    /// As for reading rows.
+    pub fn table_names(&self) -> Result<Vec<String>, Error> {
+        self.retry(Transaction::table_names).map(|(names, _)| names)
+    }
+
+    /// Writes all changed pages, so that a restart has nothing to redo, and recycles the log.
+    ///
+    /// # Errors
+    ///
+    /// An error of a file; the store goes on with its former checkpoint.
+    pub fn checkpoint(&self) -> Result<(), Error> {
+        self.shared.checkpoint_fully()
+    }
+
+    /// Counts of what the store did and has.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        Stats::of(&self.shared)
+    }
+
+    /// Walks everything: order and bounds of keys, checksums, reachability of pages, pages lost or used twice. Reports `(pages done, pages in
+    /// all)` on the way. Writers wait meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// Only when looking fails; what is wrong is in the report.
+    pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport, Error> {
+        crate::check::check(self, progress)
+    }
+
+    /// Closes the store if this is its last handle: stops its threads and takes a last checkpoint. Dropping does the same
+    /// without telling what went wrong.
+    ///
+    /// # Errors
+    ///
+    /// An error of a file. What was acknowledged is safe all the same.
+    pub fn close(self) -> Result<(), Error> {
+        let Self { background, shared } = self;
+        match Arc::into_inner(background) {
+            Some(background) => background.stop(&shared),
+            None => Ok(()),
+        }
+    }
+
+    /// The store's directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.shared.path
+    }
+
+    /// Size of its pages in bytes.
+    #[must_use]
+    pub fn page_size(&self) -> usize {
+        self.shared.page_size()
+    }
+
+    /// A transaction that holds every table shared: nobody writes while it lives.
+    pub(crate) fn lock_all_tables(&self) -> Result<Transaction, Error> {
+        self.retry(Transaction::lock_all_tables).map(|((), tx)| tx)
+    }
+
+    pub(crate) const fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    fn retry<T>(
+        &self,
+        mut body: impl FnMut(&Transaction) -> Result<T, Error>,
+    ) -> Result<(T, Transaction), Error> {
+        let mut pause = RetryPause::new();
+        loop {
+            let tx = self.begin()?;
+            match body(&tx) {
+                Ok(_) | Err(_) if tx.must_retry() => {
+                    drop(tx);
+                    pause.sleep();
+                }
+                Ok(value) => return Ok((value, tx)),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// Random pauses that grow: 50 µs at first, 10 ms at most.
+struct RetryPause {
+    bound_us: u64,
+}
+
+impl RetryPause {
+    const fn new() -> Self {
+        Self { bound_us: 50 }
+    }
+
+    fn sleep(&mut self) {
+        let us = rand::random_range(0..self.bound_us);
+        std::thread::sleep(std::time::Duration::from_micros(us));
+        self.bound_us = (self.bound_us * 2).min(10_000);
+    }
+}
+
+/// The store's own threads, and the end of them.
+#[derive(Debug)]
+struct Background {
+    shared: Option<Arc<Shared>>,
+    cleaner: Option<Cleaner>,
+    checkpointer: Option<Checkpointer>,
+}
+
+impl Background {
+    fn start(shared: &Arc<Shared>) -> Self {
+        let on = shared.options.background;
+        Self {
+            shared: Some(Arc::clone(shared)),
+            cleaner: on.then(|| Cleaner::spawn(Arc::clone(&shared.pool))),
+            checkpointer: on.then(|| Checkpointer::spawn(Arc::clone(shared))),
+        }
+    }
+
+    fn stop(mut self, shared: &Shared) -> Result<(), Error> {
+        self.shared = None;
+        self.join();
+        shared.close()
+    }
+
+    fn join(&mut self) {
+        // Dropping a driver stops its thread and waits for it.
+        drop(self.checkpointer.take());
+        drop(self.cleaner.take());
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.take() {
+            self.join();
+            // Nobody is left to tell; the next opening recovers whatever this did not finish.
+            let _ = shared.close();
+        }
+    }
+}

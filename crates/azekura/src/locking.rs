@@ -1,0 +1,167 @@
+//! Which locks an operation on a tree takes, and why they make transactions serializable.
+//!
+//! The lock of a key has a record part and a part for the gap below the key (down to the key before it); the end of a
+//! tree has a gap too. Names are by key, so the record part also stands for keys that are not there.
+//!
+//! | operation | on the key | on the next key (or the end) |
+//! |---|---|---|
+//! | `get`, present or not | record S | – |
+//! | scan | gap S + record S, each key in the range | gap S, the first key beyond the range |
+//! | update in place | record X | – |
+//! | insert | gap I + record X | gap I, tested: it must be grantable, and is not kept |
+//! | delete | gap X + record X | gap X |
+//!
+//! All are held to the end of the transaction (strict two-phase locking). Gap I goes with I only, S with S only, X with nothing. A
+//! transaction that itself holds the next key's gap in S or X and inserts below it takes the same mode on the new key's gap, because
+//! its hold now covers only the upper part of what it covered.
+//!
+//! **What a scan saw stays so.** Suppose T scanned a range, and U, still without T's end, changes what T would see.
+//! - *U updates or deletes a key of the range*: it needs record X on it; T holds record S.
+//! - *U inserts a key K into the range*: let N be the next key when U inserts, determined under the leaf's exclusive latch. T holds gap S on
+//!   the least key at or above K that existed when T looked, and that key is still there (deleting it needs gap X on it), so N is that key,
+//!   or one inserted between by someone else meanwhile, who needed gap I on it as U does, or one inserted by T itself,
+//!   which took gap S along. Each way U's test of gap I fails.
+//!
+//! **No dirty reads by absence.** If U deleted K and may still abort, T's scan over K's place meets N, the next key: U holds gap X on it.
+//! If U inserted K and aborts, K's removal merges its gap into N's; nobody can have relied on K's gap alone, because U holds gap I on it.
+//!
+//! **No key slips between the look and the lock.** Gap locks are only *tried*, while the leaf is latched exclusively (writes) or before its
+//! version is validated (reads). If one cannot be had, the operation backs out, waits for it with no latch held, and looks again.
+//!
+//! **Answers wait for what they saw** (W8). Locks are released at commit before the log is on disk; the lock table keeps the newest commit
+//! LSN released per slot and hands it to the next holder, whose `depends_on` grows; a read-only commit waits for it.
+
+use azekura_base::{Lsn, TreeId};
+use azekura_btree::{Blocked, GapWant, KeyLocks, NextKey};
+use azekura_lock::{GapMode, KeyMode, KeyRef, LockError, LockTable, TableMode, TxnLocks, WouldBlock};
+
+/// A lock that an operation could not have at once, to be waited for with no latch held.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    tree: TreeId,
+    /// `None` is the end of the tree.
+    key: Option<Vec<u8>>,
+    mode: KeyMode,
+    /// Only tested, not kept.
+    is_test: bool,
+}
+
+impl Wanted {
+    /// Waits until the lock can be had, and takes it unless it is only tested.
+    pub(crate) fn wait(&self, table: &LockTable, held: &mut TxnLocks) -> Result<Lsn, LockError> {
+        let key = self.key.as_deref().map_or(KeyRef::End, KeyRef::Key);
+        if self.is_test {
+            table.wait_test_key(held, self.tree, key, self.mode)
+        } else {
+            table.lock_key(held, self.tree, key, self.mode)
+        }
+    }
+}
+
+/// The locks of one operation on one tree, as the tree asks for them.
+#[derive(Debug)]
+pub(crate) struct OperationLocks<'a> {
+    table: &'a LockTable,
+    held: &'a mut TxnLocks,
+    /// The key that is inserted or removed; `None` for scans.
+    key: Option<&'a [u8]>,
+    /// What the transaction holds on the whole table.
+    table_mode: Option<TableMode>,
+    pub(crate) depends_on: Lsn,
+    /// Why the operation came back blocked.
+    pub(crate) wanted: Option<Wanted>,
+    /// Record locks taken by this operation's scan.
+    pub(crate) records: usize,
+}
+
+impl<'a> OperationLocks<'a> {
+    pub(crate) fn new(
+        table: &'a LockTable,
+        held: &'a mut TxnLocks,
+        key: Option<&'a [u8]>,
+        table_mode: Option<TableMode>,
+    ) -> Self {
+        Self { table, held, key, table_mode, depends_on: Lsn(0), wanted: None, records: 0 }
+    }
+
+    fn lock(&mut self, tree: TreeId, key: KeyRef<'_>, mode: KeyMode) -> Result<(), Blocked> {
+        if self.table_mode.is_some_and(|m| m.covers_key(mode)) {
+            return Ok(());
+        }
+        match self.table.try_lock_key(self.held, tree, key, mode) {
+            Ok(depends_on) => {
+                self.depends_on = self.depends_on.max(depends_on);
+                Ok(())
+            }
+            Err(WouldBlock) => self.blocked(tree, key, mode, false),
+        }
+    }
+
+    fn test(&mut self, tree: TreeId, key: KeyRef<'_>, mode: KeyMode) -> Result<(), Blocked> {
+        if self.table_mode.is_some_and(|m| m.covers_key(mode)) {
+            return Ok(());
+        }
+        match self.table.try_test_key(self.held, tree, key, mode) {
+            Ok(depends_on) => {
+                self.depends_on = self.depends_on.max(depends_on);
+                Ok(())
+            }
+            Err(WouldBlock) => self.blocked(tree, key, mode, true),
+        }
+    }
+
+    fn blocked(
+        &mut self,
+        tree: TreeId,
+        key: KeyRef<'_>,
+        mode: KeyMode,
+        is_test: bool,
+    ) -> Result<(), Blocked> {
+        let key = match key {
+            KeyRef::Key(bytes) => Some(bytes.to_vec()),
+            KeyRef::End => None,
+        };
+        self.wanted = Some(Wanted { tree, key, mode, is_test });
+        Err(Blocked)
+    }
+
+    /// The gap below `next` is about to be split by `self.key`.
+    fn try_insert(&mut self, tree: TreeId, next: KeyRef<'_>) -> Result<(), Blocked> {
+        self.test(tree, next, KeyMode::INSERT_TEST)?;
+        let inherited = match self.table.held_key_mode(self.held, tree, next).gap {
+            gap @ (GapMode::S | GapMode::X) => gap,
+            GapMode::None | GapMode::I => GapMode::I,
+        };
+        let mode = KeyMode::INSERT.supremum(KeyMode { gap: inherited, ..KeyMode::NONE });
+        let key = self.key.expect("an insert has a key");
+        self.lock(tree, KeyRef::Key(key), mode)
+    }
+}
+
+const fn key_ref(next: NextKey<'_>) -> KeyRef<'_> {
+    match next {
+        NextKey::Key(bytes) => KeyRef::Key(bytes),
+        NextKey::End => KeyRef::End,
+    }
+}
+
+impl KeyLocks for OperationLocks<'_> {
+    fn is_needed(&self) -> bool {
+        let needed = if self.key.is_some() { KeyMode::DELETE } else { KeyMode::SCAN };
+        !self.table_mode.is_some_and(|m| m.covers_key(needed))
+    }
+
+    fn try_gap(&mut self, tree: TreeId, next: NextKey<'_>, want: GapWant) -> Result<(), Blocked> {
+        let next = key_ref(next);
+        match want {
+            GapWant::Read => self.lock(tree, next, KeyMode::READ_GAP),
+            GapWant::Insert => self.try_insert(tree, next),
+            GapWant::Delete => self.lock(tree, next, KeyMode::DELETE_NEXT),
+        }
+    }
+
+    fn try_scan(&mut self, tree: TreeId, key: &[u8]) -> Result<(), Blocked> {
+        self.records += 1;
+        self.lock(tree, KeyRef::Key(key), KeyMode::SCAN)
+    }
+}

@@ -1,0 +1,406 @@
+//! Opening: making a new store, or recovering the one that is there.
+//!
+//! 1. CONTROL tells where the log has to be read from, and which incarnations of it count.
+//! 2. Pages torn by the crash are repaired from the double-write area.
+//! 3. One pass over the merged log, from `scan_lsn` to the cut: *analysis* (who was active, what undoes it) and *redo* (every page
+//!    operation from `redo_lsn` on that the page does not show yet) at once. Undo entries come with their records and compensation
+//!    records take them away again, newest first, so no second look into the log is needed.
+//! 4. A new incarnation goes into CONTROL: what lies above the cut is void for ever (W5); LSNs go on above the largest ever seen.
+//! 5. *Undo* of the losers through the trees; what committed transactions had left to free is freed. All of it is logged in the
+//!    new incarnation, so a crash here repeats only what is not done yet.
+//! 6. A full checkpoint: the old incarnations are forgotten and their log recycled.
+//!
+//! A crash at any point leaves CONTROL naming everything that the next restart needs.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use azekura_base::{DurableLog, LogFailed, Lsn, PageId, TxnId};
+use azekura_btree::{Env, Head, Record, UndoLog, Writer, roll_back_to};
+use azekura_buffer::{BufferPool, PageFile, PoolOptions};
+use azekura_io::{FileLock, Fs, create_dir_all_durable};
+use azekura_wal::recovery::{self, LogRange, Replayed};
+use azekura_wal::{AppendError, LogIdentity, StreamCount, Wal, WalOptions, WorkerId};
+
+use crate::Error;
+use crate::catalog::{self, CATALOG, Catalog};
+use crate::control::{CONTROL_NAME, Control, ControlFile};
+use crate::database::Parts;
+use crate::deferred::{self, Leftovers};
+use crate::options::Builder;
+
+const LOCK_NAME: &str = "LOCK";
+/// There from before the first file of a new store until its CONTROL is complete: what it stands beside may be thrown away.
+const CREATING_NAME: &str = "CREATING";
+const WAL_DIR: &str = "wal";
+
+/// What opening found and did.
+#[derive(Clone, Debug, Default, serde::Serialize)]
+#[non_exhaustive]
+pub struct RecoveryReport {
+    /// Log records read.
+    pub records: u64,
+    /// Bytes of log read.
+    pub log_bytes: u64,
+    /// Transactions that had not committed and were undone.
+    pub losers: u64,
+    /// Torn pages repaired from the double-write area.
+    pub repaired_pages: u64,
+    /// Time of the whole opening.
+    #[serde(serialize_with = "as_millis")]
+    pub time: Duration,
+}
+
+fn as_millis<S: serde::Serializer>(time: &Duration, s: S) -> Result<S::Ok, S::Error> {
+    s.serialize_f64(time.as_secs_f64() * 1e3)
+}
+
+/// Makes sure that the directory is ours alone.
+pub(crate) fn take_directory(fs: &dyn Fs, path: &Path, create: bool) -> Result<Box<dyn FileLock>, Error> {
+    if !fs.exists(path) {
+        if !create {
+            return Err(Error::NotFound { path: path.to_path_buf() });
+        }
+        create_dir_all_durable(fs, path).map_err(|e| Error::io("create", path, e))?;
+    } else if !create && !fs.exists(&path.join(CONTROL_NAME)) {
+        return Err(Error::NotFound { path: path.to_path_buf() });
+    }
+    let lock = path.join(LOCK_NAME);
+    match fs.lock_exclusive(&lock) {
+        Ok(Some(held)) => Ok(held),
+        Ok(None) => Err(Error::InUse { path: path.to_path_buf() }),
+        Err(source) => Err(Error::io("lock", &lock, source)),
+    }
+}
+
+/// Opens the store in `path`, which is locked.
+pub(crate) fn open(path: &Path, options: &Builder) -> Result<Parts, Error> {
+    let fs = &*options.fs;
+    let began = Instant::now();
+    let control_path = path.join(CONTROL_NAME);
+    let creating = path.join(CREATING_NAME);
+    let is_half_made = fs.exists(&creating);
+    if is_half_made || !fs.exists(&control_path) {
+        refuse_foreign(fs, path, is_half_made)?;
+        create(path, options)?;
+    }
+    let control = ControlFile::open(fs, path)?;
+    if is_half_made || fs.exists(&creating) {
+        fs.remove_file(&creating).map_err(|e| Error::io("remove", &creating, e))?;
+        fs.sync_dir(path).map_err(|e| Error::io("sync", path, e))?;
+    }
+    let mut parts = Restart::begin(path, options, control)?.run()?;
+    parts.recovery.time = began.elapsed();
+    Ok(parts)
+}
+
+fn refuse_foreign(fs: &dyn Fs, path: &Path, is_half_made: bool) -> Result<(), Error> {
+    if is_half_made {
+        return Ok(());
+    }
+    let names = fs.list_dir(path).map_err(|e| Error::io("list", path, e))?;
+    match names.iter().find(|name| *name != LOCK_NAME) {
+        None => Ok(()),
+        Some(name) if name == PageFile::NAME || name == WAL_DIR => Err(Error::Corrupt {
+            path: path.join(CONTROL_NAME),
+            offset: 0,
+            reason: format!(
+                "the control file is missing beside {name:?}; restore it from a copy of the store"
+            ),
+        }),
+        Some(name) => Err(Error::Invalid(format!(
+            "{} is no Azekura store and not empty (it holds {name:?}); name a new or empty directory",
+            path.display()
+        ))),
+    }
+}
+
+/// Makes an empty store that has never been opened. Safe to repeat until CONTROL stands.
+fn create(path: &Path, options: &Builder) -> Result<(), Error> {
+    let fs = &*options.fs;
+    let creating = path.join(CREATING_NAME);
+    let io = |action, path: &Path| {
+        let path = path.to_path_buf();
+        move |source| Error::io(action, &path, source)
+    };
+    fs.open(&creating, azekura_io::OpenOptions::new().create(true)).map_err(io("create", &creating))?;
+    fs.sync_dir(path).map_err(io("sync", path))?;
+    for name in fs.list_dir(path).map_err(io("list", path))? {
+        if [CONTROL_NAME, PageFile::NAME, PageFile::DOUBLE_WRITE_NAME].contains(&name.as_str()) {
+            let file = path.join(name);
+            fs.remove_file(&file).map_err(io("remove", &file))?;
+        }
+    }
+    PageFile::create(Arc::clone(&options.fs), path, options.page_size)?;
+    let wal = path.join(WAL_DIR);
+    create_dir_all_durable(fs, &wal).map_err(io("create", &wal))?;
+    let first = Control {
+        sequence: 0,
+        database_id: rand::random(),
+        page_size: options.page_size,
+        redo_lsn: FIRST_LSN,
+        scan_lsn: FIRST_LSN,
+        next_txn: TxnId(1),
+        streams: 0,
+        ranges: vec![LogRange { incarnation: 1, first_lsn: FIRST_LSN, last_lsn: None }],
+    };
+    ControlFile::create(fs, path, first).map(drop)
+}
+
+const FIRST_LSN: Lsn = Lsn(1);
+
+/// A transaction as the log tells of it.
+#[derive(Debug, Default)]
+struct InLog {
+    undo: UndoLog,
+    /// Committed, but with something left to free.
+    is_committed: bool,
+    /// Chains of [`Leftovers`] that are free up to a new head.
+    freed: HashMap<u64, PageId>,
+}
+
+/// A restart on its way.
+struct Restart<'a> {
+    path: &'a Path,
+    options: &'a Builder,
+    control: ControlFile,
+    pool: Arc<BufferPool>,
+    log: Arc<RestartLog>,
+    env: Env,
+    unended: HashMap<TxnId, InLog>,
+    next_txn: TxnId,
+    report: RecoveryReport,
+}
+
+impl<'a> Restart<'a> {
+    fn begin(path: &'a Path, options: &'a Builder, control: ControlFile) -> Result<Self, Error> {
+        let page_size = control.current().page_size;
+        let file = PageFile::open(Arc::clone(&options.fs), path, page_size)?;
+        let repaired = file.repair()?;
+        let log = Arc::new(RestartLog::new());
+        let pool_options =
+            PoolOptions { page_size, capacity_bytes: options.cache_bytes, ..PoolOptions::default() };
+        let pool = Arc::new(BufferPool::new(pool_options, Arc::new(file), Arc::clone(&log) as _)?);
+        let env = Env::new(Arc::clone(&pool), Arc::clone(&log) as _, azekura_btree::EnvOptions::default());
+        let next_txn = control.current().next_txn;
+        let report = RecoveryReport { repaired_pages: repaired.len() as u64, ..RecoveryReport::default() };
+        Ok(Self { path, options, control, pool, log, env, unended: HashMap::new(), next_txn, report })
+    }
+
+    fn run(mut self) -> Result<Parts, Error> {
+        let replayed = self.replay()?;
+        let is_fresh = self.control.current().scan_lsn == FIRST_LSN && replayed.records == 0;
+        let wal = self.new_incarnation(&replayed)?;
+        if is_fresh {
+            self.env.format(wal.worker())?;
+        }
+        self.undo_and_free(&wal)?;
+        let catalog = self.load_catalog()?;
+        self.checkpoint(&wal)?;
+        Ok(Parts {
+            env: self.env,
+            pool: self.pool,
+            wal,
+            catalog,
+            control: self.control,
+            recovery: self.report,
+            next_txn: self.next_txn,
+        })
+    }
+
+    /// Analysis and redo, in one pass over the log.
+    fn replay(&mut self) -> Result<Replayed, Error> {
+        let control = self.control.current().clone();
+        let dir = self.path.join(WAL_DIR);
+        let fs = Arc::clone(&self.options.fs);
+        let replayed = recovery::replay(
+            &*fs,
+            &dir,
+            control.database_id,
+            &control.ranges,
+            control.scan_lsn,
+            &mut |lsn, body| -> Result<(), Error> {
+                let record = Record::decode(body).map_err(|e| bad_record(&dir, lsn, &e))?;
+                self.log.replaying(lsn);
+                self.analyse(lsn, &record)?;
+                if lsn >= control.redo_lsn {
+                    azekura_btree::redo(&self.env, lsn, &record).map_err(Error::from)?;
+                }
+                Ok(())
+            },
+        )?;
+        self.report.records = replayed.records;
+        self.report.log_bytes = replayed.bytes;
+        Ok(replayed)
+    }
+
+    fn analyse(&mut self, lsn: Lsn, record: &Record<'_>) -> Result<(), Error> {
+        let txn = match record.head {
+            Head::Update { txn, ref undo } => {
+                self.unended.entry(txn).or_default().undo.push(undo);
+                txn
+            }
+            Head::Compensate { txn } => {
+                let known = self.unended.get_mut(&txn).filter(|t| !t.undo.is_empty());
+                let known = known.ok_or_else(|| {
+                    bad_record(&self.path.join(WAL_DIR), lsn, &"it compensates what the log does not hold")
+                })?;
+                known.undo.pop();
+                txn
+            }
+            Head::Commit { txn, has_deferred: true } => {
+                self.unended.entry(txn).or_default().is_committed = true;
+                txn
+            }
+            Head::Commit { txn, has_deferred: false } | Head::End { txn } => {
+                self.unended.remove(&txn);
+                txn
+            }
+            Head::FreeStep { txn, index, next_head } => {
+                self.unended.entry(txn).or_default().freed.insert(index, next_head);
+                txn
+            }
+            Head::System => return Ok(()),
+        };
+        self.next_txn = self.next_txn.max(TxnId(txn.0 + 1));
+        Ok(())
+    }
+
+    /// Voids what lies above the cut and begins a log above everything ever seen (W5).
+    fn new_incarnation(&mut self, replayed: &Replayed) -> Result<Arc<Wal>, Error> {
+        let mut control = self.control.current().clone();
+        let first_lsn = replayed.last_lsn.max(replayed.max_lsn_seen).max(Lsn(control.scan_lsn.0 - 1)).next();
+        let incarnation = control.incarnation() + 1;
+        if let Some(last) = control.ranges.last_mut() {
+            last.last_lsn = Some(replayed.last_lsn.max(Lsn(last.first_lsn.0 - 1)));
+        }
+        // A range that ends before its first record holds nothing; so recoveries that crash early leave no trace.
+        control
+            .ranges
+            .retain(|r| r.last_lsn.is_none_or(|last| last >= r.first_lsn && last >= control.scan_lsn));
+        control.ranges.push(LogRange { incarnation, first_lsn, last_lsn: None });
+        let streams = match self.options.streams {
+            StreamCount::Auto if control.streams > 0 => {
+                StreamCount::Fixed((control.streams as usize).min(self.options.workers))
+            }
+            chosen => chosen,
+        };
+        self.control.write(control.clone())?;
+        let wal = Wal::create(
+            Arc::clone(&self.options.fs),
+            &self.path.join(WAL_DIR),
+            LogIdentity { database_id: control.database_id, incarnation, first_lsn },
+            WalOptions {
+                workers: self.options.workers,
+                streams,
+                segment_bytes: self.options.segment_bytes,
+                buffer_bytes: self.options.log_buffer_bytes(),
+                background: self.options.background,
+                ..WalOptions::default()
+            },
+        )?;
+        self.log.switch_to(Arc::clone(&wal));
+        Ok(wal)
+    }
+
+    fn undo_and_free(&mut self, wal: &Wal) -> Result<(), Error> {
+        // Youngest first; any order would do, since losers held exclusive locks on all they changed.
+        let mut unended: Vec<_> = std::mem::take(&mut self.unended).into_iter().collect();
+        unended.sort_unstable_by_key(|(txn, _)| std::cmp::Reverse(*txn));
+        for (txn, mut known) in unended {
+            let writer = Writer { txn, worker: wal.worker() };
+            if known.is_committed {
+                Leftovers::after(&known.undo, &known.freed).free(&self.env, writer)?;
+                continue;
+            }
+            self.report.losers += 1;
+            roll_back_to(&self.env, writer, &mut known.undo, 0)?;
+            deferred::append_end(&self.env, writer)?;
+        }
+        Ok(())
+    }
+
+    fn load_catalog(&self) -> Result<Catalog, Error> {
+        let catalog = Catalog::default();
+        catalog.reserve(CATALOG.id);
+        crate::scan::unlocked(&self.env, CATALOG, &mut |name, value| {
+            let tree = catalog::decode(value).ok_or_else(|| Error::CorruptPage {
+                page: CATALOG.root,
+                reason: format!("the catalogue's row {:?} is no tree", String::from_utf8_lossy(name)),
+            })?;
+            catalog.reserve(tree.id);
+            catalog.remember(&String::from_utf8_lossy(name).into(), tree);
+            Ok(())
+        })?;
+        Ok(catalog)
+    }
+
+    /// Everything to disk: the old incarnations are not needed any more.
+    fn checkpoint(&mut self, wal: &Wal) -> Result<(), Error> {
+        let next_lsn = wal.next_lsn();
+        wal.make_durable(Lsn(next_lsn.0 - 1))?;
+        self.pool.flush_all()?;
+        let mut control = self.control.current().clone();
+        control.redo_lsn = next_lsn;
+        control.scan_lsn = next_lsn;
+        control.next_txn = self.next_txn;
+        control.streams = wal.stats().streams as u64;
+        control.ranges.retain(|r| r.last_lsn.is_none());
+        self.control.write(control)?;
+        wal.trim(next_lsn)?;
+        Ok(())
+    }
+}
+
+fn bad_record(dir: &Path, lsn: Lsn, reason: &dyn std::fmt::Display) -> Error {
+    Error::Corrupt { path: dir.to_path_buf(), offset: 0, reason: format!("log record {lsn}: {reason}") }
+}
+
+/// The log as pool and trees see it during a restart: what is being replayed is durable; then the new log takes over.
+#[derive(Debug, Default)]
+pub(crate) struct RestartLog {
+    wal: std::sync::OnceLock<Arc<Wal>>,
+    replaying: AtomicU64,
+}
+
+impl RestartLog {
+    fn new() -> Self {
+        Self::default()
+    }
+
+    fn replaying(&self, lsn: Lsn) {
+        // Relaxed: one thread replays.
+        self.replaying.store(lsn.0, Relaxed);
+    }
+
+    fn switch_to(&self, wal: Arc<Wal>) {
+        assert!(self.wal.set(wal).is_ok(), "a restart begins one log");
+    }
+}
+
+impl DurableLog for RestartLog {
+    fn next_lsn(&self) -> Lsn {
+        // A page changed by redo needs, from now on, at least the record that is being replayed.
+        self.wal.get().map_or_else(|| Lsn(self.replaying.load(Relaxed)), |wal| wal.next_lsn())
+    }
+
+    fn durable_lsn(&self) -> Lsn {
+        self.wal.get().map_or(Lsn::MAX, |wal| wal.durable_lsn())
+    }
+
+    fn make_durable(&self, lsn: Lsn) -> Result<(), LogFailed> {
+        self.wal.get().map_or(Ok(()), |wal| wal.make_durable(lsn))
+    }
+}
+
+impl azekura_btree::Log for RestartLog {
+    fn append(&self, worker: WorkerId, body: &[u8]) -> Result<Lsn, AppendError> {
+        match self.wal.get() {
+            Some(wal) => wal.append(worker, body),
+            None => Err(LogFailed { reason: "the log is only being replayed".into() }.into()),
+        }
+    }
+}

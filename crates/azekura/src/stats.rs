@@ -1,0 +1,123 @@
+//! What the store did so far, in numbers.
+
+use serde::Serialize;
+
+use crate::database::Shared;
+use crate::restart::RecoveryReport;
+
+/// Counts since the store was opened; made by [`Database::stats`](crate::Database::stats).
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Stats {
+    /// The page cache.
+    pub cache: CacheStats,
+    /// The log.
+    pub log: LogStats,
+    /// The locks.
+    pub locks: LockCounts,
+    /// What opening found.
+    pub recovery: RecoveryReport,
+    /// Transactions that have written and not ended.
+    pub active_writers: usize,
+    /// The first error of a background activity, if there was one.
+    pub background_error: Option<String>,
+}
+
+/// The page cache's part of [`Stats`].
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct CacheStats {
+    /// Bytes of a page.
+    pub page_size: usize,
+    /// Pages that fit.
+    pub frames: usize,
+    /// Pages changed and not written yet.
+    pub dirty_pages: u64,
+    /// Pages read in.
+    pub misses: u64,
+    /// Pages that left for another.
+    pub evictions: u64,
+    /// Page images written.
+    pub pages_written: u64,
+    /// Of these, by a miss that found nothing clean to evict.
+    pub foreground_writes: u64,
+}
+
+/// The log's part of [`Stats`].
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct LogStats {
+    /// Buffers.
+    pub workers: usize,
+    /// Files written side by side.
+    pub streams: usize,
+    /// Records appended.
+    pub records: u64,
+    /// Bytes of records.
+    pub record_bytes: u64,
+    /// Flushes that wrote something.
+    pub flushes: u64,
+    /// Bytes written, with headers and padding.
+    pub written_bytes: u64,
+    /// Bytes of log files kept.
+    pub retained_bytes: u64,
+    /// Newest LSN that is durable in every log.
+    pub durable_lsn: u64,
+    /// Where a restart would begin to read.
+    pub scan_lsn: u64,
+}
+
+/// The locks' part of [`Stats`].
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct LockCounts {
+    /// Locks granted.
+    pub acquisitions: u64,
+    /// Requests that had to wait.
+    pub waits: u64,
+    /// Time of the waits that ended, in milliseconds.
+    pub wait_ms: f64,
+    /// Transactions aborted to end a deadlock.
+    pub deadlocks: u64,
+    /// Waits that took too long.
+    pub timeouts: u64,
+}
+
+impl Stats {
+    pub(crate) fn of(shared: &Shared) -> Self {
+        use azekura_base::DurableLog;
+        let (pool, wal, locks) = (shared.pool.stats(), shared.wal.stats(), shared.locks.stats());
+        Self {
+            cache: CacheStats {
+                page_size: pool.page_size,
+                frames: pool.frames,
+                dirty_pages: pool.dirty_pages,
+                misses: pool.misses,
+                evictions: pool.evictions,
+                pages_written: pool.pages_written,
+                foreground_writes: pool.foreground_writes,
+            },
+            log: LogStats {
+                workers: wal.workers,
+                streams: wal.streams,
+                records: wal.records,
+                record_bytes: wal.record_bytes,
+                flushes: wal.flushes,
+                written_bytes: wal.chunk_bytes,
+                retained_bytes: wal.retained_bytes,
+                durable_lsn: shared.wal.durable_lsn().0,
+                scan_lsn: shared.control.lock().current().scan_lsn.0,
+            },
+            locks: LockCounts {
+                acquisitions: locks.acquisitions,
+                waits: locks.waits,
+                wait_ms: locks.wait_time.as_secs_f64() * 1e3,
+                deadlocks: locks.deadlocks,
+                timeouts: locks.timeouts,
+            },
+            recovery: shared.recovery.clone(),
+            active_writers: shared.active.len(),
+            background_error: shared.background_error.lock().clone(),
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Typed tables: a name with the types of its keys and values, and what a transaction can do with one.
+
+use std::borrow::{Borrow, Cow};
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::RangeBounds;
+
+use crate::Error;
+use crate::key::{DecodeError, Key};
+use crate::range::{ByteBounds, Range};
+use crate::transaction::{OpenTree, Transaction, WriteKind};
+use crate::value::Value;
+
+/// Longest table name, in bytes.
+pub const MAX_TABLE_NAME: usize = 255;
+
+/// A table's name and types; costs nothing and can be a `const`.
+///
+/// ```
+/// use azekura::Table;
+/// const BALANCES: Table<u64, i64> = Table::new("balances");
+/// const BY_CITY: Table<(String, u64), ()> = Table::new("by_city"); // a secondary index
+/// let bytes = Table::<[u8], [u8]>::named(format!("shard-{}", 3));
+/// assert_eq!(bytes.name(), "shard-3");
+/// ```
+pub struct Table<K: ?Sized, V: ?Sized> {
+    name: Cow<'static, str>,
+    types: PhantomData<(fn(&K), fn(&V))>,
+}
+
+impl<K: ?Sized, V: ?Sized> Table<K, V> {
+    /// The table of this name.
+    #[must_use]
+    pub const fn new(name: &'static str) -> Self {
+        Self { name: Cow::Borrowed(name), types: PhantomData }
+    }
+
+    /// The table of a name made at run time.
+    pub fn named(name: impl Into<String>) -> Self {
+        Self { name: Cow::Owned(name.into()), types: PhantomData }
+    }
+
+    /// The table's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl<K: ?Sized, V: ?Sized> fmt::Debug for Table<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Table<{}, {}>({:?})",
+            std::any::type_name::<PhantomData<K>>(),
+            std::any::type_name::<PhantomData<V>>(),
+            self.name
+        )
+    }
+}
+
+/// A table inside a transaction; made by [`Transaction::table`].
+///
+/// Reads lock the records they return against change, and the gaps they found empty against insertion, to the end of
+/// the transaction: what was read stays true until commit. Any call may block on another transaction's lock and may fail with
+/// [`Error::Deadlock`]; the transaction is then rolled back already.
+pub struct OpenTable<'tx, K: ?Sized, V: ?Sized> {
+    tx: &'tx Transaction,
+    tree: OpenTree,
+    types: PhantomData<(fn(&K), fn(&V))>,
+}
+
+impl<K: ?Sized, V: ?Sized> fmt::Debug for OpenTable<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenTable").field("name", &self.tree.name()).finish_non_exhaustive()
+    }
+}
+
+impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
+    pub(crate) const fn new(tx: &'tx Transaction, tree: OpenTree) -> Self {
+        Self { tx, tree, types: PhantomData }
+    }
+
+    /// The value at `key`.
+    ///
+    /// # Errors
+    ///
+    /// Conflict errors, damage found on the way, or a value that is no `V`.
+    pub fn get(&self, key: &K) -> Result<Option<V::Owned>, Error> {
+        let found = self.tx.with_key(key, |tx, bytes| tx.read(&self.tree, bytes))?;
+        self.decode_value(found)
+    }
+
+    /// Whether there is a value at `key`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get).
+    pub fn contains(&self, key: &K) -> Result<bool, Error> {
+        Ok(self.tx.with_key(key, |tx, bytes| tx.read(&self.tree, bytes))?.is_some())
+    }
+
+    /// Stores `value` at `key`, whether or not there was one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a key or value beyond its bound; conflict, log and cache errors.
+    pub fn insert(&self, key: &K, value: &V::Input) -> Result<(), Error> {
+        self.write(key, value, WriteKind::Put).map(drop)
+    }
+
+    /// Stores `value` at `key` unless there is one already; says whether it did.
+    ///
+    /// # Errors
+    ///
+    /// As for [`insert`](Self::insert).
+    pub fn insert_new(&self, key: &K, value: &V::Input) -> Result<bool, Error> {
+        Ok(self.write(key, value, WriteKind::InsertNew)?.is_none())
+    }
+
+    /// Stores `value` at `key` and gives back the value that was there.
+    ///
+    /// # Errors
+    ///
+    /// As for [`insert`](Self::insert).
+    pub fn replace(&self, key: &K, value: &V::Input) -> Result<Option<V::Owned>, Error> {
+        let old = self.write(key, value, WriteKind::Replace)?;
+        self.decode_value(old)
+    }
+
+    /// Removes the value at `key` and gives it back.
+    ///
+    /// # Errors
+    ///
+    /// As for [`insert`](Self::insert).
+    pub fn remove(&self, key: &K) -> Result<Option<V::Owned>, Error> {
+        let old = self.tx.with_key(key, |tx, bytes| tx.remove(&self.tree, bytes))?;
+        self.decode_value(old)
+    }
+
+    /// The rows whose keys lie in `range`, in key order; from both ends.
+    ///
+    /// Rows are read and locked a few at a time as the iterator moves. For text and byte keys write the bounds as
+    /// `"a".."b"` or `b"a".as_slice()..`; for all rows use [`iter`](Self::iter).
+    pub fn range<Q: Borrow<K>>(&self, range: impl RangeBounds<Q>) -> Range<'tx, K, V> {
+        Range::new(self.tx, self.tree.clone(), ByteBounds::of::<K, Q>(&range))
+    }
+
+    /// All rows, in key order.
+    #[must_use]
+    pub fn iter(&self) -> Range<'tx, K, V> {
+        Range::new(self.tx, self.tree.clone(), ByteBounds::ALL)
+    }
+
+    /// The row with the least key.
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get).
+    pub fn first(&self) -> Result<Option<(K::Owned, V::Owned)>, Error> {
+        self.iter().next().transpose()
+    }
+
+    /// The row with the greatest key.
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get).
+    pub fn last(&self) -> Result<Option<(K::Owned, V::Owned)>, Error> {
+        self.iter().next_back().transpose()
+    }
+
+    fn write(&self, key: &K, value: &V::Input, kind: WriteKind) -> Result<Option<Vec<u8>>, Error> {
+        let mut bytes = Vec::new();
+        V::encode(value, &mut bytes).map_err(|e| self.decode_error(e))?;
+        self.tx.with_key(key, |tx, key| tx.write(&self.tree, key, &bytes, kind))
+    }
+
+    fn decode_value(&self, bytes: Option<Vec<u8>>) -> Result<Option<V::Owned>, Error> {
+        bytes.map(V::decode).transpose().map_err(|e| self.decode_error(e))
+    }
+
+    fn decode_error(&self, source: DecodeError) -> Error {
+        Error::Decode { table: self.tree.name().to_owned(), source }
+    }
+}
+
+impl<'tx, V: Value + ?Sized> OpenTable<'tx, [u8], V> {
+    /// The rows whose keys begin with `prefix`, in key order.
+    #[must_use]
+    pub fn prefix(&self, prefix: &[u8]) -> Range<'tx, [u8], V> {
+        Range::new(self.tx, self.tree.clone(), ByteBounds::prefix(prefix))
+    }
+}
+
+impl<'tx, V: Value + ?Sized> OpenTable<'tx, str, V> {
+    /// The rows whose keys begin with `prefix`, in key order.
+    #[must_use]
+    pub fn prefix(&self, prefix: &str) -> Range<'tx, str, V> {
+        Range::new(self.tx, self.tree.clone(), ByteBounds::prefix(prefix.as_bytes()))
+    }
+}

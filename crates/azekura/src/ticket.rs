@@ -1,0 +1,66 @@
+//! The ticket of an asynchronous commit: wait, poll, or await.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use azekura_base::Lsn;
+use azekura_wal::{Ticket, Wal};
+
+use crate::Error;
+
+/// Tells when a commit is durable; made by [`Transaction::commit_async`](crate::Transaction::commit_async).
+///
+/// The commit goes on whether or not the ticket is looked at; dropping it is fine. As a `Future` it needs no particular runtime.
+///
+/// ```
+/// # use azekura::{Database, Error, Table};
+/// # const T: Table<u64, u64> = Table::new("t");
+/// # fn main() -> Result<(), Error> {
+/// let db = Database::in_memory()?;
+/// let mut tickets = Vec::new();
+/// for i in 0..100 {
+///     let ((), ticket) = db.transact_async(|tx| tx.table(&T)?.insert(&i, &i))?;
+///     tickets.push(ticket); // 100 transactions in flight, one flush for many
+/// }
+/// for ticket in tickets {
+///     ticket.wait()?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use = "without looking at the ticket nobody knows when the commit is durable"]
+pub struct CommitTicket(Ticket);
+
+impl CommitTicket {
+    pub(crate) fn new(wal: &Arc<Wal>, lsn: Lsn) -> Self {
+        Self(wal.ticket(lsn))
+    }
+
+    /// Blocks until the commit survives power loss.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Log`] when the log failed first: whether the commit lasted is known only after reopening.
+    pub fn wait(self) -> Result<(), Error> {
+        self.0.wait().map_err(Error::from)
+    }
+
+    /// Whether the commit survives power loss by now. Costs a few loads.
+    ///
+    /// # Errors
+    ///
+    /// As for [`wait`](Self::wait).
+    pub fn is_durable(&self) -> Result<bool, Error> {
+        self.0.is_durable().map_err(Error::from)
+    }
+}
+
+impl Future for CommitTicket {
+    type Output = Result<(), Error>;
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(context).map_err(Error::from)
+    }
+}

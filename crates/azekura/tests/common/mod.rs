@@ -1,0 +1,273 @@
+//! A seeded workload that can be run on a store and on a model, and the question that every crash test asks:
+//! is what recovery found a state between "all that was acknowledged" and "all that was attempted"?
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use azekura::{Builder, Database, Durability, Error, Table, Transaction};
+use azekura_io::Fs;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+pub type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+/// Table name → rows; a table without rows is not in the map.
+pub type Model = BTreeMap<String, Rows>;
+
+#[derive(Clone, Debug)]
+pub enum Op {
+    Put {
+        table: usize,
+        key: Vec<u8>,
+        value: Vec<u8>,
+    },
+    Remove {
+        table: usize,
+        key: Vec<u8>,
+    },
+    DropTable {
+        table: usize,
+    },
+    /// These operations, then back to where it was before them.
+    RolledBack(Vec<Op>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Commit,
+    CommitRelaxed,
+    Abort,
+}
+
+#[derive(Clone, Debug)]
+pub struct Txn {
+    pub ops: Vec<Op>,
+    pub end: End,
+    /// Take a checkpoint after it.
+    pub checkpoint: bool,
+}
+
+/// How large a workload is and how wild.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    pub txns: usize,
+    pub ops: usize,
+    pub keys: u32,
+    pub tables: usize,
+    pub large_values: bool,
+    pub checkpoints: bool,
+}
+
+pub fn table_name(table: usize) -> String {
+    format!("t{table}")
+}
+
+fn table(index: usize) -> Table<[u8], [u8]> {
+    Table::named(table_name(index))
+}
+
+pub fn workload(seed: u64, shape: Shape) -> Vec<Txn> {
+    let mut rng = StdRng::seed_from_u64(seed);
+    (0..shape.txns)
+        .map(|_| {
+            let count = rng.random_range(1..=shape.ops);
+            let ops = (0..count).map(|_| op(&mut rng, shape, true)).collect();
+            let end = match rng.random_range(0..10) {
+                0 | 1 => End::Abort,
+                2..=4 => End::CommitRelaxed,
+                _ => End::Commit,
+            };
+            Txn { ops, end, checkpoint: shape.checkpoints && rng.random_ratio(1, 12) }
+        })
+        .collect()
+}
+
+fn op(rng: &mut StdRng, shape: Shape, may_nest: bool) -> Op {
+    let table = rng.random_range(0..shape.tables);
+    let key = key(rng.random_range(0..shape.keys));
+    match rng.random_range(0..40) {
+        0..=9 => Op::Remove { table, key },
+        10 if may_nest && shape.tables > 1 => Op::DropTable { table },
+        11..=13 if may_nest => {
+            let count = rng.random_range(1..6);
+            Op::RolledBack((0..count).map(|_| op(rng, shape, false)).collect())
+        }
+        _ => Op::Put { table, key, value: value(rng, shape.large_values) },
+    }
+}
+
+/// Keys of very different lengths, with long common prefixes.
+pub fn key(n: u32) -> Vec<u8> {
+    match n % 4 {
+        0 => n.to_be_bytes().to_vec(),
+        1 => format!("common/prefix/of/many/keys/{n:06}").into_bytes(),
+        2 => [b"x".repeat((n % 300) as usize), n.to_be_bytes().to_vec()].concat(),
+        _ => vec![(n % 251) as u8, (n / 251) as u8, 0, 0xff],
+    }
+}
+
+fn value(rng: &mut StdRng, large: bool) -> Vec<u8> {
+    let len = match rng.random_range(0..20) {
+        0 if large => rng.random_range(3_000..60_000),
+        1..=4 => rng.random_range(100..900),
+        _ => rng.random_range(0..40),
+    };
+    let mut bytes = vec![0; len];
+    rng.fill(&mut bytes[..]);
+    bytes
+}
+
+pub fn apply_to_model(model: &mut Model, op: &Op) {
+    match op {
+        Op::Put { table, key, value } => {
+            model.entry(table_name(*table)).or_default().insert(key.clone(), value.clone());
+        }
+        Op::Remove { table, key } => {
+            let name = table_name(*table);
+            if let Some(rows) = model.get_mut(&name) {
+                rows.remove(key);
+                if rows.is_empty() {
+                    model.remove(&name);
+                }
+            }
+        }
+        Op::DropTable { table } => {
+            model.remove(&table_name(*table));
+        }
+        Op::RolledBack(_) => {}
+    }
+}
+
+pub fn apply_to_store(tx: &Transaction, op: &Op) -> Result<(), Error> {
+    match op {
+        Op::Put { table: at, key, value } => tx.table(&table(*at))?.insert(key, value),
+        Op::Remove { table: at, key } => tx.table(&table(*at))?.remove(key).map(drop),
+        Op::DropTable { table } => tx.drop_table(&table_name(*table)).map(drop),
+        Op::RolledBack(ops) => {
+            let savepoint = tx.savepoint();
+            ops.iter().try_for_each(|op| apply_to_store(tx, op))?;
+            tx.rollback_to(savepoint)
+        }
+    }
+}
+
+/// What running a workload came to.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The content after each attempted commit; `states[0]` is the start.
+    pub states: Vec<Model>,
+    /// Index in `states` of the last commit that was acknowledged as durable.
+    pub acknowledged: usize,
+    /// What ended the run, if it did not reach the end.
+    pub error: Option<Error>,
+}
+
+/// Runs the workload from the content `start` until its end or the first error. Each transaction runs on a thread
+/// of its own, one after another, so that the records spread over all log workers and the run is still the same each time.
+pub fn run(db: &Database, start: Model, txns: &[Txn]) -> Outcome {
+    let mut outcome = Outcome { states: vec![start], acknowledged: 0, error: None };
+    for txn in txns {
+        let result = std::thread::scope(|s| s.spawn(|| run_one(db, txn)).join().expect("no panic"));
+        if txn.end != End::Abort && !matches!(result, Err((_, false))) {
+            let mut model = outcome.states.last().expect("start").clone();
+            txn.ops.iter().for_each(|op| apply_to_model(&mut model, op));
+            outcome.states.push(model);
+        }
+        match result {
+            Ok(()) if txn.end == End::Commit => outcome.acknowledged = outcome.states.len() - 1,
+            Ok(()) => {}
+            Err((error, _)) => {
+                outcome.error = Some(error);
+                break;
+            }
+        }
+        if txn.checkpoint
+            && let Err(error) = db.checkpoint()
+        {
+            outcome.error = Some(error);
+            break;
+        }
+    }
+    outcome
+}
+
+/// The error comes with whether the commit was attempted: then its fate is open.
+fn run_one(db: &Database, txn: &Txn) -> Result<(), (Error, bool)> {
+    let mut tx = db.begin().map_err(|e| (e, false))?;
+    txn.ops.iter().try_for_each(|op| apply_to_store(&tx, op)).map_err(|e| (e, false))?;
+    match txn.end {
+        End::Abort => tx.abort().map_err(|e| (e, false)),
+        End::Commit => tx.commit().map_err(|e| (e, true)),
+        End::CommitRelaxed => {
+            tx.set_durability(Durability::Relaxed);
+            tx.commit().map_err(|e| (e, true))
+        }
+    }
+}
+
+/// Reads the whole store.
+pub fn content(db: &Database) -> Result<Model, Error> {
+    let mut model = Model::new();
+    for name in db.table_names()? {
+        let rows: Rows =
+            db.transact(|tx| tx.table(&Table::<[u8], [u8]>::named(name.as_str()))?.iter().collect())?;
+        if !rows.is_empty() {
+            model.insert(name, rows);
+        }
+    }
+    Ok(model)
+}
+
+/// The state that the store has now, as an index into `outcome.states`; panics with `context` if it has none that it may have,
+/// or if `check` finds anything.
+pub fn assert_recovered(db: &Database, outcome: &Outcome, context: &str) -> usize {
+    let found = content(db).unwrap_or_else(|e| panic!("{context}: reading everything: {e}"));
+    let allowed = outcome.acknowledged..outcome.states.len();
+    let Some(at) = allowed.clone().rev().find(|&i| outcome.states[i] == found) else {
+        let other = outcome.states.iter().position(|s| *s == found);
+        panic!(
+            "{context}: recovered content is none of states {allowed:?} (it is state {other:?}); {}",
+            difference(&outcome.states[outcome.acknowledged], &found)
+        );
+    };
+    assert_clean(db, context);
+    at
+}
+
+pub fn assert_clean(db: &Database, context: &str) {
+    let report = db.check(&mut |_, _| {}).unwrap_or_else(|e| panic!("{context}: check: {e}"));
+    assert!(report.is_clean(), "{context}: check found {:?}", report.findings);
+}
+
+fn difference(expected: &Model, found: &Model) -> String {
+    for name in expected.keys().chain(found.keys()) {
+        let (a, b) = (expected.get(name), found.get(name));
+        if a == b {
+            continue;
+        }
+        let empty = Rows::new();
+        let (a, b) = (a.unwrap_or(&empty), b.unwrap_or(&empty));
+        let missing: Vec<_> = a.keys().filter(|k| !b.contains_key(*k)).take(3).collect();
+        let extra: Vec<_> = b.keys().filter(|k| !a.contains_key(*k)).take(3).collect();
+        let changed = a.iter().filter(|(k, v)| b.get(*k).is_some_and(|w| w != *v)).count();
+        return format!(
+            "against the acknowledged state, table {name} ({} rows, found {}): missing {missing:02x?}, extra {extra:02x?}, {changed} changed",
+            a.len(),
+            b.len()
+        );
+    }
+    "no difference in content".into()
+}
+
+/// A small store on `fs` that runs no threads of its own: every run does the same I/O in the same order.
+pub fn deterministic(fs: Arc<dyn Fs>, page_size: usize, frames: usize) -> Builder {
+    Database::builder()
+        .page_size(page_size)
+        .cache_bytes(frames * page_size)
+        .wal_workers(3)
+        .wal_streams(2)
+        .wal_segment_bytes(2 << 20)
+        .recovery_log_bytes(16 << 20)
+        .background(false)
+        .file_system(fs)
+}
