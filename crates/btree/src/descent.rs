@@ -337,7 +337,7 @@ impl<'e> Descent<'e> {
         self.attempts += 1;
         self.busy += 1;
         self.backoff.pause();
-        if self.busy % BUSY_SPINS == 0 {
+        if self.busy.is_multiple_of(BUSY_SPINS) {
             // Sleeps until the holder is gone. The page may have left the tree: then this was for nothing.
             match self.env.pool().fix(page_id) {
                 Ok(guard) => drop(guard.shared()),

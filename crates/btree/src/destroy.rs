@@ -147,12 +147,7 @@ pub(crate) fn prune_step(env: &Env, tree: Tree, worker: WorkerId) -> Result<bool
 }
 
 /// Makes the root an empty leaf: nothing below it is left.
-fn reset_root(
-    env: &Env,
-    tree: Tree,
-    worker: WorkerId,
-    root: ExclusiveGuard<'_>,
-) -> Result<bool, TreeError> {
+fn reset_root(env: &Env, tree: Tree, worker: WorkerId, root: ExclusiveGuard<'_>) -> Result<bool, TreeError> {
     let (scratch, mut image) = (empty_leaf(env.page_size(), tree), Vec::new());
     let image = PageOp::image_of(scratch.page(), &mut image);
     env.commit(worker, &Head::System, &mut [root], &[(0, image)])?;

@@ -53,7 +53,10 @@ pub struct Env {
 
 impl std::fmt::Debug for Env {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Env").field("page_size", &self.page_size()).field("space", &self.space).finish_non_exhaustive()
+        f.debug_struct("Env")
+            .field("page_size", &self.page_size())
+            .field("space", &self.space)
+            .finish_non_exhaustive()
     }
 }
 
@@ -95,8 +98,7 @@ impl Env {
     /// [`TreeError`]; in particular [`TreeError::Apply`] if the file already holds a store.
     pub fn format(&self, worker: WorkerId) -> Result<Tree, TreeError> {
         let tree = Tree { id: azekura_base::TreeId(0), root: PageId(1) };
-        let mut guards =
-            [self.pool.fix(PageId(0))?.exclusive(), self.pool.fix_new(tree.root)?];
+        let mut guards = [self.pool.fix(PageId(0))?.exclusive(), self.pool.fix_new(tree.root)?];
         let (scratch, mut buffer) = (empty_leaf(self.page_size(), tree), Vec::new());
         let image = PageOp::image_of(scratch.page(), &mut buffer);
         let map = PageOp::SpaceSet { first: 1, count: 1 };
@@ -164,7 +166,9 @@ pub struct Writer {
 /// A leaf without entries or bounds.
 pub(crate) fn empty_leaf(page_size: usize, tree: Tree) -> Scratch {
     let mut scratch = Scratch::new(page_size);
-    scratch.format(NodeSpec { level: 0, tree: tree.id, lower: b"", upper: b"" }).expect("no fences to be too long");
+    scratch
+        .format(NodeSpec { level: 0, tree: tree.id, lower: b"", upper: b"" })
+        .expect("no fences to be too long");
     scratch
 }
 

@@ -3,6 +3,32 @@
 //! It is not a database: it knows no transactions beyond a number, takes no locks (it asks for them, see
 //! [`KeyLocks`]), decides nothing about commits, and starts no threads.
 //!
+//! ```
+//! use std::{path::Path, sync::Arc};
+//! use azekura_base::{Lsn, TxnId};
+//! use azekura_btree::{Env, EnvOptions, NoLocks, Outcome, PutMode, UndoLog, WriteCtx, Writer, Written, roll_back_to};
+//! use azekura_buffer::{BufferPool, MemStore, PoolOptions};
+//! use azekura_wal::{LogIdentity, Wal, WalOptions};
+//!
+//! let identity = LogIdentity { database_id: 1, incarnation: 1, first_lsn: Lsn(1) };
+//! let log = Wal::create(Arc::new(azekura_io::MemFs::new()), Path::new("/db/wal"), identity, WalOptions::default())?;
+//! let (worker, options) = (log.worker(), PoolOptions::default());
+//! let pool = BufferPool::new(options, Arc::new(MemStore::new(options.page_size)), log.clone())?;
+//! let env = Env::new(Arc::new(pool), log, EnvOptions::default());
+//! let tree = env.format(worker)?;
+//!
+//! let (txn, mut undo) = (TxnId(1), UndoLog::new());
+//! let mut ctx = WriteCtx { txn, worker, undo: &mut undo, locks: &mut NoLocks };
+//! let written = tree.put(&env, &mut ctx, b"azekura", b"a storehouse of logs", PutMode::Insert, None)?;
+//! assert_eq!(written, Outcome::Done(Written::Inserted));
+//!
+//! let mut value = Vec::new();
+//! assert!(tree.get(&env, b"azekura", &mut value)?);
+//! roll_back_to(&env, Writer { txn, worker }, &mut undo, 0)?;
+//! assert!(!tree.get(&env, b"azekura", &mut value)?, "undone, through the tree");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! | module | noun |
 //! |---|---|
 //! | [`node`] | one page of a tree: layout, search, editing, where to split |

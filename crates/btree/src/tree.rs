@@ -34,7 +34,10 @@ pub struct WriteCtx<'a> {
 
 impl std::fmt::Debug for WriteCtx<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("WriteCtx").field("txn", &self.txn).field("worker", &self.worker).finish_non_exhaustive()
+        f.debug_struct("WriteCtx")
+            .field("txn", &self.txn)
+            .field("worker", &self.worker)
+            .finish_non_exhaustive()
     }
 }
 

@@ -227,6 +227,10 @@ impl UndoLog {
     }
 
     /// Entry `index`, 0 being the oldest.
+    ///
+    /// # Panics
+    ///
+    /// Never: the bytes are this log's own.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<UndoOp<'_>> {
         let mut bytes = self.bytes.get(*self.starts.get(index)?..)?;

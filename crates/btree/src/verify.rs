@@ -163,7 +163,7 @@ impl Check<'_> {
     /// Notes that `owner` refers to `page_id`; `false` if something else does, too.
     fn claim(&mut self, page_id: PageId, owner: PageId) -> bool {
         self.report.pages += 1;
-        if self.report.pages % 1024 == 0 {
+        if self.report.pages.is_multiple_of(1024) {
             (self.progress)(self.report.pages, self.in_use);
         }
         if let Some(other) = self.owners.insert(page_id, owner) {
@@ -273,11 +273,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn chain_pages(
-        &mut self,
-        head: PageId,
-        chain: Result<Vec<PageId>, TreeError>,
-    ) -> Result<(), TreeError> {
+    fn chain_pages(&mut self, head: PageId, chain: Result<Vec<PageId>, TreeError>) -> Result<(), TreeError> {
         match chain {
             Ok(pages) => pages.into_iter().for_each(|page_id| {
                 self.claim(page_id, head);

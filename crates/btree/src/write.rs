@@ -108,8 +108,12 @@ impl Tree {
             let step = match (node.search(key), mode) {
                 (Position::Found(_), PutMode::Insert) => return Ok(Outcome::Done(Written::Exists)),
                 (Position::Absent(_), PutMode::Replace) => return Ok(Outcome::Done(Written::Missing)),
-                (Position::Found(_), _) if depth == Depth::Probe => return Ok(Outcome::Done(Written::Replaced)),
-                (Position::Found(slot), _) => self.replace_at(env, ctx, leaf, slot, key, cell, old.as_deref_mut())?,
+                (Position::Found(_), _) if depth == Depth::Probe => {
+                    return Ok(Outcome::Done(Written::Replaced));
+                }
+                (Position::Found(slot), _) => {
+                    self.replace_at(env, ctx, leaf, slot, key, cell, old.as_deref_mut())?
+                }
                 (Position::Absent(slot), _) => self.insert_at(env, ctx, leaf, slot, key, cell, depth)?,
             };
             match step {

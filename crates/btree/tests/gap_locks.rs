@@ -84,7 +84,10 @@ fn leaf_firsts(env: &Env, tree: Tree) -> Vec<Vec<u8>> {
     let (mut scan, mut batch) = (Scan::new(tree, Unbounded, Unbounded), LeafBatch::new());
     let mut firsts = Vec::new();
     while !scan.is_done() {
-        assert_eq!(scan.next_batch(env, usize::MAX, &mut NoLocks, &mut batch).expect("scan"), Outcome::Done(()));
+        assert_eq!(
+            scan.next_batch(env, usize::MAX, &mut NoLocks, &mut batch).expect("scan"),
+            Outcome::Done(())
+        );
         firsts.extend((!batch.is_empty()).then(|| batch.key(0).to_vec()));
     }
     firsts
@@ -97,14 +100,18 @@ fn number(key: &[u8]) -> u32 {
 fn put(world: &World, tree: Tree, keeper: &mut Keeper<'_>, key: &[u8], mode: PutMode) -> Outcome<Written> {
     let mut txn = world.txn(9);
     let outcome = txn.with(keeper, |env, ctx| tree.put(env, ctx, key, b"new", mode, None)).expect("put");
-    txn.commit();
+    if outcome != Outcome::Blocked {
+        txn.commit();
+    }
     outcome
 }
 
 fn remove(world: &World, tree: Tree, keeper: &mut Keeper<'_>, key: &[u8]) -> Outcome<bool> {
     let mut txn = world.txn(9);
     let outcome = txn.with(keeper, |env, ctx| tree.remove(env, ctx, key, None)).expect("remove");
-    txn.commit();
+    if outcome != Outcome::Blocked {
+        txn.commit();
+    }
     outcome
 }
 
@@ -124,7 +131,10 @@ fn writes_offer_the_gap_below_the_next_key_and_only_when_a_key_appears_or_goes()
     // The next key is in the next leaf, or nowhere.
     keeper.offers.clear();
     let second = number(&firsts[1]);
-    assert_eq!(put(&world, tree, &mut keeper, &key(second - 1), PutMode::Put), Outcome::Done(Written::Inserted));
+    assert_eq!(
+        put(&world, tree, &mut keeper, &key(second - 1), PutMode::Put),
+        Outcome::Done(Written::Inserted)
+    );
     assert_eq!(remove(&world, tree, &mut keeper, &key(second - 1)), Outcome::Done(true));
     assert_eq!(put(&world, tree, &mut keeper, &key(5000), PutMode::Put), Outcome::Done(Written::Inserted));
     assert_eq!(
@@ -197,7 +207,10 @@ fn an_insert_sees_a_key_that_slips_in_between_its_look_and_its_lock() {
         )),
         ..Keeper::default()
     };
-    assert_eq!(put(&world, tree, &mut keeper, &key(second - 1), PutMode::Put), Outcome::Done(Written::Inserted));
+    assert_eq!(
+        put(&world, tree, &mut keeper, &key(second - 1), PutMode::Put),
+        Outcome::Done(Written::Inserted)
+    );
     assert_eq!(keeper.offers, [gap(second, GapWant::Insert), gap(second + 10, GapWant::Insert)]);
 }
 
@@ -281,13 +294,10 @@ fn a_scan_sees_a_key_that_is_inserted_into_its_leaf_while_it_locks() {
     for forward in [true, false] {
         let new = if forward { 25 } else { 26 };
         let mut batch = LeafBatch::new();
-        let mut keeper = Keeper::default();
-        keeper.meanwhile = Some((
-            2,
-            Box::new(|| {
-                let _ = put(&world, tree, &mut Keeper::default(), &key(new), PutMode::Put);
-            }),
-        ));
+        let insert = || {
+            let _ = put(&world, tree, &mut Keeper::default(), &key(new), PutMode::Put);
+        };
+        let mut keeper = Keeper { meanwhile: Some((2, Box::new(insert))), ..Keeper::default() };
         let mut scan = Scan::new(tree, Included(&key(20)), Included(&key(40)));
         let outcome = if forward {
             scan.next_batch(&world.env, 100, &mut keeper, &mut batch)
@@ -334,6 +344,9 @@ fn the_next_key_is_found_behind_leaves_that_have_become_empty() {
     let report = world.assert_sound(&[tree], &[]);
     assert_eq!(report.trees[0].leaf_pages as usize, firsts.len(), "the empty leaf is still there");
     let mut keeper = Keeper::default();
-    assert_eq!(put(&world, tree, &mut keeper, &key(second - 1), PutMode::Put), Outcome::Done(Written::Inserted));
+    assert_eq!(
+        put(&world, tree, &mut keeper, &key(second - 1), PutMode::Put),
+        Outcome::Done(Written::Inserted)
+    );
     assert_eq!(keeper.offers, [gap(third, GapWant::Insert)]);
 }

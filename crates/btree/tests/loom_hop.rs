@@ -1,13 +1,18 @@
 //! HOP-1: a reader that follows a pointer into a page that is freed and becomes part of another tree meanwhile never
 //! believes what it finds there.
 //!
-//! The hop is the shipped one, over two or three pages with the shipped latch; page words are std's atomics, so the
-//! model interleaves at the latches' operations, which is where the protocol is.
+//! The hop is the shipped one, over three pages with the shipped latch; page words are std's atomics, so the model
+//! interleaves at the latches' operations, which is where the protocol is.
+//!
+//! loom remembers only the last access to each atomic. A latch is taken by a load and a CAS, and that load hides
+//! an earlier load of another thread: without more, loom would take one interleaving for all. So every step of a
+//! thread also adds to one counter (Relaxed: it orders nothing), which makes the steps of all threads contend.
 #![cfg(loom)]
 
 use std::sync::atomic::AtomicU64;
 
 use azekura_base::page::PageMut;
+use azekura_base::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use azekura_base::sync::{Arc, thread};
 use azekura_base::{PageId, PageWords, TreeId};
 use azekura_btree::change::{PageOp, apply};
@@ -43,6 +48,7 @@ impl Page {
 
 #[derive(Clone, Copy)]
 struct Look<'p> {
+    pages: &'p Pages,
     page: &'p Page,
     version: Version,
 }
@@ -52,19 +58,22 @@ impl Seen for Look<'_> {
         self.page.words()
     }
     fn is_valid(self) -> bool {
+        self.pages.step();
         self.page.latch.validate(self.version)
     }
 }
 
-struct Pages([Page; 3]);
+struct Pages([Page; 3], AtomicUsize);
 
 impl Pages {
+    fn step(&self) {
+        self.1.fetch_add(1, Relaxed);
+    }
+
     fn new() -> Self {
-        let page = || Page {
-            latch: HybridLatch::new(),
-            words: (0..512).map(|_| AtomicU64::new(0)).collect(),
-        };
-        let pages = Self([page(), page(), page()]);
+        let page =
+            || Page { latch: HybridLatch::new(), words: (0..512).map(|_| AtomicU64::new(0)).collect() };
+        let pages = Self([page(), page(), page()], AtomicUsize::new(0));
         pages.0[ROOT].become_node(ROOT, 1, 1, &(OLD as u64).to_le_bytes());
         pages.0[OLD].become_node(OLD, 0, 1, b"of tree 1");
         pages
@@ -72,13 +81,16 @@ impl Pages {
 
     fn look(&self, id: PageId) -> Option<Look<'_>> {
         let page = self.0.get(id.0 as usize)?;
-        Some(Look { page, version: page.latch.optimistic()? })
+        self.step();
+        Some(Look { pages: self, page, version: page.latch.optimistic()? })
     }
 
     /// One attempt to read the only key; `None` if it must be repeated.
     fn read(&self) -> Option<Vec<u8>> {
         let root = self.look(PageId(ROOT as u64))?;
-        let Hop::Child(_, Some(leaf)) = hop(root, Seek::Covering(b""), |id| self.look(id)) else { return None };
+        let Hop::Child(_, Some(leaf)) = hop(root, Seek::Covering(b""), |id| self.look(id)) else {
+            return None;
+        };
         let node = Node::new(leaf.page.words());
         let mut value = Vec::new();
         if let Position::Found(i) = node.search(b"") {
@@ -90,20 +102,24 @@ impl Pages {
     /// The record moves to another leaf, as in a merge; its old leaf is released.
     fn move_record(&self) {
         for id in [ROOT, OLD, NEW] {
+            self.step();
             self.0[id].latch.lock_exclusive();
         }
         self.0[NEW].become_node(NEW, 0, 1, b"of tree 1");
         self.0[ROOT].become_node(ROOT, 1, 1, &(NEW as u64).to_le_bytes());
         apply(&PageOp::Release, &mut PageMut::new(self.0[OLD].words()), PageId(OLD as u64)).expect("release");
         for id in [ROOT, OLD, NEW] {
+            self.step();
             self.0[id].latch.unlock_exclusive();
         }
     }
 
     /// The old leaf's page becomes a leaf of another tree.
     fn reuse_page(&self) {
+        self.step();
         self.0[OLD].latch.lock_exclusive();
         self.0[OLD].become_node(OLD, 0, 2, b"of tree 2");
+        self.step();
         self.0[OLD].latch.unlock_exclusive();
     }
 }
@@ -111,8 +127,10 @@ impl Pages {
 #[test]
 fn a_reader_never_believes_a_page_that_has_left_its_tree() {
     let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(4);
-    model.check(|| {
+    model.preemption_bound = Some(3);
+    let believed = std::sync::Arc::new([const { std::sync::atomic::AtomicUsize::new(0) }; 2]);
+    let count = std::sync::Arc::clone(&believed);
+    model.check(move || {
         let pages = Arc::new(Pages::new());
         let writer = {
             let pages = Arc::clone(&pages);
@@ -122,11 +140,14 @@ fn a_reader_never_believes_a_page_that_has_left_its_tree() {
             })
         };
         for _ in 0..2 {
-            if let Some(value) = pages.read() {
-                assert_eq!(value, b"of tree 1");
-            }
+            let read = pages.read();
+            count[usize::from(read.is_some())].fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            assert!(read.is_none_or(|value| value == b"of tree 1"));
         }
         writer.join().expect("the writer panicked");
         assert_eq!(pages.read().as_deref(), Some(&b"of tree 1"[..]), "nothing moves any more");
     });
+    let [repeated, believed] = believed.each_ref().map(|n| n.load(std::sync::atomic::Ordering::Relaxed));
+    println!("{believed} reads believed, {repeated} to be repeated");
+    assert!(believed > 100 && repeated > 100, "the model has hardly run");
 }

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use azekura_base::{PageId, TreeId};
-use azekura_btree::{LeafBatch, NoLocks, Outcome, Scan, Tree};
+use azekura_btree::{Head, LeafBatch, NoLocks, Outcome, PageOp, Record, Scan, Tree};
 use common::{World, get};
 
 const THREADS: u32 = 4;
-const STEPS: u32 = 2500;
+const STEPS: u32 = 12_000;
 
 /// A small generator of its own per thread: same seed, same steps.
 struct Dice(u64);
@@ -22,9 +22,9 @@ impl Dice {
     }
 }
 
-/// Keys of all threads interleave, so that every leaf is everybody's.
+/// Keys of all threads interleave, so that every leaf is everybody's; long enough for three levels.
 fn own_key(thread: u32, n: u32) -> Vec<u8> {
-    format!("{n:05}/{thread}").into_bytes()
+    format!("{n:05}{:.<160}/{thread}", n * 31).into_bytes()
 }
 
 fn shared_key(n: u32) -> Vec<u8> {
@@ -47,14 +47,20 @@ fn writer(world: &World, tree: Tree, thread: u32, seed: u64) -> BTreeMap<Vec<u8>
     let mut dice = Dice(seed + u64::from(thread));
     let mut txn = world.txn(u64::from(thread) + 1);
     let (mut now, mut committed) = (BTreeMap::new(), BTreeMap::new());
-    for _ in 0..STEPS {
+    for step in 0..STEPS {
         let key = own_key(thread, dice.roll(700));
+        // Times of growing and of shrinking: splits, then merges.
+        let growing = step / 1500 % 2 == 0;
         match dice.roll(20) {
-            0..9 => {
+            0..2 => {
                 let value = value(&mut dice);
                 assert_eq!(txn.put(tree, &key, &value), now.insert(key, value));
             }
-            9..14 => assert_eq!(txn.remove(tree, &key), now.remove(&key)),
+            2..9 if growing => {
+                let value = value(&mut dice);
+                assert_eq!(txn.put(tree, &key, &value), now.insert(key, value));
+            }
+            2..14 => assert_eq!(txn.remove(tree, &key), now.remove(&key)),
             14..17 => assert_eq!(get(&world.env, tree, &key).as_ref(), now.get(&key)),
             17 => scan_own(world, tree, thread, &now, &mut dice),
             18 => {
@@ -143,6 +149,19 @@ fn run(page_size: usize, frames: usize, seed: u64) {
     assert_eq!(expected, BTreeMap::new(), "lost records");
     let report = world.assert_sound(&[catalogue, tree], &[]);
     println!("{:?}, {} log records", report.trees[1], world.log.len());
+    let mut changes = [0; 2];
+    for body in world.log.records() {
+        let record = Record::decode(&body).expect("own record");
+        for op in record.ops().filter(|_| record.head == Head::System) {
+            match op.expect("own record").1 {
+                PageOp::Truncate { .. } => changes[0] += 1,
+                PageOp::Release => changes[1] += 1,
+                _ => {}
+            }
+        }
+    }
+    println!("{changes:?} splits and merges");
+    assert!(changes[0] > 100 && changes[1] > 50, "{changes:?} splits and merges");
     assert_eq!(catalogue, Tree { id: TreeId(0), root: PageId(1) });
 
     // W7: the log's order is the order in which each page changed, so redo gives the same pages.

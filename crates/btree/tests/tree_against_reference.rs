@@ -153,7 +153,12 @@ impl Run<'_> {
         }
     }
 
-    fn drain(&self, scan: &mut Scan, limit: usize, forward: impl Fn(usize) -> bool) -> Vec<(Vec<u8>, Vec<u8>)> {
+    fn drain(
+        &self,
+        scan: &mut Scan,
+        limit: usize,
+        forward: impl Fn(usize) -> bool,
+    ) -> Vec<(Vec<u8>, Vec<u8>)> {
         let mut out = Vec::new();
         loop {
             let part = self.batch(scan, limit, forward(out.len()));
@@ -187,7 +192,7 @@ fn run(page_size: usize, frames: usize, steps: &[Step]) {
     let (world, _) = World::new(page_size, frames);
     let mut txn = world.txn(1);
     let tree = txn.create(1);
-    txn.undo.clear();
+    txn.commit();
     let mut run =
         Run { world: &world, tree, txn, now: Model::new(), committed: Model::new(), savepoint: None };
     steps.iter().for_each(|step| run.step(step));

@@ -106,11 +106,9 @@ fn take_op<'a>(input: &mut &'a [u8]) -> Option<(PageId, PageOp<'a>)> {
             *input = rest;
             PageOp::Image { kind: *kind, front: take_short(input)?, back: take_short(input)? }
         }
-        INSERT => PageOp::Insert {
-            slot: take_u16(input)?,
-            suffix: take_short(input)?,
-            cell: take_cell(input)?,
-        },
+        INSERT => {
+            PageOp::Insert { slot: take_u16(input)?, suffix: take_short(input)?, cell: take_cell(input)? }
+        }
         REMOVE => PageOp::Remove { slot: take_u16(input)? },
         REPLACE => PageOp::Replace { slot: take_u16(input)?, cell: take_cell(input)? },
         FLIP => PageOp::Flip { slot: take_u16(input)?, at: take_u16(input)?, diff: take_short(input)? },

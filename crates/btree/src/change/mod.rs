@@ -164,12 +164,7 @@ pub fn check(op: &PageOp<'_>, page: PageWords<'_>, page_id: PageId) -> Result<()
     done.map_err(|reason| ApplyError { page_id, op: op.name(), reason })
 }
 
-fn check_image(
-    page: PageWords<'_>,
-    kind: [u8; 4],
-    front: &[u8],
-    back: &[u8],
-) -> Result<(), &'static str> {
+fn check_image(page: PageWords<'_>, kind: [u8; 4], front: &[u8], back: &[u8]) -> Result<(), &'static str> {
     if HEADER_BYTES + front.len() + back.len() > page.len() {
         return Err("longer than a page");
     }
@@ -216,7 +211,8 @@ pub(crate) fn apply_checked(op: &PageOp<'_>, page: &mut PageMut<'_>, page_id: Pa
 }
 
 fn truncate(page: &mut PageMut<'_>, page_id: PageId, keep: usize, upper: &[u8]) {
-    let rebuilt = node::build_truncated(Node::new(page.words()), keep, upper).expect("checked on this very page");
+    let rebuilt =
+        node::build_truncated(Node::new(page.words()), keep, upper).expect("checked on this very page");
     let mut buffer = Vec::new();
     let image = PageOp::image_of(rebuilt.page(), &mut buffer);
     apply_checked(&image, page, page_id);

@@ -35,7 +35,8 @@ pub fn choose_split(node: Node<'_>, new_key: &[u8], new_value_len: usize) -> Opt
     let is_leaf = node.level()? == 0;
     let position = node.search(new_key);
     let at_new = position.slot();
-    let cutter = Cutter { node, is_leaf, new: matches!(position, Position::Absent(_)).then_some((at_new, new_key)) };
+    let cutter =
+        Cutter { node, is_leaf, new: matches!(position, Position::Absent(_)).then_some((at_new, new_key)) };
     if node.is_last() && position == Position::Absent(count) && count > 1 {
         let at = if is_leaf { count } else { count - 1 };
         let separator = cutter.separator_at(at);

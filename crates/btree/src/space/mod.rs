@@ -13,8 +13,8 @@ use azekura_base::PageId;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use azekura_buffer::{BufferPool, ExclusiveGuard};
 
-pub use map::{group_pages, is_used, map_of};
 pub(crate) use map::{check_clear, check_set, clear, set};
+pub use map::{group_pages, is_used, map_of};
 
 use crate::change::PageOp;
 use crate::error::TreeError;

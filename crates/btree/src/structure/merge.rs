@@ -102,15 +102,15 @@ fn merge(
     let fit = merged_fit(left_node, right_node);
     // Room to spare: or the next insertion splits again.
     let Some(_) = fit.filter(|&(used, capacity)| used * 4 <= capacity * 3) else { return Ok(Next::Nothing) };
-    let merged = merged(env.page_size(), left_node, right_node).map_err(TreeError::on_page(left.page_id()))?;
+    let merged =
+        merged(env.page_size(), left_node, right_node).map_err(TreeError::on_page(left.page_id()))?;
     let mut image = Vec::new();
     let image = PageOp::image_of(merged.page(), &mut image);
 
     let freed = right.page_id();
     let (map, clear) = env.space().freeing(env.pool(), freed, 1)?;
     let mut guards = [parent, left, right, map];
-    let ops =
-        [(0, PageOp::Remove { slot: right_slot as u16 }), (1, image), (2, PageOp::Release), (3, clear)];
+    let ops = [(0, PageOp::Remove { slot: right_slot as u16 }), (1, image), (2, PageOp::Release), (3, clear)];
     env.commit(worker, &Head::System, &mut guards, &ops)?;
     env.space().freed(freed);
     let above = Node::new(guards[0].words());
@@ -121,8 +121,7 @@ fn merged(page_size: usize, left: Node<'_>, right: Node<'_>) -> Result<Scratch, 
     let (mut lower, mut upper) = (Vec::new(), Vec::new());
     left.lower_into(&mut lower);
     right.upper_into(&mut upper);
-    let spec =
-        NodeSpec { level: left.level().unwrap_or(0), tree: left.tree(), lower: &lower, upper: &upper };
+    let spec = NodeSpec { level: left.level().unwrap_or(0), tree: left.tree(), lower: &lower, upper: &upper };
     let mut scratch = Scratch::new(page_size);
     scratch.format(spec)?;
     scratch.push_slots(left, 0..left.count())?;

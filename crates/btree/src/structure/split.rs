@@ -9,7 +9,9 @@ use crate::change::PageOp;
 use crate::descent::{Descent, Pair};
 use crate::env::Env;
 use crate::error::TreeError;
-use crate::node::{Cell, CorruptNode, Node, NodeSpec, Position, Scratch, SplitPoint, choose_split, entry_bytes};
+use crate::node::{
+    Cell, CorruptNode, Node, NodeSpec, Position, Scratch, SplitPoint, choose_split, entry_bytes,
+};
 use crate::record::Head;
 use crate::tree::Tree;
 
@@ -112,7 +114,9 @@ fn slot_for(
 ) -> Result<(usize, usize), TreeError> {
     let above = Node::new(parent.words());
     match above.search(separator) {
-        Position::Absent(slot) if slot > 0 && above.child(slot - 1) == node.page_id() && above.covers(separator) => {
+        Position::Absent(slot)
+            if slot > 0 && above.child(slot - 1) == node.page_id() && above.covers(separator) =>
+        {
             Ok((slot, above.prefix_len()))
         }
         _ => Err(TreeError::corrupt(parent.page_id(), "the separators around a child are not its fences")),

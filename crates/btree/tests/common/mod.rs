@@ -1,12 +1,13 @@
 //! What the tests share: a store in memory, a log in memory, and a world made of both.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use azekura_base::sync::Mutex;
 use azekura_base::{DurableLog, LogFailed, Lsn, PageId, TreeId, TxnId};
 use azekura_btree::{
-    Deferred, Env, EnvOptions, KeyLocks, Log, NoLocks, Outcome, PutMode, Record, Tree, UndoLog, WriteCtx, Writer,
-    Written, free_step, redo, roll_back_to, verify,
+    Deferred, Env, EnvOptions, Head, KeyLocks, Log, NoLocks, Outcome, PutMode, Record, Tree, UndoLog,
+    WriteCtx, Writer, Written, free_step, record, redo, roll_back_to, verify,
 };
 use azekura_buffer::{BufferPool, MemStore, PoolOptions};
 use azekura_wal::{AppendError, WorkerId};
@@ -21,20 +22,25 @@ pub struct MemLog {
 
 impl MemLog {
     pub fn records(&self) -> Vec<Vec<u8>> {
-        self.records.lock().unwrap().clone()
+        self.records.lock().clone()
     }
 
     pub fn len(&self) -> usize {
-        self.records.lock().unwrap().len()
+        self.records.lock().len()
+    }
+
+    /// A log that already has these records.
+    pub fn with_records(records: &[Vec<u8>]) -> Self {
+        Self { records: Mutex::new(records.to_vec()), limit: Mutex::new(None) }
     }
 
     /// From now on only `more` records are taken.
     pub fn break_after(&self, more: usize) {
-        *self.limit.lock().unwrap() = Some(self.len() + more);
+        *self.limit.lock() = Some(self.len() + more);
     }
 
     pub fn repair(&self) {
-        *self.limit.lock().unwrap() = None;
+        *self.limit.lock() = None;
     }
 }
 
@@ -52,8 +58,8 @@ impl DurableLog for MemLog {
 
 impl Log for MemLog {
     fn append(&self, _worker: WorkerId, body: &[u8]) -> Result<Lsn, AppendError> {
-        let mut records = self.records.lock().unwrap();
-        if self.limit.lock().unwrap().is_some_and(|limit| records.len() >= limit) {
+        let mut records = self.records.lock();
+        if self.limit.lock().is_some_and(|limit| records.len() >= limit) {
             return Err(AppendError::Failed(LogFailed { reason: "broken by the test".into() }));
         }
         records.push(body.to_vec());
@@ -81,7 +87,11 @@ impl World {
     }
 
     pub fn with_options(page_size: usize, frames: usize, options: EnvOptions) -> Self {
-        let log = Arc::new(MemLog::default());
+        Self::with_log(page_size, frames, options, MemLog::default())
+    }
+
+    pub fn with_log(page_size: usize, frames: usize, options: EnvOptions, log: MemLog) -> Self {
+        let log = Arc::new(log);
         let pool = PoolOptions { page_size, capacity_bytes: frames * page_size, ..PoolOptions::default() };
         let pool = BufferPool::new(pool, Arc::new(MemStore::new(page_size)), log.clone()).expect("a pool");
         Self { env: Env::new(Arc::new(pool), log.clone(), options), log }
@@ -180,15 +190,15 @@ impl Txn<'_> {
     #[track_caller]
     pub fn remove(&mut self, tree: Tree, key: &[u8]) -> Option<Vec<u8>> {
         let mut old = Vec::new();
-        let removed = self
-            .with(&mut NoLocks, |env, ctx| tree.remove(env, ctx, key, Some(&mut old)))
-            .expect("remove");
+        let removed =
+            self.with(&mut NoLocks, |env, ctx| tree.remove(env, ctx, key, Some(&mut old))).expect("remove");
         removed.done().expect("no locks").then_some(old)
     }
 
     #[track_caller]
     pub fn roll_back(&mut self) {
         self.roll_back_to(0);
+        self.note(&Head::End { txn: self.id });
     }
 
     #[track_caller]
@@ -197,16 +207,34 @@ impl Txn<'_> {
         roll_back_to(self.env, writer, &mut self.undo, len).expect("undo");
     }
 
-    /// Commits without a commit record: frees what the transaction left to free.
+    /// Appends a record without page operations.
+    #[track_caller]
+    pub fn note(&self, head: &Head<'_>) {
+        let mut body = Vec::new();
+        record::encode(&mut body, head, std::iter::empty());
+        self.env.log().append(worker(), &body).expect("append");
+    }
+
+    /// Commits, and frees what the transaction left to free.
     #[track_caller]
     pub fn commit(&mut self) {
+        let has_deferred = !self.undo.deferred_frees().is_empty();
+        self.note(&Head::Commit { txn: self.id, has_deferred });
+        self.free_deferred();
+        if has_deferred {
+            self.note(&Head::End { txn: self.id });
+        }
+        self.undo.clear();
+    }
+
+    #[track_caller]
+    fn free_deferred(&self) {
         for (index, item) in self.undo.deferred_frees().into_iter().enumerate() {
             let mut left = Some(item);
             while let Some(what) = left {
                 left = free_step(self.env, self.writer(), index as u64, what).expect("free step");
             }
         }
-        self.undo.clear();
     }
 }
 

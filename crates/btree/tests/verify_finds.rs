@@ -1,0 +1,181 @@
+//! The check finds what is wrong, each kind of damage by the page where it is.
+
+mod common;
+
+use azekura_base::{PageId, PageWords, TreeId};
+use azekura_btree::node::{Cell, Node};
+use azekura_btree::{PageOp, Tree, change, space, verify};
+use common::{World, get};
+
+struct Damaged {
+    world: World,
+    tree: Tree,
+}
+
+impl Damaged {
+    fn new() -> Self {
+        let (world, tree) = World::new(4096, 300);
+        let mut txn = world.txn(1);
+        for n in 0..300u32 {
+            txn.put(tree, &n.to_be_bytes(), &[1; 40]);
+        }
+        txn.put(tree, b"large", &vec![9; 30_000]);
+        txn.commit();
+        world.assert_sound(&[tree], &[]);
+        Self { world, tree }
+    }
+
+    /// The first page that `is` what is looked for.
+    fn page(&self, is: impl Fn(PageWords<'_>) -> bool) -> PageId {
+        (0..100)
+            .map(PageId)
+            .find(|&id| is(self.world.env.pool().fix(id).expect("fix").shared().words()))
+            .expect("there is such a page")
+    }
+
+    fn leaf(&self) -> PageId {
+        self.page(|page| Node::new(page).level() == Some(0) && Node::new(page).count() > 10)
+    }
+
+    fn apply(&self, page_id: PageId, op: &PageOp<'_>) {
+        let mut guard = self.world.env.pool().fix(page_id).expect("fix").exclusive();
+        guard.will_change(azekura_base::Lsn(u64::MAX));
+        change::apply(op, &mut guard.page_mut(), page_id).expect("applies");
+    }
+
+    fn set_u64(&self, page_id: PageId, at: usize, change: impl Fn(u64) -> u64) {
+        let mut guard = self.world.env.pool().fix(page_id).expect("fix").exclusive();
+        guard.will_change(azekura_base::Lsn(u64::MAX));
+        let value = change(guard.words().u64(at));
+        guard.page_mut().set_u64(at, value);
+    }
+
+    /// Something is found on `page_id` that says `what`.
+    #[track_caller]
+    fn assert_found(&self, page_id: PageId, what: &str) {
+        let report = verify(&self.world.env, &[self.tree], &[], &mut |_, _| {}).expect("verify");
+        let found = report.findings.iter().any(|f| f.page_id == page_id && f.what.contains(what));
+        assert!(found, "{what} on page {page_id}: {:#?}", report.findings);
+    }
+}
+
+#[test]
+fn a_page_that_nothing_refers_to_is_a_leak() {
+    let damaged = Damaged::new();
+    damaged.apply(PageId(0), &PageOp::SpaceSet { first: 500, count: 1 });
+    damaged.assert_found(PageId(500), "leaked");
+}
+
+#[test]
+fn a_page_in_use_but_marked_free_is_found() {
+    let damaged = Damaged::new();
+    let leaf = damaged.leaf();
+    damaged.apply(PageId(0), &PageOp::SpaceClear { first: leaf.0 as u32, count: 1 });
+    damaged.assert_found(leaf, "in use, but marked as free");
+}
+
+#[test]
+fn a_page_with_two_owners_is_found() {
+    let damaged = Damaged::new();
+    let root = damaged.tree.root;
+    let (first, last) = {
+        let guard = damaged.world.env.pool().fix(root).expect("fix").shared();
+        let node = Node::new(guard.words());
+        (node.child(0), node.count() - 1)
+    };
+    damaged.apply(root, &PageOp::Replace { slot: last as u16, cell: Cell::inline(&first.0.to_le_bytes()) });
+    damaged.assert_found(first, "used twice");
+}
+
+#[test]
+fn keys_out_of_order_are_found() {
+    let damaged = Damaged::new();
+    let leaf = damaged.leaf();
+    // The head of slot 3.
+    damaged.set_u64(leaf, 48 + 3 * 16, |head| head ^ 1 << 60);
+    damaged.assert_found(leaf, "do not ascend");
+}
+
+#[test]
+fn a_key_outside_its_fences_is_found() {
+    let damaged = Damaged::new();
+    let second = |page: PageWords<'_>| {
+        let mut lower = Vec::new();
+        Node::new(page).lower_into(&mut lower);
+        Node::new(page).level() == Some(0) && !lower.is_empty()
+    };
+    let leaf = damaged.page(second);
+    damaged.apply(leaf, &PageOp::Remove { slot: 5 });
+    damaged.apply(leaf, &PageOp::Insert { slot: 0, suffix: b"", cell: Cell::inline(b"") });
+    damaged.assert_found(leaf, "outside the fences");
+}
+
+#[test]
+fn a_cell_in_the_wrong_place_is_found() {
+    let damaged = Damaged::new();
+    let leaf = damaged.leaf();
+    damaged.set_u64(leaf, 48 + 3 * 16 + 8, |meta| meta + 1);
+    damaged.assert_found(leaf, "overlap");
+    damaged.set_u64(leaf, 48 + 3 * 16 + 8, |meta| meta | 0xffff);
+    damaged.assert_found(leaf, "outside the heap");
+}
+
+#[test]
+fn garbage_that_does_not_add_up_is_found() {
+    let damaged = Damaged::new();
+    let leaf = damaged.leaf();
+    damaged.set_u64(leaf, 24, |word| word + (1 << 16));
+    damaged.assert_found(leaf, "garbage");
+}
+
+#[test]
+fn a_leaf_of_another_tree_is_found() {
+    let damaged = Damaged::new();
+    let leaf = damaged.leaf();
+    damaged.set_u64(leaf, 32, |word| word ^ 5 << 32);
+    damaged.assert_found(leaf, "belongs to tree");
+}
+
+#[test]
+fn a_page_that_is_not_a_node_is_found_and_costs_only_what_hangs_below_it() {
+    let damaged = Damaged::new();
+    let leaf = damaged.leaf();
+    damaged.apply(leaf, &PageOp::Release);
+    damaged.assert_found(leaf, "not a node of a tree");
+    let report = verify(&damaged.world.env, &[damaged.tree], &[], &mut |_, _| {}).expect("verify");
+    assert!(report.trees[0].records > 200);
+}
+
+#[test]
+fn a_broken_chain_is_found_by_the_check_and_by_the_reader() {
+    let damaged = Damaged::new();
+    let middle = damaged.page(|page| page.type_number() == 4 && page.u64(40) == 3);
+    damaged.set_u64(middle, 40, |index| index + 1);
+    damaged.assert_found(middle, "large value");
+    let mut out = Vec::new();
+    let error = damaged.tree.get(&damaged.world.env, b"large", &mut out).expect_err("broken");
+    assert!(error.to_string().contains(&format!("page {middle}")), "{error}");
+    assert!(get(&damaged.world.env, damaged.tree, &7u32.to_be_bytes()).is_some(), "others are not concerned");
+}
+
+#[test]
+fn a_wrong_child_is_a_typed_error_for_readers_and_writers() {
+    let damaged = Damaged::new();
+    let leaf = damaged.leaf();
+    damaged.apply(leaf, &PageOp::Release);
+    let mut out = Vec::new();
+    let failing: Vec<_> = (0..300u32)
+        .filter_map(|n| damaged.tree.get(&damaged.world.env, &n.to_be_bytes(), &mut out).err())
+        .collect();
+    assert!(!failing.is_empty());
+    assert!(failing.iter().all(|error| error.to_string().contains("a free page in the place of a node")));
+}
+
+#[test]
+fn a_map_that_was_overwritten_is_found() {
+    let damaged = Damaged::new();
+    damaged.set_u64(PageId(0), 0, |word| word & !(0xff << 32) | 3 << 32);
+    damaged.assert_found(PageId(0), "not a space map");
+    assert_eq!(space::map_of(PageId(77), 4096), (PageId(0), 77));
+    assert_eq!(damaged.tree.id, TreeId(0));
+}
