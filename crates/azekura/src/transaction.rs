@@ -314,12 +314,18 @@ impl Transaction {
 
     /// The tree of a table, locked in `mode` at least; `None` if there is no such table (which stays so: its row is locked).
     fn resolve(&self, open: &OpenTree, mode: TableMode) -> Result<Option<Tree>, Error> {
-        let known = self.state()?.slots[open.slot].tree;
+        let (known, is_dropped) = {
+            let state = self.state()?;
+            (state.slots[open.slot].tree, state.dropped.contains(&open.name))
+        };
         if let Some(tree) = known {
             self.lock_table(tree, mode)?;
             return Ok(Some(tree));
         }
-        if let Some(tree) = self.db.catalog.cached(&open.name) {
+        // The cache still has a table that this transaction itself dropped.
+        if let Some(tree) = self.db.catalog.cached(&open.name)
+            && !is_dropped
+        {
             self.lock_table(tree, mode)?;
             if self.db.catalog.cached(&open.name) == Some(tree) {
                 self.state()?.slots[open.slot].tree = Some(tree);

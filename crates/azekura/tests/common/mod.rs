@@ -239,7 +239,7 @@ pub fn assert_clean(db: &Database, context: &str) {
     assert!(report.is_clean(), "{context}: check found {:?}", report.findings);
 }
 
-fn difference(expected: &Model, found: &Model) -> String {
+pub fn difference(expected: &Model, found: &Model) -> String {
     for name in expected.keys().chain(found.keys()) {
         let (a, b) = (expected.get(name), found.get(name));
         if a == b {
