@@ -89,14 +89,16 @@ impl Bell {
     /// Sleeps until rung, or for `limit`, unless there is a request or `has_work`; for the thread.
     pub fn rest(&self, limit: Option<Duration>, has_work: impl FnOnce() -> bool) {
         let state = if limit.is_some() { RESTING } else { ASLEEP };
-        self.word.word().store(state, Relaxed);
+        // A swap, not a store: it reads the last ring, so no ringer can mistake that ring for the newest state.
+        self.word.word().swap(state, AcqRel);
         // BELL-1: pairs with the fences in `request` and `rouse`.
         fence(SeqCst);
         if !self.requested.load(Relaxed) && !has_work() {
             let _idle = azekura_trace::wait(&IDLE, std::ptr::from_ref(self).addr(), WaitKind::Idle);
             self.word.wait(state, limit);
         }
-        self.word.word().store(AWAKE, Relaxed);
+        // Acquire: what the ringer did before is seen.
+        self.word.word().swap(AWAKE, AcqRel);
     }
 }
 

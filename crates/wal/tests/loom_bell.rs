@@ -1,0 +1,102 @@
+//! W3: a flusher never sleeps over a request, nor without limit over a record.
+#![cfg(loom)]
+
+use std::time::Duration;
+
+use azekura_base::Lsn;
+use azekura_base::sync::{Arc, thread};
+use azekura_wal::bell::Bell;
+use azekura_wal::durable_lsn::DurableHorizon;
+use azekura_wal::worker_buffer::{Batch, WorkerBuffer};
+
+struct Log {
+    horizon: DurableHorizon,
+    buffer: WorkerBuffer,
+    bell: Bell,
+}
+
+impl Log {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            horizon: DurableHorizon::new(1, Lsn(1)),
+            buffer: WorkerBuffer::new(0, 1000),
+            bell: Bell::new(),
+        })
+    }
+
+    fn flush(&self) {
+        let mut taken = Batch::default();
+        self.buffer.take(&self.horizon, &mut taken, true);
+        self.buffer.settle(&self.horizon);
+    }
+}
+
+fn model(f: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(f);
+}
+
+#[test]
+fn every_requested_record_is_flushed_though_the_flusher_may_sleep_without_end() {
+    model(|| {
+        let log = Log::new();
+        let other = log.clone();
+        // A model has no time: a rest with a limit that nobody ends is a deadlock, and so is found.
+        let flusher = thread::spawn(move || {
+            while other.horizon.compute() < Lsn(2) {
+                if other.bell.take_request() {
+                    other.flush();
+                } else {
+                    other.bell.rest(Some(Duration::from_secs(1)), || false);
+                }
+            }
+        });
+        for _ in 0..2 {
+            log.buffer.append(&log.horizon, b"x").expect("room");
+            log.bell.request();
+        }
+        flusher.join().expect("no panic");
+    });
+}
+
+#[test]
+fn two_requesters_share_one_flusher() {
+    model(|| {
+        let log = Log::new();
+        let request = |log: Arc<Log>| {
+            move || {
+                log.buffer.append(&log.horizon, b"x").expect("room");
+                log.bell.request();
+            }
+        };
+        let first = thread::spawn(request(log.clone()));
+        let second = thread::spawn(request(log.clone()));
+        while log.horizon.compute() < Lsn(2) {
+            if log.bell.take_request() {
+                log.flush();
+            } else {
+                log.bell.rest(Some(Duration::from_secs(1)), || false);
+            }
+        }
+        first.join().expect("no panic");
+        second.join().expect("no panic");
+    });
+}
+
+#[test]
+fn w3_the_first_record_of_an_idle_worker_ends_a_sleep_without_limit() {
+    loom::model(|| {
+        let log = Log::new();
+        let other = log.clone();
+        let flusher = thread::spawn(move || {
+            while other.horizon.is_idle(0) {
+                other.bell.rest(None, || !other.horizon.is_idle(0));
+            }
+        });
+        let (_, was_idle) = log.buffer.append(&log.horizon, b"x").expect("room");
+        assert!(was_idle);
+        log.bell.rouse();
+        flusher.join().expect("no panic");
+    });
+}

@@ -1,0 +1,177 @@
+//! The commit gate: nobody sleeps for ever, nobody is told "durable" too early, and no record is lost or written twice
+//! while buffers are exchanged under the appenders' hands.
+#![cfg(loom)]
+
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use azekura_base::Lsn;
+use azekura_base::sync::{Arc, thread};
+use azekura_wal::commit_gate::{CommitGate, Turn};
+use azekura_wal::durable_lsn::DurableHorizon;
+use azekura_wal::worker_buffer::{Batch, WorkerBuffer};
+
+/// One stream with some workers, as `Log` has it, with a bit per LSN for a disk.
+struct Log {
+    horizon: DurableHorizon,
+    buffers: Vec<WorkerBuffer>,
+    gate: CommitGate,
+    disk: AtomicU64,
+    leading: AtomicU64,
+}
+
+impl Log {
+    fn new(workers: usize) -> Arc<Self> {
+        Arc::new(Self {
+            horizon: DurableHorizon::new(workers, Lsn(1)),
+            buffers: (0..workers).map(|w| WorkerBuffer::new(w, 1000)).collect(),
+            gate: CommitGate::new(),
+            disk: AtomicU64::new(0),
+            leading: AtomicU64::new(0),
+        })
+    }
+
+    fn append(&self, worker: usize) -> u64 {
+        self.buffers[worker].append(&self.horizon, b"x").expect("room").0.0
+    }
+
+    fn make_durable(&self, lsn: u64) {
+        while !self.horizon.has_reached(Lsn(lsn)) {
+            let is_needed = || self.horizon.pending(0..self.buffers.len()).is_some_and(|mark| mark <= lsn);
+            let begin = || {
+                let mut taken: Vec<Batch> = self.buffers.iter().map(|_| Batch::default()).collect();
+                let covers =
+                    self.buffers.iter().zip(&mut taken).map(|(b, t)| b.take(&self.horizon, t, true)).min();
+                (covers.expect("workers"), taken)
+            };
+            if let Turn::Lead(lead, taken) = self.gate.enter(lsn, is_needed, begin) {
+                assert_eq!(self.leading.fetch_add(1, SeqCst), 0, "GATE-1");
+                taken.iter().filter(|batch| batch.records > 0).for_each(|batch| self.write(batch));
+                self.buffers.iter().for_each(|buffer| buffer.settle(&self.horizon));
+                self.leading.fetch_sub(1, SeqCst);
+                lead.finish();
+            }
+        }
+        assert!(self.disk.load(SeqCst) & 1 << lsn != 0, "{lsn} is acknowledged and not durable");
+    }
+
+    fn write(&self, batch: &Batch) {
+        // With at most two records a batch is its first and last.
+        assert!(batch.records <= 2);
+        let mut bits = 1 << batch.first_lsn;
+        bits |= 1 << batch.last_lsn;
+        assert_eq!(self.disk.fetch_or(bits, SeqCst) & bits, 0, "written twice");
+    }
+}
+
+fn model(bound: usize, f: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(bound);
+    builder.check(f);
+}
+
+#[test]
+fn two_committers_of_one_worker_both_return() {
+    model(3, || {
+        let log = Log::new(1);
+        let other = log.clone();
+        let second = thread::spawn(move || {
+            let lsn = other.append(0);
+            other.make_durable(lsn);
+        });
+        let lsn = log.append(0);
+        log.make_durable(lsn);
+        second.join().expect("no panic");
+        assert_eq!(log.horizon.compute(), Lsn(2));
+    });
+}
+
+#[test]
+fn three_committers_of_two_workers_all_return() {
+    model(1, || {
+        let log = Log::new(2);
+        let threads: Vec<_> = (0..2)
+            .map(|w| {
+                let log = log.clone();
+                thread::spawn(move || {
+                    let lsn = log.append(w);
+                    log.make_durable(lsn);
+                })
+            })
+            .collect();
+        let lsn = log.append(0);
+        log.make_durable(lsn);
+        threads.into_iter().for_each(|t| t.join().expect("no panic"));
+        assert_eq!(log.horizon.compute(), Lsn(3));
+        assert_eq!(log.disk.load(SeqCst), 0b1110);
+    });
+}
+
+#[test]
+fn w2_a_record_that_nobody_waits_for_goes_with_a_later_commit() {
+    model(3, || {
+        let log = Log::new(2);
+        let other = log.clone();
+        let open = thread::spawn(move || {
+            other.append(0);
+            other.append(0);
+        });
+        let lsn = log.append(1);
+        log.make_durable(lsn);
+        open.join().expect("no panic");
+        log.make_durable(3);
+        assert_eq!(log.disk.load(SeqCst), 0b1110);
+    });
+}
+
+#[test]
+fn an_heir_with_nothing_to_do_passes_the_wake_up_on() {
+    model(3, || {
+        let gate = Arc::new(CommitGate::new());
+        let needed = Arc::new(loom::sync::atomic::AtomicBool::new(true));
+        let Turn::Lead(lead, ()) = gate.enter(1, || true, || (2, ())) else { panic!("idle") };
+        let sleepers: Vec<_> = (0..2)
+            .map(|_| {
+                let (gate, needed) = (gate.clone(), needed.clone());
+                thread::spawn(move || {
+                    // Takes itself for not covered by the flush going on, and is, after all.
+                    match gate.enter(5, || needed.load(SeqCst), || (9, ())) {
+                        Turn::Lead(lead, ()) => drop(lead),
+                        Turn::NotNeeded | Turn::Finished => {}
+                    }
+                })
+            })
+            .collect();
+        needed.store(false, SeqCst);
+        lead.finish();
+        sleepers.into_iter().for_each(|t| t.join().expect("no panic"));
+    });
+}
+
+#[test]
+fn a_failure_wakes_who_sleeps() {
+    model(3, || {
+        let gate = Arc::new(CommitGate::new());
+        let failed = Arc::new(loom::sync::atomic::AtomicBool::new(false));
+        let (other, has_failed) = (gate.clone(), failed.clone());
+        let Turn::Lead(lead, ()) = gate.enter(1, || true, || (1, ())) else { panic!("idle") };
+        let sleeper = thread::spawn(move || {
+            // Needs the next flush; the one going on fails.
+            loop {
+                let is_needed = || !has_failed.load(SeqCst);
+                match other.enter(5, is_needed, || (9, ())) {
+                    Turn::NotNeeded => return,
+                    Turn::Lead(lead, ()) => drop(lead),
+                    Turn::Finished => {}
+                }
+                if has_failed.load(SeqCst) {
+                    return;
+                }
+                thread::yield_now();
+            }
+        });
+        failed.store(true, SeqCst);
+        gate.wake_everyone();
+        drop(lead);
+        sleeper.join().expect("no panic");
+    });
+}
