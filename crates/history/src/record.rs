@@ -1,0 +1,129 @@
+//! Collecting a history from many threads.
+
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Mutex, PoisonError};
+
+use crate::history::{History, Op, Status, Transaction};
+
+/// Collects transactions while they run. Shared by reference between threads.
+///
+/// Its clock is one counter: an instant taken before something began on one thread, and after something had ended on
+/// another, are in the right order (SeqCst; a test library can afford it). These are std's atomics: nothing here is
+/// part of the store or of a model of it.
+#[derive(Debug, Default)]
+pub struct Recorder {
+    clock: AtomicU64,
+    values: AtomicU64,
+    done: Mutex<Vec<Transaction>>,
+}
+
+/// A transaction that is under way. Dropped without being told how it ended, it is recorded as
+/// [`Status::Unknown`] (a client that panicked, or lost the store).
+#[derive(Debug)]
+pub struct Running<'a> {
+    recorder: &'a Recorder,
+    began: u64,
+    ops: Vec<Op>,
+}
+
+impl Recorder {
+    /// Nothing recorded yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Begins a transaction. Call it before the store's own `begin`.
+    pub fn begin(&self) -> Running<'_> {
+        Running { recorder: self, began: self.now(), ops: Vec::new() }
+    }
+
+    /// A value that was not handed out before.
+    pub fn value(&self) -> u64 {
+        self.values.fetch_add(1, SeqCst) + 1
+    }
+
+    /// What was recorded so far, and takes it out.
+    pub fn finish(&self) -> History {
+        History { transactions: std::mem::take(&mut self.lock()) }
+    }
+
+    fn now(&self) -> u64 {
+        self.clock.fetch_add(1, SeqCst)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Transaction>> {
+        // A client that panics while it records leaves a whole list behind.
+        self.done.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Running<'_> {
+    /// `value` was appended to the list of `key`.
+    pub fn append(&mut self, key: u64, value: u64) {
+        self.ops.push(Op::Append { key, value });
+    }
+
+    /// `key` was removed; the tombstone `value` was appended to its list.
+    pub fn remove(&mut self, key: u64, value: u64) {
+        self.ops.push(Op::Remove { key, value });
+    }
+
+    /// The list of `key` was read.
+    pub fn read(&mut self, key: u64, list: impl Into<Vec<u64>>) {
+        self.ops.push(Op::Read { key, list: list.into() });
+    }
+
+    /// The keys `from..to` were read.
+    pub fn scan(&mut self, from: u64, to: u64, rows: impl Into<Vec<(u64, Vec<u64>)>>) {
+        self.ops.push(Op::Scan { from, to, rows: rows.into() });
+    }
+
+    /// It committed, and the client knows. Call it after the store's own `commit` returned.
+    pub fn committed(mut self) {
+        self.end(Status::Committed);
+    }
+
+    /// It was aborted, and the client knows.
+    pub fn aborted(mut self) {
+        self.end(Status::Aborted);
+    }
+
+    fn end(&mut self, status: Status) {
+        let ended = (status != Status::Unknown).then(|| self.recorder.now());
+        let ops = std::mem::take(&mut self.ops);
+        self.recorder.lock().push(Transaction { began: self.began, ended, status, ops });
+        self.began = u64::MAX;
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        if self.began != u64::MAX {
+            self.end(Status::Unknown);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transactions_are_recorded_with_their_times_and_ends() {
+        let recorder = Recorder::new();
+        let mut a = recorder.begin();
+        a.append(1, recorder.value());
+        a.committed();
+        recorder.begin().aborted();
+        drop(recorder.begin());
+        assert_ne!(recorder.value(), recorder.value());
+        let history = recorder.finish();
+        let ends: Vec<_> = history.transactions.iter().map(|t| (t.status, t.began, t.ended)).collect();
+        assert_eq!(
+            ends,
+            [(Status::Committed, 0, Some(1)), (Status::Aborted, 2, Some(3)), (Status::Unknown, 4, None)]
+        );
+        assert!(recorder.finish().transactions.is_empty());
+    }
+}
