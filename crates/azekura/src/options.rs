@@ -52,7 +52,7 @@ impl Default for Builder {
             background: true,
             recovery_log_bytes: 128 << 20,
             lock_timeout: None,
-            escalation: 4096,
+            escalation: 1024,
             fs: Arc::new(OsFs::new()),
         }
     }
@@ -124,7 +124,8 @@ impl Builder {
         self
     }
 
-    /// Record locks that one scan may take in a table before it tries to lock the whole table for reading; 4096 unless set.
+    /// Record locks that one transaction may take in a table before it tries to lock the whole table, which it gets only if nobody is in the
+    /// way; 1024 unless set.
     #[must_use]
     pub fn lock_escalation(mut self, records: usize) -> Self {
         self.escalation = records.max(1);

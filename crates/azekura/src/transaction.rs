@@ -94,8 +94,8 @@ pub(crate) struct State {
     dropped: Vec<Arc<str>>,
     key_buf: Vec<u8>,
     write_count: u64,
-    /// Record locks taken by scans, per table, for escalation.
-    scanned: Vec<(TreeId, usize)>,
+    /// Record locks taken since the last try to lock the whole table, for escalation.
+    record_locks: Vec<(TreeId, usize)>,
 }
 
 /// A serializable transaction; made by [`Database::begin`](crate::Database::begin) or
@@ -133,7 +133,7 @@ impl Transaction {
             dropped: Vec::new(),
             key_buf: Vec::new(),
             write_count: 0,
-            scanned: Vec::new(),
+            record_locks: Vec::new(),
         };
         let durability = db.options.durability;
         Ok(Self { db, id, durability, state: RefCell::new(Some(state)), must_retry: Cell::new(false) })
@@ -443,6 +443,7 @@ impl Transaction {
         self.check_key(key)?;
         self.check_value(value)?;
         self.lock_table(tree, TableMode::IX)?;
+        self.escalate(tree, 1, TableMode::X)?;
         self.lock_key(tree, key, KeyMode::UPDATE)?;
         let mode = if kind == WriteKind::InsertNew { PutMode::Insert } else { PutMode::Put };
         let mut old = (kind == WriteKind::Replace).then(Vec::new);
@@ -457,6 +458,7 @@ impl Transaction {
     fn remove_from(&self, tree: Tree, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         self.check_key(key)?;
         self.lock_table(tree, TableMode::IX)?;
+        self.escalate(tree, 1, TableMode::X)?;
         self.lock_key(tree, key, KeyMode::DELETE)?;
         let mut old = Vec::new();
         let was_there = self.change(tree, key, |env, ctx| tree.remove(env, ctx, key, Some(&mut old)))?;
@@ -566,34 +568,29 @@ impl Transaction {
         let Some(tree) = self.resolve(open, TableMode::IS)? else {
             return Ok(Batch { rows: Vec::new(), exhausted: true });
         };
-        self.escalate(tree, max)?;
+        self.escalate(tree, max, TableMode::S)?;
         let mut state = self.state()?;
         let result = crate::scan::batch(self, tree, bounds, direction, max, &mut state);
         drop(state);
         result.map_err(|error| self.fail(error))
     }
 
-    /// Locks the whole table for reading once a scan has locked many records, if that needs no waiting.
-    fn escalate(&self, tree: Tree, more: usize) -> Result<(), Error> {
+    /// Counts `more` record locks in a table; once there are many, tries to lock the whole table in `mode`, which needs no waiting if
+    /// nobody is in the way. A scan or load of a large table so costs one lock, and memory for a few thousand.
+    fn escalate(&self, tree: Tree, more: usize, mode: TableMode) -> Result<(), Error> {
         let mut state = self.state()?;
-        if state.table_mode(tree.id).is_some_and(|m| m.covers(TableMode::S)) {
+        if state.table_mode(tree.id).is_some_and(|m| m.covers(mode)) {
             return Ok(());
         }
-        let at = match state.scanned.iter().position(|(id, _)| *id == tree.id) {
-            Some(at) => at,
-            None => {
-                state.scanned.push((tree.id, 0));
-                state.scanned.len() - 1
-            }
-        };
-        state.scanned[at].1 += more;
-        if state.scanned[at].1 <= self.db.options.escalation {
+        let count = state.record_locks_in(tree.id);
+        *count += more;
+        if *count <= self.db.options.escalation {
             return Ok(());
         }
-        state.scanned[at].1 = 0;
-        if let Ok(depends_on) = self.db.locks.try_lock_table(&mut state.locks, tree.id, TableMode::S) {
+        *count = 0;
+        if let Ok(depends_on) = self.db.locks.try_lock_table(&mut state.locks, tree.id, mode) {
             state.depends_on = state.depends_on.max(depends_on);
-            state.note_table_mode(tree.id, TableMode::S);
+            state.note_table_mode(tree.id, mode);
         }
         Ok(())
     }
@@ -793,6 +790,14 @@ impl Drop for Transaction {
 impl State {
     fn table_mode(&self, tree: TreeId) -> Option<TableMode> {
         self.table_modes.iter().find(|(id, _)| *id == tree).map(|(_, mode)| *mode)
+    }
+
+    fn record_locks_in(&mut self, tree: TreeId) -> &mut usize {
+        let at = self.record_locks.iter().position(|(id, _)| *id == tree).unwrap_or_else(|| {
+            self.record_locks.push((tree, 0));
+            self.record_locks.len() - 1
+        });
+        &mut self.record_locks[at].1
     }
 
     fn note_table_mode(&mut self, tree: TreeId, mode: TableMode) {
