@@ -231,6 +231,51 @@ fn a_stale_range_over_a_key_that_came_back_is_wrong_in_time() {
 }
 
 #[test]
+fn what_two_range_reads_did_not_show_makes_one_circle() {
+    // T2 misses k1, so it comes after T1, which removed it; T1 misses k5, so it comes after T3, which removed that;
+    // and T2 did not see T3's append to k6.
+    let history = committed(&[
+        vec![append(1, 10), append(5, 50), append(9, 90)],
+        vec![read(9, &[90]), remove(1, 11), scan(5, 6, &[])],
+        vec![read(9, &[90]), scan(1, 2, &[]), read(6, &[])],
+        vec![read(9, &[90]), remove(5, 51), append(6, 60)],
+        vec![read(1, &[10, 11]), read(5, &[50, 51]), read(6, &[60]), read(9, &[90])],
+    ]);
+    found(&history, Kind::GSingle, &[1, 2, 3]);
+}
+
+#[test]
+fn a_removal_that_no_read_shows_explains_an_absence() {
+    let history =
+        one_by_one(&[vec![append(1, 10)], vec![read(1, &[10]), remove(1, 11)], vec![scan(0, 5, &[])]]);
+    clean(&history, Level::StrictSerializable);
+}
+
+#[test]
+fn an_append_that_nobody_saw_comes_after_all_that_were_seen() {
+    let history = committed(&[
+        vec![append(1, 10), read(2, &[20])],
+        vec![append(1, 11), append(2, 20)],
+        vec![read(1, &[10])],
+    ]);
+    found(&history, Kind::G1c, &[0, 1]);
+}
+
+#[test]
+fn order_in_time_reaches_over_ends_in_between() {
+    // T0 and T1 overlap and end one after the other; T2 begins after both, and misses what the first one did.
+    let mut history =
+        committed(&[vec![append(1, 10)], vec![append(2, 20)], vec![read(1, &[])], vec![read(1, &[10])]]);
+    for (t, times) in history.transactions.iter_mut().zip([(0, 2), (1, 3), (4, 5), (6, 7)]) {
+        (t.began, t.ended) = (times.0, Some(times.1));
+    }
+    clean(&history, Level::Serializable);
+    let report = check(&history, Level::StrictSerializable);
+    assert_eq!(report.anomalies().len(), 1, "{report}");
+    assert_eq!(report.anomalies()[0].transactions, [2, 0], "{report}");
+}
+
+#[test]
 fn an_unknown_end_counts_once_somebody_saw_it() {
     let seen = concurrent(&[
         (Status::Unknown, vec![read(2, &[]), append(1, 10)]),
