@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use azekura_base::{DurableLog, Lsn, PageBuf};
 use azekura_io::{Fs, OpenOptions, OsFs};
-use azekura_wal::{LogIdentity, StreamCount, Wal, WalOptions};
+use azekura_wal::recovery::replay;
+use azekura_wal::{LogIdentity, LogRange, StreamCount, Wal, WalOptions, WorkerId};
 use hdrhistogram::Histogram;
 
 const BODY_BYTES: usize = 120;
@@ -39,6 +40,7 @@ fn main() -> Result<(), Error> {
     };
     bench.device(scratch.path())?;
     bench.appends()?;
+    bench.replay()?;
     for threads in [1, 2, 8, 16, 64] {
         bench.blocking(threads)?;
     }
@@ -105,6 +107,27 @@ impl Bench {
             }
             println!("append {body_bytes:5} B {best:34.0} ns");
         }
+        Ok(())
+    }
+
+    /// Two million records of four workers, read back.
+    fn replay(&mut self) -> Result<(), Error> {
+        let wal = self.wal()?;
+        let body = [7; BODY_BYTES];
+        for n in 0..2_000_000 {
+            wal.append(WorkerId::from_index(n / 3), &body)?;
+        }
+        wal.close()?;
+        let first_lsn = Lsn(u64::from(self.incarnation) << 40);
+        let range = LogRange { incarnation: self.incarnation, first_lsn, last_lsn: None };
+        let start = Instant::now();
+        let mut sum = 0_u64;
+        let found = replay(&OsFs::new(), &self.dir, 1, &[range], first_lsn, &mut |_, body| {
+            sum += u64::from(body[0]);
+            Ok::<(), std::convert::Infallible>(())
+        })?;
+        let rate = found.records as f64 / start.elapsed().as_secs_f64();
+        println!("replay {} records {:22.2} M/s ({})", found.records, rate / 1e6, sum / found.records);
         Ok(())
     }
 

@@ -190,6 +190,7 @@ impl Log {
     pub(crate) fn finish(&self) -> Result<(), LogFailed> {
         self.make_durable(Lsn::MAX)?;
         for stream in &self.streams {
+            self.failure.check()?; // W10: not one more write
             let testified = stream.testify(&mut stream.writer(), &self.horizon);
             if let Err(reason) = testified {
                 self.fail(&reason);

@@ -7,7 +7,7 @@
 //! | ready | zeroes, or a recycled segment's stale chunks; synced, name durable | the leader of a flush starts to write it |
 //! | current | chunks of this run | it is full: sealed |
 //! | sealed | chunks of this run; its largest LSN is known | [`SegmentStore::trim`]: all of it is below |
-//! | old | chunks of earlier runs, never written again (W5); its largest LSN is found when first asked for | `trim` |
+//! | old | chunks of earlier runs, never written again (W5); its largest LSN is bounded by the next one's header, or looked up by the first trim | `trim` |
 //! | spare | nothing that counts any more | renamed to the next sequence number: ready |
 //!
 //! - **SEGMENT-1** A sequence number is never used twice in one incarnation, and a new incarnation uses numbers above
@@ -115,8 +115,8 @@ pub(crate) struct SegmentStore {
 
 /// What an existing file turned out to be.
 enum Found {
-    /// Holds chunks, or something unknown.
-    Old,
+    /// Holds chunks of which this is the first, or something unknown.
+    Old(Option<Header>),
     /// Made ready and never written.
     Unused,
     /// Of another database: left alone.
@@ -134,9 +134,8 @@ impl SegmentStore {
         sizes: Option<Sizes>,
     ) -> Result<Self, WalError> {
         let dir = stream_dir(wal_dir, stream);
-        if sizes.is_some() && !fs.exists(&dir) {
-            fs.create_dir_all(&dir).map_err(WalError::io("create", &dir))?;
-            fs.sync_dir(wal_dir).map_err(WalError::io("sync", wal_dir))?;
+        if sizes.is_some() {
+            azekura_io::create_dir_all_durable(&**fs, &dir).map_err(WalError::io("create", &dir))?;
         }
         let store = Self {
             fs: Arc::clone(fs),
@@ -160,6 +159,7 @@ impl SegmentStore {
     fn survey(&self, incarnation: u32) -> Result<(), WalError> {
         let names = self.fs.list_dir(&self.dir).map_err(WalError::io("list", &self.dir))?;
         let mut state = self.state.lock();
+        let mut firsts = Vec::new();
         for number in names.iter().filter_map(|name| parse_segment(name)) {
             let path = self.dir.join(segment_name(number));
             let file = self
@@ -172,9 +172,16 @@ impl SegmentStore {
             let retired = |max_lsn| Retired { path, number, file_bytes, used_bytes: file_bytes, max_lsn };
             match found {
                 Found::Foreign => {}
-                Found::Old => state.old.push(retired(None)),
+                Found::Old(first) => {
+                    bound_earlier(&mut state.old, &firsts, first);
+                    state.old.push(retired(None));
+                    firsts.push(first.map(|header| header.incarnation));
+                }
                 Found::Unused if self.wants_spare(&state, file_bytes) => state.spare.push(retired(None).path),
-                Found::Unused => state.old.push(Retired { used_bytes: 0, ..retired(Some(0)) }),
+                Found::Unused => {
+                    state.old.push(Retired { used_bytes: 0, ..retired(Some(0)) });
+                    firsts.push(None);
+                }
             }
         }
         Ok(())
@@ -194,7 +201,7 @@ impl SegmentStore {
             return Ok(Found::Unused);
         }
         let Some(header) = Header::decode(block.get(..HEADER_BYTES).unwrap_or_default()) else {
-            return Ok(Found::Old);
+            return Ok(Found::Old(None));
         };
         if header.place.database_id != self.database_id {
             return Ok(Found::Foreign);
@@ -209,7 +216,7 @@ impl SegmentStore {
                 incarnation,
             });
         }
-        Ok(Found::Old)
+        Ok(Found::Old(Some(header)))
     }
 
     pub(crate) const fn place(&self, segment: u64, offset: u64) -> Place {
@@ -391,6 +398,14 @@ impl SegmentStore {
         scan::sweep(&*file, self.place(number, 0), &mut |header| max = max.max(header.last_lsn))?;
         Ok(max)
     }
+}
+
+/// A segment's first header tells the largest LSN before it, which bounds the segments before it of that incarnation:
+/// only an incarnation's last segment is read to be trimmed.
+fn bound_earlier(old: &mut [Retired], incarnations: &[Option<u32>], first: Option<Header>) {
+    let Some(header) = first else { return };
+    let earlier = old.iter_mut().zip(incarnations).filter(|(_, i)| **i == Some(header.incarnation));
+    earlier.filter(|(s, _)| s.max_lsn.is_none()).for_each(|(s, _)| s.max_lsn = Some(header.max_before));
 }
 
 /// Chunks are multiples of 4 KiB; a device that wants more cannot hold the log.

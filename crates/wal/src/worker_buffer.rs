@@ -9,7 +9,7 @@
 //! - **BUFFER-2** A record drawn below the counter value that [`WorkerBuffer::take`] returns is in what it took, or
 //!   was taken before.
 //! - **BUFFER-3** While `admitting` is false no record gets in: what is in the buffers always fits the prepared
-//!   segments (W11), see [`segment`](crate::segment).
+//!   segments (W11), see `segment`.
 
 use azekura_base::sync::atomic::Ordering::{Relaxed, Release};
 use azekura_base::sync::{Mutex, MutexGuard, WaitWord};

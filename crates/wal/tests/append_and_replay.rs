@@ -283,3 +283,17 @@ fn a_real_directory_with_a_measured_stream_count_works_alike() {
     assert!(records == model);
     assert!(!OsFs::new().list_dir(&dir).expect("lists").iter().any(|name| name.contains("probe")));
 }
+
+#[test]
+fn only_the_last_segment_of_an_incarnation_is_read_to_be_trimmed() {
+    let fs = FaultFs::new();
+    fill(&create(&fs, small(1, 1)), 1, 1000);
+    let segments = fs.files().len() as u64;
+    assert!(segments > 6);
+    let wal = try_create(&fs, identity(2, 2000), small(1, 1)).expect("creates");
+    let reads = fs.read_count();
+    assert!(wal.trim(Lsn(500)).expect("trims") > 1);
+    assert!(fs.read_count() - reads <= 2, "{} reads", fs.read_count() - reads);
+    let (_, records) = read(&fs, &[closed_range(1, 1, 1000), open_range(2, 2000)], 500);
+    assert_eq!(records.len(), 501);
+}

@@ -77,6 +77,21 @@ fn w1_the_horizon_covers_only_what_is_durable() {
 }
 
 #[test]
+fn what_came_in_during_a_flush_keeps_its_worker_busy() {
+    loom::model(|| {
+        let log = Log::new();
+        log.append(0);
+        let other = log.clone();
+        let flusher = thread::spawn(move || other.flush(0));
+        log.append(0);
+        log.check();
+        flusher.join().expect("no panic");
+        log.check();
+        assert!(log.horizon.compute() == Lsn(2) || log.horizon.pending(0..1) == Some(2));
+    });
+}
+
+#[test]
 fn w1_a_committer_sees_the_mark_of_every_earlier_lsn() {
     loom::model(|| {
         let log = Log::new();

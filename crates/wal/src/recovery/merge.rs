@@ -9,10 +9,10 @@ use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::chunk;
 use crate::record;
 
 use super::scan::{Chunk, End, StreamScan};
@@ -143,22 +143,21 @@ impl<'f> Merge<'f> {
         let stream = source.scan.stream();
         if let Some(chunk) = source.scan.next_chunk()? {
             source.frontier = chunk.header.complete_below;
-            self.enqueue(stream, &chunk);
+            self.enqueue(stream, chunk);
         }
         Ok(true)
     }
 
-    fn enqueue(&mut self, stream: u32, chunk: &Chunk) {
-        let payload = &chunk.payload;
-        for block in chunk::parse_payload(&chunk.header, payload).unwrap_or_default() {
+    fn enqueue(&mut self, stream: u32, chunk: Chunk) {
+        for block in chunk.blocks {
             let slot = *self.index.entry((stream, block.worker)).or_insert_with(|| {
                 self.queues.push(Queue::default());
                 self.queues.len() - 1
             });
-            let at = block.bytes.as_ptr().addr() - payload.as_ptr().addr();
-            let end = at + block.bytes.len();
             let queue = &mut self.queues[slot];
-            queue.runs.push_back(Run { payload: Arc::clone(payload), at, end, expected: block.first_lsn });
+            let Range { start: at, end } = block.bytes;
+            let payload = Arc::clone(&chunk.payload);
+            queue.runs.push_back(Run { payload, at, end, expected: block.first_lsn });
             if queue.head.is_none()
                 && let Some(lsn) = queue.advance()
             {

@@ -46,7 +46,8 @@ pub struct LogRange {
 /// What a replay found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replayed {
-    /// The cut: the last LSN of the last range, or the one before its first if it has none. All above is void.
+    /// The cut: the last LSN of the last range. If there is none from the first LSN asked for, the one before that.
+    /// All above is void.
     pub last_lsn: Lsn,
     /// Largest LSN in any chunk of any incarnation, void ones too. New LSNs start above both.
     pub max_lsn_seen: Lsn,

@@ -5,6 +5,7 @@
 //! damage) is for [`cut`](super::cut) to judge.
 
 use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -79,6 +80,15 @@ pub(crate) struct SegmentRef {
 pub(crate) struct Chunk {
     pub(crate) header: Header,
     pub(crate) payload: Arc<Vec<u8>>,
+    pub(crate) blocks: Vec<BlockRef>,
+}
+
+/// A block inside a chunk's payload; its records have been checked.
+#[derive(Debug)]
+pub(crate) struct BlockRef {
+    pub(crate) worker: u64,
+    pub(crate) first_lsn: u64,
+    pub(crate) bytes: Range<usize>,
 }
 
 /// Where a stream's readable part ends.
@@ -230,8 +240,13 @@ fn chunk_in(
     if payload.len() != len || crc32c(payload) != header.payload_crc {
         return Ok(None);
     }
-    if chunk::parse_payload(&header, payload).is_none() {
+    let Some(blocks) = chunk::parse_payload(&header, payload) else {
         return Ok(None);
-    }
-    Ok(Some(Chunk { header, payload: Arc::new(payload.to_vec()) }))
+    };
+    let start = payload.as_ptr().addr();
+    let blocks = blocks.into_iter().map(|block| {
+        let at = block.bytes.as_ptr().addr() - start;
+        BlockRef { worker: block.worker, first_lsn: block.first_lsn, bytes: at..at + block.bytes.len() }
+    });
+    Ok(Some(Chunk { header, blocks: blocks.collect(), payload: Arc::new(payload.to_vec()) }))
 }

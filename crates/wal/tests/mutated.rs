@@ -1,0 +1,12 @@
+//! The entry of the fuzz target (directory `fuzz` of the repository), on seeded changes of valid inputs.
+#![cfg(not(loom))]
+
+#[path = "fuzz/log_scan.rs"]
+mod log_scan;
+#[path = "../../../fuzz/mutate.rs"]
+mod mutate;
+
+#[test]
+fn a_changed_log_replays_what_was_written_or_says_what_is_wrong() {
+    mutate::run_mutated(1_000, &log_scan::seeds(), log_scan::log_scan);
+}
