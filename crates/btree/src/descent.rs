@@ -27,7 +27,7 @@
 //! third case: `tests/loom_hop.rs` runs this very code against that writer.
 //!
 //! A page that is not in the pool is fixed (read in) with nothing latched. A page that stays latched is waited for with a
-//! shared latch, which sleeps and is traced. After [`OPTIMISTIC_ATTEMPTS`] failures the way is taken with latches
+//! shared latch, which sleeps and is traced. After 64 failures the way is taken with latches
 //! (shared down to the parent, each child latched before its parent is let go), so that progress is certain.
 
 use azekura_base::{Backoff, PageId, PageWords};

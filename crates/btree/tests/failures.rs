@@ -28,7 +28,7 @@ fn a_log_that_takes_no_more_leaves_the_tree_as_it_was() {
     let (world, tree) = World::new(4096, 500);
     let mut txn = world.txn(1);
     let mut most = 0;
-    for n in 0..800 {
+    for n in 0..500 {
         let k = key(n * 7919 % 1000);
         let mut records = 0;
         loop {
@@ -49,7 +49,7 @@ fn a_log_that_takes_no_more_leaves_the_tree_as_it_was() {
             records += 1;
         }
         most = most.max(records);
-        if n > 60 && n % 40 != 0 {
+        if n > 40 && n % 40 != 0 {
             // Only now and then from here on: the check of everything takes its time.
             assert!(put(&mut txn, tree, &key(2000 + n), &[1; 100]).is_ok());
         }

@@ -2,15 +2,16 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
+use azekura_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use azekura_base::{PageId, TreeId};
 use azekura_btree::{Head, LeafBatch, NoLocks, Outcome, PageOp, Record, Scan, Tree};
 use common::{World, get};
 
 const THREADS: u32 = 4;
-const STEPS: u32 = 12_000;
+const STEPS: u32 = 9_000;
 
 /// A small generator of its own per thread: same seed, same steps.
 struct Dice(u64);
@@ -50,7 +51,7 @@ fn writer(world: &World, tree: Tree, thread: u32, seed: u64) -> BTreeMap<Vec<u8>
     for step in 0..STEPS {
         let key = own_key(thread, dice.roll(700));
         // Times of growing and of shrinking: splits, then merges.
-        let growing = step / 1500 % 2 == 0;
+        let growing = step / 1100 % 2 == 0;
         match dice.roll(20) {
             0..2 => {
                 let value = value(&mut dice);
@@ -180,4 +181,51 @@ fn w7_threads_on_one_tree_lose_nothing_and_their_log_redoes_it() {
 #[test]
 fn threads_in_a_pool_with_room_for_everything_lose_nothing() {
     run(4096, 4000, 2);
+}
+
+/// HOP-3: what was copied while a writer was at work is thrown away.
+#[test]
+fn readers_never_see_a_value_that_is_half_one_and_half_another() {
+    let (world, tree) = World::new(4096, 64);
+    let key = b"the key that everybody wants";
+    let mut txn = world.txn(1);
+    txn.put(tree, key, &[0; 500]);
+    let stop = AtomicBool::new(false);
+    let seen = std::thread::scope(|scope| {
+        let reader = |by_scan: bool| {
+            let (world, stop) = (&world, &stop);
+            scope.spawn(move || {
+                let mut seen = BTreeSet::new();
+                // Relaxed: only an end is signalled.
+                while !stop.load(Relaxed) {
+                    let value = if by_scan { scan_for(world, tree, key) } else { get(&world.env, tree, key) };
+                    let value = value.expect("never removed");
+                    assert!(value.iter().all(|&byte| byte == value[0]), "{value:?}");
+                    assert_eq!(value.len(), 500 - usize::from(value[0]) % 3);
+                    seen.insert(value[0]);
+                }
+                seen.len()
+            })
+        };
+        let readers = [reader(true), reader(false)];
+        for n in 0..20_000u32 {
+            let byte = n as u8;
+            txn.put(tree, key, &vec![byte; 500 - usize::from(byte) % 3]);
+            // Cells move about: a neighbour of changing length.
+            txn.put(tree, b"a neighbour", &vec![1; (n * 37 % 450) as usize]);
+            txn.undo.clear();
+        }
+        stop.store(true, Relaxed);
+        readers.map(|reader| reader.join().expect("a reader panicked"))
+    });
+    println!("distinct values seen: {seen:?}");
+}
+
+fn scan_for(world: &World, tree: Tree, key: &[u8]) -> Option<Vec<u8>> {
+    let mut scan = Scan::new(tree, Bound::Included(key), Bound::Included(key));
+    let mut batch = LeafBatch::new();
+    assert_eq!(scan.next_batch(&world.env, 10, &mut NoLocks, &mut batch).expect("scan"), Outcome::Done(()));
+    let mut value = Vec::new();
+    batch.read_value(&world.env, 0, &mut value).expect("value");
+    (batch.len() == 1).then_some(value)
 }

@@ -4,8 +4,9 @@ mod common;
 
 use azekura_base::{PageId, PageWords, TreeId};
 use azekura_btree::node::{Cell, Node};
-use azekura_btree::{PageOp, Tree, change, space, verify};
+use azekura_btree::{LeafBatch, NoLocks, Outcome, PageOp, Scan, Tree, change, space, verify};
 use common::{World, get};
+use std::ops::Bound::Unbounded;
 
 struct Damaged {
     world: World,
@@ -169,6 +170,38 @@ fn a_wrong_child_is_a_typed_error_for_readers_and_writers() {
         .collect();
     assert!(!failing.is_empty());
     assert!(failing.iter().all(|error| error.to_string().contains("a free page in the place of a node")));
+}
+
+/// Fences that lie must not send a scan round in circles.
+#[test]
+fn a_scan_over_a_leaf_with_wrong_fences_ends_with_an_error() {
+    for forward in [true, false] {
+        let damaged = Damaged::new();
+        let leaf = damaged.page(|page| {
+            let (node, mut lower) = (Node::new(page), Vec::new());
+            node.lower_into(&mut lower);
+            node.level() == Some(0) && !lower.is_empty() && !node.is_last()
+        });
+        // Both fences become one byte long: the leaf claims to lie elsewhere.
+        damaged.set_u64(leaf, 24, |word| word & 0xffff_ffff | 1 << 32 | 1 << 48);
+        let mut scan = Scan::new(damaged.tree, Unbounded, Unbounded);
+        let (mut batch, env) = (LeafBatch::new(), &damaged.world.env);
+        let mut batches = 0;
+        let error = loop {
+            let outcome = if forward {
+                scan.next_batch(env, 1000, &mut NoLocks, &mut batch)
+            } else {
+                scan.next_batch_back(env, 1000, &mut NoLocks, &mut batch)
+            };
+            batches += 1;
+            assert!(batches < 100 && !scan.is_done());
+            match outcome {
+                Ok(done) => assert_eq!(done, Outcome::Done(())),
+                Err(error) => break error,
+            }
+        };
+        assert!(error.to_string().contains("fences"), "{error}");
+    }
 }
 
 #[test]

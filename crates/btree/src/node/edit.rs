@@ -52,7 +52,7 @@ fn check_room(node: Node<'_>, need: usize, without: Option<usize>) -> Check {
     ensure(live + SLOT_BYTES * node.count() + need <= node.capacity(), "the entry does not fit the node")
 }
 
-/// Whether [`insert`] can be done.
+/// Whether `insert` can be done.
 ///
 /// # Errors
 ///
@@ -65,7 +65,7 @@ pub fn check_insert(node: Node<'_>, slot: usize, suffix: &[u8], cell: Cell<'_>) 
     check_room(node, entry_bytes(suffix.len(), cell.value.len()), None)
 }
 
-/// Whether [`remove`] can be done.
+/// Whether `remove` can be done.
 ///
 /// # Errors
 ///
@@ -76,7 +76,7 @@ pub fn check_remove(node: Node<'_>, slot: usize) -> Check {
     check_cell(node, node.slot(slot))
 }
 
-/// Whether [`replace`] can be done.
+/// Whether `replace` can be done.
 ///
 /// # Errors
 ///

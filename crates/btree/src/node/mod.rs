@@ -290,6 +290,12 @@ impl<'a> Node<'a> {
         self.is_last() || self.0.compare(self.upper_at(), self.upper_len(), key).is_gt()
     }
 
+    /// Whether the keys just below `key` are not above the node: its upper fence is `key` or higher.
+    #[must_use]
+    pub fn reaches(self, key: &[u8]) -> bool {
+        self.is_last() || self.0.compare(self.upper_at(), self.upper_len(), key).is_ge()
+    }
+
     /// Appends the key of slot `i`.
     pub fn key_into(self, i: usize, out: &mut Vec<u8>) {
         let slot = self.slot(i);

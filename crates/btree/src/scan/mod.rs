@@ -12,142 +12,18 @@
 //! - *Backward*: first the gap below the first key above the range, then every record with the gap below it. The
 //!   gap of a leaf's first key reaches into the leaf before, so nothing is left open between two batches.
 
+mod batch;
+
 use std::ops::Bound;
 
-use crate::descent::{Descent, Leaf, Seek};
+use crate::descent::{Descent, Leaf, Seek, Stop};
 use crate::env::Env;
 use crate::error::TreeError;
 use crate::locks::{GapWant, KeyLocks, Outcome};
 use crate::next::{Gap, lock_gap};
-use crate::node::{FLAG_OVERFLOW, Node};
-use crate::overflow::{self, OverflowRef};
 use crate::tree::Tree;
 
-/// A value in a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ValueRef<'a> {
-    /// Its bytes.
-    Inline(&'a [u8]),
-    /// Where its bytes are: [`LeafBatch::read_value`].
-    Large(OverflowRef),
-}
-
-/// Where a record lies in a batch's buffer: key, then value.
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    key_at: usize,
-    value_at: usize,
-    end: usize,
-    flags: u16,
-}
-
-/// Records copied out of one leaf, in the order of the scan. Reuse it: it keeps its memory.
-#[derive(Debug, Default)]
-pub struct LeafBatch {
-    bytes: Vec<u8>,
-    used: usize,
-    prefix: Vec<u8>,
-    entries: Vec<Entry>,
-}
-
-impl LeafBatch {
-    /// A batch without records.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Number of records.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// Whether there are no records.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
-    /// The key of record `i`.
-    ///
-    /// # Panics
-    ///
-    /// If there is no record `i`.
-    #[must_use]
-    pub fn key(&self, i: usize) -> &[u8] {
-        let entry = self.entries[i];
-        &self.bytes[entry.key_at..entry.value_at]
-    }
-
-    /// The value of record `i`.
-    ///
-    /// # Panics
-    ///
-    /// If there is no record `i`.
-    #[must_use]
-    pub fn value(&self, i: usize) -> ValueRef<'_> {
-        let entry = self.entries[i];
-        let bytes = &self.bytes[entry.value_at..entry.end];
-        match OverflowRef::decode(bytes) {
-            Some(reference) if entry.flags & FLAG_OVERFLOW != 0 => ValueRef::Large(reference),
-            _ => ValueRef::Inline(bytes),
-        }
-    }
-
-    /// Appends the value of record `i` to `out`, large or not.
-    ///
-    /// # Errors
-    ///
-    /// [`TreeError::Fix`] or [`TreeError::Corrupt`], for a large value.
-    ///
-    /// # Panics
-    ///
-    /// If there is no record `i`.
-    pub fn read_value(&self, env: &Env, i: usize, out: &mut Vec<u8>) -> Result<(), TreeError> {
-        match self.value(i) {
-            ValueRef::Inline(bytes) => {
-                out.extend_from_slice(bytes);
-                Ok(())
-            }
-            ValueRef::Large(reference) => overflow::read(env, reference, out),
-        }
-    }
-
-    fn start(&mut self, node: Node<'_>) {
-        self.clear();
-        self.prefix.clear();
-        node.prefix_into(&mut self.prefix);
-    }
-
-    fn clear(&mut self) {
-        self.entries.clear();
-        self.used = 0;
-    }
-
-    /// Copies slot `i` of `node`, whole words at a time, into memory that is there already.
-    #[inline]
-    fn push(&mut self, node: Node<'_>, i: usize) {
-        let slot = node.slot(i);
-        let (suffix_len, value_len) = (usize::from(slot.suffix_len), usize::from(slot.value_len));
-        let key_at = self.used;
-        let value_at = key_at + self.prefix.len() + suffix_len;
-        let end = value_at + value_len;
-        // Room for the head as a whole word, too.
-        if end + 8 > self.bytes.len() {
-            self.bytes.resize((end + 8).next_power_of_two(), 0);
-        }
-        let suffix_at = key_at + self.prefix.len();
-        self.bytes[key_at..suffix_at].copy_from_slice(&self.prefix);
-        self.bytes[suffix_at..suffix_at + 8].copy_from_slice(&slot.head.to_be_bytes());
-        if suffix_len > 8 {
-            node.page().read(8 * usize::from(slot.offset), &mut self.bytes[suffix_at + 8..value_at]);
-        }
-        node.page().read(slot.value_at(), &mut self.bytes[value_at..end]);
-        self.entries.push(Entry { key_at, value_at, end, flags: slot.flags });
-        self.used = end;
-    }
-}
+pub use batch::{LeafBatch, ValueRef};
 
 /// What is left of a range of one tree, to be consumed from both ends.
 #[derive(Clone, Debug)]
@@ -184,7 +60,7 @@ struct Part {
 enum Attempt<'e> {
     Part(Part),
     Blocked,
-    Stopped(crate::descent::Stop<'e>),
+    Stopped(Stop<'e>),
 }
 
 impl Scan {
@@ -266,9 +142,10 @@ impl Scan {
         if !is_cut && !is_last {
             node.upper_into(&mut fence);
         }
+        let is_right_leaf = node.covers(&self.from);
         // Rubbish must not come to the locks.
-        if !leaf.is_valid() {
-            return Attempt::Stopped(crate::descent::Stop::Changed);
+        if let Some(stop) = self.distrust(leaf, is_right_leaf) {
+            return Attempt::Stopped(stop);
         }
         if locks.is_needed() {
             let gap = |locks: &mut dyn KeyLocks| lock_gap(env, self.tree, node, end, GapWant::Read, locks);
@@ -289,6 +166,19 @@ impl Scan {
             self.is_done = part.is_last;
         }
         self.is_done |= self.to.as_ref().is_some_and(|to| *to <= self.from);
+    }
+
+    /// Why what was read of `leaf` does not count, if it does not: the leaf has changed, or it is none that the tree
+    /// should lead to. (With fences that lie a scan could leave out records, or go round for ever.)
+    fn distrust<'e>(&self, leaf: &Leaf<'e>, is_right_leaf: bool) -> Option<Stop<'e>> {
+        match (leaf.is_valid(), is_right_leaf) {
+            (false, _) => Some(Stop::Changed),
+            (true, false) => {
+                let reason = "its fences do not enclose the place that its parent sends a scan for";
+                Some(Stop::Failed(TreeError::corrupt(leaf.node().page().page_id(), reason)))
+            }
+            (true, true) => None,
+        }
     }
 
     /// Fills `batch` with the next records in descending order, at most `limit`; an empty batch means that there are no
@@ -341,8 +231,12 @@ impl Scan {
         (end - copied..end).rev().for_each(|i| batch.push(node, i));
         let mut fence = Vec::new();
         node.lower_into(&mut fence);
-        if !leaf.is_valid() {
-            return Attempt::Stopped(crate::descent::Stop::Changed);
+        let is_right_leaf = match &self.to {
+            Some(to) => fence < *to && node.reaches(to),
+            None => node.is_last(),
+        };
+        if let Some(stop) = self.distrust(leaf, is_right_leaf) {
+            return Attempt::Stopped(stop);
         }
         if locks.is_needed() {
             let gap = |locks: &mut dyn KeyLocks| lock_gap(env, self.tree, node, end, GapWant::Read, locks);
@@ -360,8 +254,8 @@ impl Scan {
         if part.is_cut {
             self.to = Some(batch.key(batch.len() - 1).to_vec());
         } else {
-            self.is_done = part.is_last;
             self.to = Some(part.fence);
+            self.is_done = part.is_last;
         }
         self.is_done |= self.to.as_ref().is_some_and(|to| *to <= self.from);
     }
@@ -370,7 +264,7 @@ impl Scan {
 /// Why locking a batch did not succeed.
 enum NotLocked<'e> {
     Blocked,
-    Stopped(crate::descent::Stop<'e>),
+    Stopped(Stop<'e>),
 }
 
 fn lock_records<'e>(tree: Tree, batch: &LeafBatch, locks: &mut dyn KeyLocks) -> Result<(), NotLocked<'e>> {
@@ -389,7 +283,7 @@ fn as_result(gap: Gap<'_>) -> Result<(), NotLocked<'_>> {
 fn after_locks<'e>(leaf: &Leaf<'e>, locked: Result<(), NotLocked<'e>>) -> Option<Attempt<'e>> {
     match locked {
         Err(NotLocked::Stopped(stop)) => Some(Attempt::Stopped(stop)),
-        _ if !leaf.is_valid() => Some(Attempt::Stopped(crate::descent::Stop::Changed)),
+        _ if !leaf.is_valid() => Some(Attempt::Stopped(Stop::Changed)),
         Err(NotLocked::Blocked) => Some(Attempt::Blocked),
         Ok(()) => None,
     }
