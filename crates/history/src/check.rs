@@ -11,7 +11,7 @@ use crate::versions::observe;
 /// Looks for anomalies that `level` forbids; of circles, the shortest of each kind.
 ///
 /// Cost: about linear in the number of values shown by reads; removed keys under range reads need a bit for each
-/// pair of transactions. Ten thousand transactions take a second or so.
+/// pair of transactions. Ten thousand transactions take about two seconds.
 ///
 /// # Panics
 ///
