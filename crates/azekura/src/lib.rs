@@ -63,6 +63,8 @@ pub use check::{CheckReport, Finding, TableReport};
 pub use database::Database;
 pub use error::{Error, ErrorKind};
 pub use key::{DecodeError, Key};
+#[doc(hidden)]
+pub use locking::LockPart;
 pub use options::{Builder, Durability};
 pub use range::Range;
 pub use restart::RecoveryReport;

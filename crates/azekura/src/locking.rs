@@ -33,7 +33,63 @@
 
 use azekura_base::{Lsn, TreeId};
 use azekura_btree::{Blocked, GapWant, KeyLocks, NextKey};
-use azekura_lock::{GapMode, KeyMode, KeyRef, LockError, LockTable, TableMode, TxnLocks, WouldBlock};
+use azekura_lock::{
+    GapMode, KeyMode, KeyRef, LockError, LockTable, RecordMode, TableMode, TxnLocks, WouldBlock,
+};
+
+/// A cell of the table above, which a test can have left out to see whether it would notice; see `Builder::leave_out`.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockPart {
+    /// Record S of `get`.
+    GetRecord,
+    /// Record S of each key that a scan meets.
+    ScanRecord,
+    /// Gap S of each key that a scan meets.
+    ScanGap,
+    /// Gap S of the first key beyond a scan.
+    ScanNext,
+    /// Record X of update, insert and delete.
+    WriteRecord,
+    /// Gap I of an inserted key.
+    InsertGap,
+    /// The test of gap I on the key after an inserted one.
+    InsertTest,
+    /// The mode that an inserted key's gap takes over from the next key's.
+    InheritedGap,
+    /// Gap X of a deleted key.
+    DeleteGap,
+    /// Gap X of the key after a deleted one.
+    DeleteNext,
+}
+
+impl LockPart {
+    /// What is left of `mode` without the part that is left out; `None` if it is nothing.
+    pub(crate) fn rest_of(mode: KeyMode, left_out: Option<Self>) -> Option<KeyMode> {
+        match left_out {
+            None => Some(mode),
+            Some(part) => part.strip(mode),
+        }
+    }
+
+    /// The modes of the table are all different, so a mode tells which operation asks for it.
+    fn strip(self, mode: KeyMode) -> Option<KeyMode> {
+        let rest = match (self, mode) {
+            (Self::GetRecord, KeyMode::READ)
+            | (Self::ScanNext, KeyMode::READ_GAP)
+            | (Self::InsertTest, KeyMode::INSERT_TEST)
+            | (Self::DeleteNext, KeyMode::DELETE_NEXT) => KeyMode::NONE,
+            (Self::ScanRecord, KeyMode::SCAN) => KeyMode::READ_GAP,
+            (Self::ScanGap, KeyMode::SCAN) => KeyMode::READ,
+            (Self::WriteRecord, KeyMode { gap, record: RecordMode::X }) => {
+                KeyMode::new(gap, RecordMode::None)
+            }
+            (Self::InsertGap, KeyMode::INSERT) | (Self::DeleteGap, KeyMode::DELETE) => KeyMode::UPDATE,
+            _ => mode,
+        };
+        (rest != KeyMode::NONE).then_some(rest)
+    }
+}
 
 /// A lock that an operation could not have at once, to be waited for with no latch held.
 #[derive(Debug)]
@@ -72,6 +128,8 @@ pub(crate) struct OperationLocks<'a> {
     pub(crate) wanted: Option<Wanted>,
     /// Record locks taken by this operation's scan.
     pub(crate) records: usize,
+    /// `None` but in tests of the tests.
+    pub(crate) left_out: Option<LockPart>,
 }
 
 impl<'a> OperationLocks<'a> {
@@ -81,10 +139,11 @@ impl<'a> OperationLocks<'a> {
         key: Option<&'a [u8]>,
         table_mode: Option<TableMode>,
     ) -> Self {
-        Self { table, held, key, table_mode, depends_on: Lsn(0), wanted: None, records: 0 }
+        Self { table, held, key, table_mode, depends_on: Lsn(0), wanted: None, records: 0, left_out: None }
     }
 
     fn lock(&mut self, tree: TreeId, key: KeyRef<'_>, mode: KeyMode) -> Result<(), Blocked> {
+        let Some(mode) = LockPart::rest_of(mode, self.left_out) else { return Ok(()) };
         if self.table_mode.is_some_and(|m| m.covers_key(mode)) {
             return Ok(());
         }
@@ -98,6 +157,7 @@ impl<'a> OperationLocks<'a> {
     }
 
     fn test(&mut self, tree: TreeId, key: KeyRef<'_>, mode: KeyMode) -> Result<(), Blocked> {
+        let Some(mode) = LockPart::rest_of(mode, self.left_out) else { return Ok(()) };
         if self.table_mode.is_some_and(|m| m.covers_key(mode)) {
             return Ok(());
         }
@@ -129,8 +189,8 @@ impl<'a> OperationLocks<'a> {
     fn try_insert(&mut self, tree: TreeId, next: KeyRef<'_>) -> Result<(), Blocked> {
         self.test(tree, next, KeyMode::INSERT_TEST)?;
         let inherited = match self.table.held_key_mode(self.held, tree, next).gap {
-            gap @ (GapMode::S | GapMode::X) => gap,
-            GapMode::None | GapMode::I => GapMode::I,
+            gap @ (GapMode::S | GapMode::X) if self.left_out != Some(LockPart::InheritedGap) => gap,
+            _ => GapMode::I,
         };
         let mode = KeyMode::INSERT.supremum(KeyMode { gap: inherited, ..KeyMode::NONE });
         let key = self.key.expect("an insert has a key");

@@ -8,6 +8,7 @@ use azekura_base::page;
 use azekura_io::{Fs, MemFs, OsFs};
 use azekura_wal::StreamCount;
 
+use crate::locking::LockPart;
 use crate::{Database, Error};
 
 /// When a commit counts as done.
@@ -37,6 +38,7 @@ pub struct Builder {
     pub(crate) lock_timeout: Option<Duration>,
     pub(crate) escalation: usize,
     pub(crate) fs: Arc<dyn Fs>,
+    pub(crate) left_out: Option<LockPart>,
 }
 
 impl Default for Builder {
@@ -54,6 +56,7 @@ impl Default for Builder {
             lock_timeout: None,
             escalation: 1024,
             fs: Arc::new(OsFs::new()),
+            left_out: None,
         }
     }
 }
@@ -144,6 +147,14 @@ impl Builder {
     #[must_use]
     pub fn file_system(mut self, fs: Arc<dyn Fs>) -> Self {
         self.fs = fs;
+        self
+    }
+
+    /// Leaves a lock out, which breaks isolation: only for tests that show that they would notice.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn leave_out(mut self, part: LockPart) -> Self {
+        self.left_out = Some(part);
         self
     }
 

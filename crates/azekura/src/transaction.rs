@@ -28,7 +28,7 @@ use crate::catalog::{self, CATALOG};
 use crate::database::Shared;
 use crate::deferred::{self, Leftovers};
 use crate::key::Key;
-use crate::locking::{OperationLocks, Wanted};
+use crate::locking::{LockPart, OperationLocks, Wanted};
 use crate::options::Durability;
 use crate::range::{Batch, ByteBounds};
 use crate::table::{MAX_TABLE_NAME, OpenTable, Table};
@@ -491,6 +491,7 @@ impl Transaction {
     /// A record lock, waited for if need be.
     fn lock_key(&self, tree: Tree, key: &[u8], mode: KeyMode) -> Result<(), Error> {
         let mut state = self.state()?;
+        let Some(mode) = LockPart::rest_of(mode, self.db.options.left_out) else { return Ok(()) };
         if state.table_mode(tree.id).is_some_and(|m| m.covers_key(mode)) {
             return Ok(());
         }
@@ -543,6 +544,7 @@ impl Transaction {
     ) -> (T, Option<Wanted>) {
         let table_mode = state.table_mode(tree.id);
         let mut locks = OperationLocks::new(&self.db.locks, &mut state.locks, key, table_mode);
+        locks.left_out = self.db.options.left_out;
         let result = attempt(&mut locks);
         let (depends_on, wanted) = (locks.depends_on, locks.wanted.take());
         state.depends_on = state.depends_on.max(depends_on);

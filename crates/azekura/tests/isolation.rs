@@ -1,0 +1,133 @@
+//! Serializability, seen from outside: threads run transactions, and what they saw must have a serial order that also
+//! respects real time (invariant: strict serializability at commit).
+//!
+//! `AZEKURA_ISOLATION_SEEDS=100` checks that many random histories (24 unless set); `AZEKURA_ISOLATION_SEED=n` one of them.
+//! Threads are not replayed exactly: a seed repeats the plans of the clients, not their interleaving.
+
+#[path = "isolation/clients.rs"]
+mod clients;
+#[path = "isolation/durable_answers.rs"]
+mod durable_answers;
+#[path = "isolation/scenarios.rs"]
+mod scenarios;
+
+use azekura::LockPart;
+use azekura_history::Kind;
+use clients::{Act, Counts, Shape, run, stage};
+
+fn seeds() -> Vec<u64> {
+    let var = |name| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
+    match var("AZEKURA_ISOLATION_SEED") {
+        Some(seed) => vec![seed],
+        None => (1..=var("AZEKURA_ISOLATION_SEEDS").unwrap_or(24)).collect(),
+    }
+}
+
+/// Every third one with wide rows on small pages in a small cache, every fourth with table locks mixed in.
+fn shape(seed: u64) -> Shape {
+    let is_tight = seed % 3 == 0;
+    Shape {
+        threads: 4 + seed % 3,
+        txns_per_thread: 60,
+        keys: 5 + seed % 11,
+        padding: if is_tight { 900 } else { 0 },
+        ballast: if is_tight { 200 } else { 0 },
+        page_size: if is_tight { 4096 } else { 8192 },
+        frames: if is_tight { 36 } else { 256 },
+        escalation: (seed % 4 == 0).then_some(8),
+        writes: 4 + (seed % 5) as u32,
+        aborts: 3,
+    }
+}
+
+#[test]
+fn concurrent_histories_are_serializable() {
+    let mut sum = Counts::default();
+    for seed in seeds() {
+        let shape = shape(seed);
+        let run = run(seed, shape, None);
+        assert!(run.error.is_none(), "seed {seed}, {shape:?}: {:?}", run.error);
+        assert!(run.report.is_clean(), "seed {seed}, {shape:?}: {}", run.report);
+        let check = run.db.check(&mut |_, _| {}).expect("every page can be read");
+        assert!(check.is_clean(), "seed {seed}, {shape:?}: {:?}", check.findings);
+        let stats = run.db.stats();
+        assert_eq!((stats.active_writers, stats.background_error), (0, None), "seed {seed}, {shape:?}");
+        sum.add(&run.counts);
+    }
+    println!("{sum:?}");
+    assert!(sum.deadlocks > 0, "clients that never meet prove nothing: {sum:?}");
+    assert!(sum.evictions > 0, "the small caches are small: {sum:?}");
+    assert!(sum.scans > 0 && sum.dependencies > sum.committed, "{sum:?}");
+}
+
+/// The test above can fail: with a cell of the lock table left out, the checker finds an anomaly soon, mostly at once.
+///
+/// Not here, but staged below, are the three cells that take three clients in one narrow order to matter; random
+/// clients show an anomaly without them in one of ten (`DeleteGap`) to one of a hundred seeds.
+#[test]
+fn a_lock_left_out_is_noticed() {
+    const PARTS: [LockPart; 7] = [
+        LockPart::GetRecord,
+        LockPart::ScanRecord,
+        LockPart::ScanGap,
+        LockPart::ScanNext,
+        LockPart::WriteRecord,
+        LockPart::InsertTest,
+        LockPart::DeleteNext,
+    ];
+    const MOST_SEEDS: u64 = 200;
+    let shape = Shape { keys: 8, writes: 8, escalation: None, ..shape(1) };
+    for part in PARTS {
+        let found = (1..=MOST_SEEDS).find_map(|seed| {
+            let run = run(seed, shape, Some(part));
+            Some((seed, run.report.anomalies().first()?.kind))
+        });
+        println!("{part:?} left out: {found:?} (seed, anomaly)");
+        assert!(found.is_some(), "nothing was noticed in {MOST_SEEDS} seeds without {part:?}");
+    }
+}
+
+/// Clients A, B and C are 0, 1 and 2; there are rows 0 and 9. B looks at 2..5 or 2..8 twice.
+#[test]
+fn a_gap_lock_left_out_is_noticed_in_the_order_that_needs_it() {
+    const A: usize = 0;
+    const B: usize = 1;
+    const C: usize = 2;
+    let insert_gap = [
+        (A, Act::Insert(6)),
+        (B, Act::Scan(2, 5)), // relies on the gap below 6
+        (A, Act::Abort),      // which is gone with 6
+        (C, Act::Insert(3)),
+        (C, Act::Commit),
+        (B, Act::Scan(2, 5)),
+        (B, Act::Commit),
+    ];
+    let inherited_gap = [
+        (B, Act::Scan(2, 8)), // relies on the gap below 9
+        (B, Act::Insert(6)),  // and splits it
+        (C, Act::Insert(4)),
+        (C, Act::Commit),
+        (B, Act::Scan(2, 8)),
+        (B, Act::Commit),
+    ];
+    let delete_gap = [
+        (B, Act::Scan(2, 5)), // relies on the gap below 9
+        (A, Act::Remove(9)),  // which becomes part of the gap below the end
+        (A, Act::Commit),
+        (C, Act::Insert(3)),
+        (C, Act::Commit),
+        (B, Act::Scan(2, 5)),
+        (B, Act::Commit),
+    ];
+    let stages: [(LockPart, &[(usize, Act)]); 3] = [
+        (LockPart::InsertGap, &insert_gap),
+        (LockPart::InheritedGap, &inherited_gap),
+        (LockPart::DeleteGap, &delete_gap),
+    ];
+    for (part, acts) in stages {
+        let (report, conflicts) = stage(acts, Some(part));
+        assert!(report.has(Kind::Phantom) && conflicts == 0, "without {part:?}: {report}");
+        let (report, conflicts) = stage(acts, None);
+        assert!(report.is_clean() && conflicts > 0, "with {part:?}: {report}");
+    }
+}
