@@ -275,3 +275,71 @@ impl Stream {
 pub(crate) const fn stream_of(worker: usize, streams: usize) -> usize {
     worker % streams
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+
+    use azekura_base::Lsn;
+    use azekura_io::{FaultFs, Fs};
+
+    use super::*;
+
+    const WORKERS: usize = 4;
+
+    /// A stream on a disk that gives no more room, so that only what is prepared can be written.
+    fn stream_on_a_full_disk() -> (Stream, Vec<WorkerBuffer>, DurableHorizon) {
+        let fault = FaultFs::new();
+        let fs: Arc<dyn Fs> = Arc::new(fault.clone());
+        let identity = LogIdentity { database_id: 1, incarnation: 1, first_lsn: Lsn(1) };
+        let buffer_bytes = 8000;
+        let chunk = chunk::max_chunk_bytes(buffer_bytes);
+        let sizes = Sizes { segment: 12 * chunk, chunk, flush: WORKERS as u64 * chunk };
+        fs.create_dir_all("/wal".as_ref()).expect("creates");
+        let store = SegmentStore::open(&fs, "/wal".as_ref(), 0, identity, false, Some(sizes)).expect("opens");
+        store.prepare_one().expect("prepares");
+        let segment = store.take_ready().expect("one is ready");
+        store.prepare_one().expect("prepares");
+        fault.full_from(1);
+        let buffers = (0..WORKERS).map(|w| WorkerBuffer::new(w, buffer_bytes)).collect();
+        let stream = Stream::new((0..WORKERS).collect(), store, sizes, segment, identity);
+        (stream, buffers, DurableHorizon::new(WORKERS, Lsn(1)))
+    }
+
+    fn fill(buffers: &[WorkerBuffer], horizon: &DurableHorizon) -> u64 {
+        let fill_one =
+            |buffer: &WorkerBuffer| (0..).take_while(|_| buffer.append(horizon, &[7; 380]).is_ok()).count();
+        buffers.iter().map(|buffer| fill_one(buffer) as u64).sum()
+    }
+
+    #[test]
+    fn w11_whatever_was_admitted_before_and_during_a_flush_has_a_place() {
+        // Small flushes first, so that full ones meet the segments' ends at all distances.
+        for small in 0..12 {
+            let (stream, buffers, horizon) = stream_on_a_full_disk();
+            let (mut appended, mut written) = (0, 0);
+            for round in 0.. {
+                if round < small {
+                    appended += u64::from(buffers[0].append(&horizon, &[1; 10]).is_ok());
+                } else {
+                    appended += fill(&buffers, &horizon);
+                }
+                let (_, mut taken) = stream.begin(&horizon, &buffers);
+                if round >= small {
+                    appended += fill(&buffers, &horizon); // while the flush is on its way
+                }
+                let records = stream.write(&mut taken, &horizon).expect("SEGMENT-2: it has a place");
+                stream.reopen(&mut taken.writer, &buffers);
+                drop(taken);
+                buffers.iter().for_each(|buffer| buffer.settle(&horizon));
+                written += records;
+                if records == 0 {
+                    break;
+                }
+            }
+            assert!(stream.is_closed(), "the end of the room, not of the patience");
+            assert_eq!((appended, horizon.compute()), (written, Lsn(written)));
+            assert!(written > 250, "{written} records: most of the room was used");
+        }
+    }
+}

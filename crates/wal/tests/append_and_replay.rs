@@ -297,3 +297,39 @@ fn only_the_last_segment_of_an_incarnation_is_read_to_be_trimmed() {
     let (_, records) = read(&fs, &[closed_range(1, 1, 1000), open_range(2, 2000)], 500);
     assert_eq!(records.len(), 501);
 }
+
+/// One record a chunk, 16 chunks a segment.
+fn sixteen_to_a_segment(fs: &FaultFs) -> Arc<Wal> {
+    let wal = create(fs, small(1, 1));
+    for n in 1..=50 {
+        let lsn = wal.append(worker(0), &body(0, n, 20)).expect("appends");
+        wal.make_durable(lsn).expect("durable");
+    }
+    wal
+}
+
+#[test]
+fn a_replay_finds_a_record_at_the_very_end_or_start_of_a_segment() {
+    let fs = FaultFs::new();
+    let _wal = sixteen_to_a_segment(&fs);
+    for from in 1..=50 {
+        let (_, records) = read(&fs, &[open_range(1, 1)], from);
+        assert!(records.into_keys().eq(from..=50), "from {from}");
+    }
+}
+
+#[test]
+fn trim_keeps_the_record_it_is_told() {
+    for below in [15, 16, 17, 32, 33] {
+        let fs = FaultFs::new();
+        let wal = sixteen_to_a_segment(&fs);
+        assert_eq!(wal.trim(Lsn(below)).expect("trims"), (below - 1) / 16);
+        for n in 0..40 {
+            // Whatever was let go of is recycled and overwritten.
+            wal.append(worker(0), &body(1, n, 20)).expect("appends");
+            wal.make_durable(Lsn::MAX).expect("durable");
+        }
+        let (_, records) = read(&fs, &[open_range(1, 1)], below);
+        assert!(records.into_keys().eq(below..=90), "below {below}");
+    }
+}
