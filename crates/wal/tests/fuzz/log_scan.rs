@@ -16,7 +16,7 @@ const RECORDS: u64 = 40;
 const DIR: &str = "/db/wal";
 
 /// The first byte's lowest bit: make checksums good again. Then patches: file, offset (3 bytes), length, bytes.
-pub fn log_scan(data: &[u8]) {
+pub(crate) fn log_scan(data: &[u8]) {
     let (&mode, mut patches) = data.split_first().unwrap_or((&0, &[]));
     let mut files = sound_log().clone();
     while let [file, a, b, c, len, rest @ ..] = patches {
@@ -41,13 +41,14 @@ pub fn log_scan(data: &[u8]) {
     }
 }
 
-pub fn seeds() -> Vec<Vec<u8>> {
+pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let at = |mode, file, offset: u32, bytes: &[u8]| {
         let [a, b, c, _] = offset.to_le_bytes();
         [&[mode, file, a, b, c, bytes.len() as u8], bytes].concat()
     };
     let fields = [4, 24, 28, 32, 40, 48, 56, 60, 64, 72, 80, 88, 96, 128, 130, 140];
-    let fields = fields.into_iter().flat_map(|field| (0..2).map(move |mode| at(mode, 0, 8192 + field, &[9, 0])));
+    let fields =
+        fields.into_iter().flat_map(|field| (0..2).map(move |mode| at(mode, 0, 8192 + field, &[9, 0])));
     fields.chain([vec![0], vec![1], at(0, 1, 0, &[0; 128]), at(1, 2, 4096 + 56, &[255; 4])]).collect()
 }
 
