@@ -23,7 +23,9 @@
 //!   which took gap S along. Each way U's test of gap I fails.
 //!
 //! **No dirty reads by absence.** If U deleted K and may still abort, T's scan over K's place meets N, the next key: U holds gap X on it.
-//! If U inserted K and aborts, K's removal merges its gap into N's; nobody can have relied on K's gap alone, because U holds gap I on it.
+//! If U inserted K and aborts, K's removal merges its gap into N's; nobody else can have relied on K's gap alone, because U holds gap I
+//! on it. U itself can, and goes on when it rolls back to a savepoint: so before the undo removes K, U takes gap S on N if it has read
+//! K's gap. (While K is still there, nobody can come between K and N once this is granted, or remove N.)
 //!
 //! **No key slips between the look and the lock.** Gap locks are only *tried*, while the leaf is latched exclusively (writes) or before its
 //! version is validated (reads). If one cannot be had, the operation backs out, waits for it with no latch held, and looks again.
@@ -61,6 +63,8 @@ pub enum LockPart {
     DeleteGap,
     /// Gap X of the key after a deleted one.
     DeleteNext,
+    /// Gap S of the key after one whose insertion is undone by a rollback to a savepoint.
+    UndoneNext,
 }
 
 impl LockPart {

@@ -8,6 +8,7 @@ use std::ops::{Bound, RangeBounds};
 
 use crate::Error;
 use crate::key::Key;
+use crate::table::{RowOf, Types};
 use crate::transaction::{Direction, OpenTree, Transaction};
 use crate::value::Value;
 
@@ -30,6 +31,13 @@ impl ByteBounds {
             })
         };
         Self { lower: encode(range.start_bound()), upper: encode(range.end_bound()) }
+    }
+
+    /// The place right above `key`, where at most one key can be.
+    pub(crate) fn right_above(key: Vec<u8>) -> Self {
+        let mut next = key.clone();
+        next.push(0);
+        Self { lower: Bound::Excluded(key), upper: Bound::Included(next) }
     }
 
     /// The keys that begin with `prefix`.
@@ -92,7 +100,7 @@ pub struct Range<'tx, K: ?Sized, V: ?Sized> {
     /// The transaction's count of writes when `front` and `back` were read; they are stale when it has moved.
     writes: u64,
     done: bool,
-    types: PhantomData<(fn(&K), fn(&V))>,
+    types: Types<K, V>,
 }
 
 impl<K: ?Sized, V: ?Sized> fmt::Debug for Range<'_, K, V> {
@@ -101,7 +109,7 @@ impl<K: ?Sized, V: ?Sized> fmt::Debug for Range<'_, K, V> {
     }
 }
 
-type Decoded<K, V> = Result<(<K as Key>::Owned, <V as Value>::Owned), Error>;
+type Decoded<K, V> = Result<RowOf<K, V>, Error>;
 
 impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Range<'tx, K, V> {
     pub(crate) fn new(tx: &'tx Transaction, tree: OpenTree, bounds: ByteBounds) -> Self {

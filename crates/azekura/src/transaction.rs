@@ -19,7 +19,7 @@ use azekura_base::{DurableLog, Lsn, TreeId, TxnId};
 use azekura_btree::{
     Env, Head, Outcome, PutMode, Tree, TreeError, UndoLog, UndoOp, WriteCtx, Writer, Written, roll_back_to,
 };
-use azekura_lock::{KeyMode, KeyRef, LockError, TableMode, TxnLocks};
+use azekura_lock::{GapMode, KeyMode, KeyRef, LockError, TableMode, TxnLocks};
 use azekura_wal::WorkerId;
 
 use crate::Error;
@@ -211,17 +211,46 @@ impl Transaction {
 
     /// Undoes every change made since `savepoint`. Locks stay.
     ///
+    /// May wait: where a row goes that the transaction inserted itself and then scanned up to, the gap that it read reaches to the
+    /// next row now, and has to be locked.
+    ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a savepoint of another transaction, or one that a rollback went past.
+    /// [`Error::Invalid`] for a savepoint of another transaction, or one that a rollback went past; conflict errors.
     pub fn rollback_to(&self, savepoint: Savepoint) -> Result<(), Error> {
         let mut state = self.state()?;
         if savepoint.txn != self.id || savepoint.undo_len > state.undo.len() {
             return Err(Error::Invalid("this savepoint is not one of this transaction as it is now".into()));
         }
-        let result = self.undo_to(&mut state, savepoint.undo_len);
+        let result = self
+            .pass_on_gaps(&mut state, savepoint.undo_len)
+            .and_then(|()| self.undo_to(&mut state, savepoint.undo_len));
         drop(state);
         result.map_err(|error| self.fail(error))
+    }
+
+    /// Before inserted keys vanish: locks the gap above each one whose own gap this transaction has read (see `locking`).
+    fn pass_on_gaps(&self, state: &mut State, undo_len: usize) -> Result<(), Error> {
+        if self.db.options.left_out == Some(LockPart::UndoneNext) {
+            return Ok(());
+        }
+        let mut inserted = Vec::new();
+        for entry in (undo_len..state.undo.len()).filter_map(|i| state.undo.get(i)) {
+            if let UndoOp::RemoveKey { tree, key } = entry {
+                inserted.push((tree, key.to_vec()));
+            }
+        }
+        // Ascending: the next key may be an inserted one too, and then passes on what it gets here.
+        inserted.sort_unstable_by(|(a, k), (b, l)| (a.id, k).cmp(&(b.id, l)));
+        inserted.dedup();
+        for (tree, key) in inserted {
+            let held = self.db.locks.held_key_mode(&state.locks, tree.id, KeyRef::Key(&key));
+            if matches!(held.gap, GapMode::S | GapMode::X) {
+                let above = ByteBounds::right_above(key);
+                crate::scan::batch(self, tree, &above, Direction::Forward, 1, state)?;
+            }
+        }
+        Ok(())
     }
 
     /// Ends the transaction and makes it last. Returns when it is durable, or at once with [`Durability::Relaxed`].

@@ -66,8 +66,8 @@ fn concurrent_histories_are_serializable() {
 
 /// The test above can fail: with a cell of the lock table left out, the checker finds an anomaly soon, mostly at once.
 ///
-/// Not here, but staged below, are the three cells that take three clients in one narrow order to matter; random
-/// clients show an anomaly without them in one of ten (`DeleteGap`) to one of a hundred seeds.
+/// Not here, but staged below, are the cells that take clients in one narrow order to matter; random
+/// clients show an anomaly without them in one of ten (`DeleteGap`) to one of thousands of seeds (`UndoneNext`).
 #[test]
 fn a_lock_left_out_is_noticed() {
     const PARTS: [LockPart; 7] = [
@@ -123,10 +123,18 @@ fn a_gap_lock_left_out_is_noticed_in_the_order_that_needs_it() {
         (B, Act::Scan(2, 5)),
         (B, Act::Commit),
     ];
-    let stages: [(LockPart, &[(usize, Act)]); 3] = [
+    let undone_next = [
+        (B, Act::InsertScanUndo(6, 2, 5)), // relies on the gap below 6, which goes with 6
+        (C, Act::Insert(3)),
+        (C, Act::Commit),
+        (B, Act::Scan(2, 5)),
+        (B, Act::Commit),
+    ];
+    let stages: [(LockPart, &[(usize, Act)]); 4] = [
         (LockPart::InsertGap, &insert_gap),
         (LockPart::InheritedGap, &inherited_gap),
         (LockPart::DeleteGap, &delete_gap),
+        (LockPart::UndoneNext, &undone_next),
     ];
     for (part, acts) in stages {
         let (report, conflicts) = stage(acts, Some(part));

@@ -161,6 +161,8 @@ pub(crate) enum Act {
     Scan(u64, u64),
     Insert(u64),
     Remove(u64),
+    /// An insert and a scan, and back to where it was before them.
+    InsertScanUndo(u64, u64, u64),
     Commit,
     Abort,
 }
@@ -198,6 +200,9 @@ pub(crate) fn stage(acts: &[(usize, Act)], left_out: Option<LockPart>) -> (Repor
             Act::Scan(from, to) => Step::Scan(from, to, Walk::Forward, usize::MAX),
             Act::Insert(key) => Step::InsertNew(key),
             Act::Remove(key) => Step::Remove(key),
+            Act::InsertScanUndo(key, from, to) => {
+                Step::RolledBack(vec![Step::InsertNew(key), Step::Scan(from, to, Walk::Forward, usize::MAX)])
+            }
             Act::Commit => {
                 tx.commit().expect("a transaction that was not stopped commits");
                 record(running, ops).committed();
