@@ -12,9 +12,11 @@ use parking_lot::Mutex;
 
 const STRIPES: usize = 16;
 
+type Stripe = CachePadded<Mutex<Vec<(TxnId, Lsn)>>>;
+
 #[derive(Debug)]
 pub(crate) struct ActiveList {
-    stripes: Box<[CachePadded<Mutex<Vec<(TxnId, Lsn)>>>]>,
+    stripes: Box<[Stripe]>,
 }
 
 /// Where a transaction is listed; given back to [`ActiveList::remove`].

@@ -24,6 +24,8 @@ const MAGIC: [u8; 8] = *b"AZEKURA\x01";
 const SLOT_BYTES: usize = 16 * 1024;
 /// magic 8, format version 4, body length 4, CRC-32C 4 (over everything but itself), reserved 4.
 const HEAD_BYTES: usize = 24;
+/// No store gets to numbers of this size: what says so was never written.
+const MOST: u64 = 1 << 62;
 
 /// What CONTROL remembers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,7 +87,21 @@ impl Control {
                 last_lsn: take_u64(input)?.checked_sub(1).map(Lsn),
             });
         }
-        (input.is_empty() && !control.ranges.is_empty()).then_some(control)
+        let is_whole = input.is_empty() && !control.ranges.is_empty();
+        (is_whole && control.has_sound_numbers()).then_some(control)
+    }
+
+    /// Whether one more can be added to every number without an end, and taken from every LSN.
+    fn has_sound_numbers(&self) -> bool {
+        let is_lsn = |lsn: Lsn| (1..=MOST).contains(&lsn.0);
+        let is_range = |r: &LogRange| {
+            r.incarnation < u32::MAX && is_lsn(r.first_lsn) && r.last_lsn.is_none_or(|last| last.0 <= MOST)
+        };
+        is_lsn(self.redo_lsn)
+            && is_lsn(self.scan_lsn)
+            && self.sequence <= MOST
+            && self.next_txn.0 <= MOST
+            && self.ranges.iter().all(is_range)
     }
 
     /// The incarnation that is being written (or was, before the crash).

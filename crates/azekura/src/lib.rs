@@ -69,7 +69,7 @@ pub use options::{Builder, Durability};
 pub use range::Range;
 pub use restart::RecoveryReport;
 pub use stats::{CacheStats, LockCounts, LogStats, Stats};
-pub use table::{MAX_TABLE_NAME, OpenTable, Table};
+pub use table::{MAX_TABLE_NAME, OpenTable, RowOf, Table};
 pub use ticket::CommitTicket;
 pub use transaction::{Savepoint, Transaction};
 pub use value::{Serde, Value};

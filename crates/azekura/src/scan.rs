@@ -47,12 +47,11 @@ fn rows(env: &Env, found: &LeafBatch) -> Result<Vec<Row>, Error> {
         .collect()
 }
 
+/// What is done with each row: its key and value.
+pub(crate) type EachRow<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<(), Error>;
+
 /// Hands every row of a tree that nobody changes to `each`, in key order.
-pub(crate) fn unlocked(
-    env: &Env,
-    tree: Tree,
-    each: &mut dyn FnMut(&[u8], &[u8]) -> Result<(), Error>,
-) -> Result<(), Error> {
+pub(crate) fn unlocked(env: &Env, tree: Tree, each: EachRow<'_>) -> Result<(), Error> {
     let mut scan = Scan::new(tree, Bound::Unbounded, Bound::Unbounded);
     let (mut found, mut value) = (LeafBatch::new(), Vec::new());
     while !scan.is_done() {

@@ -14,6 +14,12 @@ use crate::value::Value;
 /// Longest table name, in bytes.
 pub const MAX_TABLE_NAME: usize = 255;
 
+/// Uses the types of a table without holding any of them.
+pub(crate) type Types<K, V> = PhantomData<(fn(&K), fn(&V))>;
+
+/// A row as reading gives it back: key and value.
+pub type RowOf<K, V> = (<K as Key>::Owned, <V as Value>::Owned);
+
 /// A table's name and types; costs nothing and can be a `const`.
 ///
 /// ```
@@ -25,7 +31,7 @@ pub const MAX_TABLE_NAME: usize = 255;
 /// ```
 pub struct Table<K: ?Sized, V: ?Sized> {
     name: Cow<'static, str>,
-    types: PhantomData<(fn(&K), fn(&V))>,
+    types: Types<K, V>,
 }
 
 impl<K: ?Sized, V: ?Sized> Table<K, V> {
@@ -67,7 +73,7 @@ impl<K: ?Sized, V: ?Sized> fmt::Debug for Table<K, V> {
 pub struct OpenTable<'tx, K: ?Sized, V: ?Sized> {
     tx: &'tx Transaction,
     tree: OpenTree,
-    types: PhantomData<(fn(&K), fn(&V))>,
+    types: Types<K, V>,
 }
 
 impl<K: ?Sized, V: ?Sized> fmt::Debug for OpenTable<'_, K, V> {
@@ -157,7 +163,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
     /// # Errors
     ///
     /// As for [`get`](Self::get).
-    pub fn first(&self) -> Result<Option<(K::Owned, V::Owned)>, Error> {
+    pub fn first(&self) -> Result<Option<RowOf<K, V>>, Error> {
         self.iter().next().transpose()
     }
 
@@ -166,7 +172,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
     /// # Errors
     ///
     /// As for [`get`](Self::get).
-    pub fn last(&self) -> Result<Option<(K::Owned, V::Owned)>, Error> {
+    pub fn last(&self) -> Result<Option<RowOf<K, V>>, Error> {
         self.iter().next_back().transpose()
     }
 

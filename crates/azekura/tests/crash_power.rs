@@ -4,6 +4,8 @@
 //! drawn from a seed: all, none, some, torn, in any order. `AZEKURA_CRASH_SEEDS=100` runs that many workloads
 //! (2 unless set); `AZEKURA_CRASH_SEED=n` one of them.
 
+#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
+
 mod common;
 
 use std::sync::Arc;

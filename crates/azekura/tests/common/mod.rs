@@ -1,6 +1,7 @@
 //! A seeded workload that can be run on a store and on a model, and the question that every crash test asks:
 //! is what recovery found a state between "all that was acknowledged" and "all that was attempted"?
-#![allow(dead_code, reason = "each test file uses its own part")]
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
+#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
