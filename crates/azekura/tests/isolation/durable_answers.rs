@@ -20,15 +20,19 @@ fn options(fs: &FaultFs) -> Builder {
         .file_system(Arc::new(fs.clone()))
 }
 
-fn table(tx: &Transaction) -> Result<Vec<(u64, u64)>, Error> {
+fn table(tx: &Transaction) -> Result<Rows, Error> {
     tx.table(&ROWS)?.iter().collect()
 }
 
+type Rows = Vec<(u64, u64)>;
 type Body = fn(&Transaction) -> Result<(), Error>;
+
+/// Name, what T1 writes, how T2 looks, the rows there must be.
+type Case<'a> = (&'a str, Body, Body, &'a Rows);
 
 /// T1 does `write` and commits without waiting; T2 does `look`, if there is one, and waits for its commit; the power goes.
 /// Gives the rows found after the restart.
-fn rows_after(write: Body, look: Option<Body>, seed: u64) -> Vec<(u64, u64)> {
+fn rows_after(write: Body, look: Option<Body>, seed: u64) -> Rows {
     let fs = FaultFs::new();
     let db = options(&fs).open("db").expect("opens");
     db.transact(|tx| (1..=5).try_for_each(|n| tx.table(&ROWS)?.insert(&(n * 10), &0))).expect("filled");
@@ -57,8 +61,8 @@ fn rows_after(write: Body, look: Option<Body>, seed: u64) -> Vec<(u64, u64)> {
 
 #[test]
 fn w8_a_reader_does_not_answer_before_what_it_saw_is_durable() {
-    let start: Vec<(u64, u64)> = (1..=5).map(|n| (n * 10, 0)).collect();
-    let with = |change: &dyn Fn(&mut Vec<(u64, u64)>)| {
+    let start: Rows = (1..=5).map(|n| (n * 10, 0)).collect();
+    let with = |change: &dyn Fn(&mut Rows)| {
         let mut rows = start.clone();
         change(&mut rows);
         rows
@@ -81,7 +85,7 @@ fn w8_a_reader_does_not_answer_before_what_it_saw_is_durable() {
         tx.table(&ROWS)?.insert(&30, &8)?;
         tx.rollback_to(savepoint)
     };
-    let cases: [(&str, Body, Body, &Vec<(u64, u64)>); 9] = [
+    let cases: [Case<'_>; 9] = [
         ("get of an update", update, get, &updated),
         ("scan of an update", update, scan, &updated),
         ("get of an insert", insert, get_new, &inserted),
