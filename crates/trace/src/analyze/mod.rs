@@ -160,7 +160,7 @@ impl Work<'_> {
         let trace = self.trace;
         let by_source = |cpu: CpuSource| trace.threads.iter().filter(|t| t.cpu == cpu).count() as u64;
         let process_cpu_ns = trace.end.process_cpu_ns.saturating_sub(trace.begin.process_cpu_ns);
-        let own_cost_ns = trace.event_count() * trace.session.event_cost_ps / 1000;
+        let own_cost_ns = trace.event_count().saturating_mul(trace.session.event_cost_ps) / 1000;
         Recorded {
             label: trace.session.label.clone(),
             duration_ns: self.duration,

@@ -64,7 +64,7 @@ fn cells(spans: &ThreadSpans, cell_ns: u64) -> Vec<Cell> {
         };
         spread(&mut ns, class, wait.begin, wait.end.unwrap_or(spans.last), cell_ns);
     }
-    let part = |ns: u64| (ns * 1000 / cell_ns).min(1000) as u16;
+    let part = |ns: u64| (u128::from(ns) * 1000 / u128::from(cell_ns)).min(1000) as u16;
     ns.iter()
         .map(|[op, lock, io, idle]| Cell {
             working: part(op.saturating_sub(lock + io + idle)),
@@ -81,7 +81,7 @@ fn spread(cells: &mut [[u64; 4]], class: usize, begin: u64, end: u64, cell_ns: u
     while at < end {
         let cell = (at / cell_ns) as usize;
         let Some(slot) = cells.get_mut(cell) else { return };
-        let until = end.min((cell as u64 + 1) * cell_ns);
+        let until = end.min((cell as u64 + 1).saturating_mul(cell_ns));
         slot[class] += until - at;
         at = until;
     }

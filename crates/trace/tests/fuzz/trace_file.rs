@@ -1,0 +1,90 @@
+//! Entry: a trace file of rubbish. It is read and can be reported on, or there is a typed error.
+
+use azekura_base::checksum::{crc32c, crc32c_append};
+use azekura_trace::event::{Event, EventKind};
+use azekura_trace::file::{
+    ClockSample, CpuSource, Ending, Name, SessionInfo, ThreadTrace, TimeSource, Trace,
+};
+use azekura_trace::report::{ReportOptions, report};
+
+const HEAD_BYTES: usize = 16;
+const BLOCK_HEAD_BYTES: usize = 12;
+
+/// The first byte's lowest bit: make all checksums good first. The rest is the file.
+pub(crate) fn trace_file(data: &[u8]) {
+    let (&mode, file) = data.split_first().unwrap_or((&0, &[]));
+    let mut file = file.to_vec();
+    if mode & 1 != 0 {
+        reseal(&mut file);
+    }
+    let Ok(trace) = Trace::from_bytes(&file) else { return };
+    if trace.ending == Ending::Complete {
+        assert_eq!(Trace::from_bytes(&trace.to_bytes()).as_ref().ok(), Some(&trace));
+    }
+    let calibration = trace.calibration();
+    trace.threads.iter().flat_map(|t| &t.events).for_each(|e| _ = calibration.ns(e.ticks));
+    let _ = report(&trace, &ReportOptions::default(), &mut std::io::sink());
+}
+
+pub(crate) fn seeds() -> Vec<Vec<u8>> {
+    let whole = trace().to_bytes();
+    let cut = whole[..whole.len() / 2].to_vec();
+    (0..2).flat_map(|mode| [&whole, &cut].map(|file| [&[mode], file.as_slice()].concat())).collect()
+}
+
+/// Makes the checksums of the head and of each block good, as far as the lengths lead.
+fn reseal(file: &mut [u8]) {
+    let Some(head) = file.get_mut(..HEAD_BYTES) else { return };
+    let crc = crc32c(&head[..12]).to_le_bytes();
+    head[12..].copy_from_slice(&crc);
+    let mut rest = &mut file[HEAD_BYTES..];
+    while rest.len() >= BLOCK_HEAD_BYTES {
+        let mut plain = [rest[0], 0, 0, 0, rest[4], rest[5], rest[6], rest[7]];
+        let crc = crc32c(&plain).to_le_bytes();
+        plain[1..4].copy_from_slice(&crc[..3]);
+        rest[..8].copy_from_slice(&plain);
+        let len = plain.last_chunk().map_or(0, |len| u32::from_le_bytes(*len) as usize);
+        let Some(payload) = rest[BLOCK_HEAD_BYTES..].get(..len) else { return };
+        let crc = crc32c_append(crc32c(&plain), payload).to_le_bytes();
+        rest[8..12].copy_from_slice(&crc);
+        rest = &mut rest[BLOCK_HEAD_BYTES + len..];
+    }
+}
+
+fn trace() -> Trace {
+    let name = |n: &str| Name { name: n.into(), file: "src/x.rs".into(), line: 7 };
+    let event = |i: u64| Event {
+        operation: i as u16 % 3,
+        site: i as u32 % 5,
+        object: i % 3 * 64,
+        argument: i % 4,
+        ..Event::new(1000 + i * 10, EventKind::from_number(1 + i as u8 % 9).expect("1 to 9"))
+    };
+    let thread = |tag: u32| ThreadTrace {
+        tag,
+        os_id: tag + 100,
+        name: format!("worker {tag}"),
+        cpu: CpuSource::Rseq,
+        lost: u64::from(tag),
+        events: (0..u64::from(tag) * 12).map(event).collect(),
+    };
+    Trace {
+        session: SessionInfo {
+            time: TimeSource::Tsc,
+            cpu: CpuSource::Rseq,
+            hold_sampling: 64,
+            event_cost_ps: 9_300,
+            ticks_per_second: 2_600_000_000,
+            process_id: 4711,
+            processors: 2,
+            started_wall_ns: 1_800_000_000_000_000_000,
+            label: "before".into(),
+        },
+        begin: ClockSample { ticks: 1000, monotonic_ns: 5, process_cpu_ns: 1 },
+        end: ClockSample { ticks: 5_200_001_000, monotonic_ns: 2_000_000_005, process_cpu_ns: 2 },
+        sites: [(1, name("cache")), (2, name("log"))].into(),
+        operations: [(1, name("get"))].into(),
+        threads: (1..4).map(thread).collect(),
+        ending: Ending::Complete,
+    }
+}
