@@ -2,14 +2,14 @@
 //! no crate depends on it.
 
 /// SplitMix64: a seed is all it needs.
-pub struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -18,13 +18,13 @@ impl Random {
     }
 
     /// Below `bound`, which is not 0.
-    pub fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound as u64) as usize
     }
 }
 
 /// Changes `bytes` in one to eight places: bits, bytes, numbers at their edges, pieces copied, cut out or appended.
-pub fn mutate(random: &mut Random, bytes: &mut Vec<u8>) {
+pub(crate) fn mutate(random: &mut Random, bytes: &mut Vec<u8>) {
     for _ in 0..1 + random.below(8) {
         let at = random.below(bytes.len() + 1);
         let rest = bytes.len() - at;
@@ -53,7 +53,7 @@ pub fn mutate(random: &mut Random, bytes: &mut Vec<u8>) {
 }
 
 /// Runs `entry` on each of `seeds`, and on `runs` changed ones; what fails is told with its seed.
-pub fn run_mutated(runs: u64, seeds: &[Vec<u8>], entry: fn(&[u8])) {
+pub(crate) fn run_mutated(runs: u64, seeds: &[Vec<u8>], entry: fn(&[u8])) {
     seeds.iter().for_each(|seed| entry(seed));
     for seed in 0..runs {
         let random = &mut Random::new(seed);
