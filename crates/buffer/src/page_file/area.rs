@@ -35,6 +35,8 @@ const SLOT_MAGIC: [u8; 8] = *b"AZKDWSL\x01";
 const ENTRIES_AT: usize = 32;
 const ENTRY_BYTES: usize = 16;
 const MAX_SLOTS: u32 = 1024;
+/// No area sees that many batches: a head that says so was never written.
+const MAX_SEQUENCE: u64 = 1 << 62;
 const MAX_PAGES_PER_SLOT: u32 = ((HEAD_BYTES - ENTRIES_AT) / ENTRY_BYTES) as u32;
 
 /// How many batches, and how large ones, can be on their way at once.
@@ -156,13 +158,13 @@ impl SlotHead {
     /// The head in the first bytes of a slot of `area`; `None` if the slot holds nothing.
     pub(super) fn parse(head: &[u8], area: Area) -> Option<Self> {
         check_head(head, SLOT_MAGIC).ok()?;
-        let count = u32_at(head, 12);
-        if count > area.shape.pages_per_slot {
+        let (count, sequence) = (u32_at(head, 12), u64_at(head, 16));
+        if count > area.shape.pages_per_slot || sequence > MAX_SEQUENCE {
             return None;
         }
         let entries = (0..count as usize).map(|i| ENTRIES_AT + i * ENTRY_BYTES);
         let pages = entries.map(|at| (PageId(u64_at(head, at)), u32_at(head, at + 8))).collect();
-        Some(Self { sequence: u64_at(head, 16), pages })
+        Some(Self { sequence, pages })
     }
 }
 
