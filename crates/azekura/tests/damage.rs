@@ -1,0 +1,178 @@
+//! Bytes of every file of a store are changed. Whatever is read after that is what was written, or there is a typed error;
+//! and what `check` calls sound has the content that was written. No panic, no silence.
+
+#![allow(
+    unreachable_pub,
+    dead_code,
+    clippy::duplicate_mod,
+    reason = "the entries are shared with the fuzz targets"
+)]
+
+mod common;
+#[path = "fuzz/control_file.rs"]
+mod control_file;
+#[path = "fuzz/files.rs"]
+mod files;
+#[path = "../../../fuzz/mutate.rs"]
+mod mutate;
+
+use std::panic::AssertUnwindSafe;
+use std::path::Path;
+use std::sync::Arc;
+
+use azekura::{Database, Error, ErrorKind};
+use azekura_io::MemFs;
+use common::{Model, Outcome, Shape};
+use files::Files;
+use mutate::Random;
+
+const DIR: &str = "/db";
+const PAGE: usize = 4096;
+
+fn open(fs: &MemFs) -> Result<Database, Error> {
+    common::deterministic(Arc::new(fs.clone()), PAGE, 256).open(DIR)
+}
+
+/// The files of a store with several tables, trees of three levels and large values, and what it went through.
+fn store(is_closed: bool) -> (Files, Outcome) {
+    let fs = MemFs::new();
+    let db = open(&fs).expect("creates");
+    let shape =
+        Shape { txns: 150, ops: 20, keys: 900, tables: 3, large_values: true, checkpoints: !is_closed };
+    let outcome = common::run(&db, Model::new(), &common::workload(5, shape));
+    assert!(outcome.error.is_none(), "{:?}", outcome.error);
+    if is_closed {
+        db.close().expect("closes");
+        return (files::take(&fs, Path::new(DIR)), outcome);
+    }
+    let unclosed = files::take(&fs, Path::new(DIR));
+    drop(db);
+    (unclosed, outcome)
+}
+
+/// Changes one file in one place; returns which, and what was done.
+fn damage(random: &mut Random, files: &mut Files) -> (usize, String) {
+    let at_file = random.below(files.len());
+    let bytes = &mut files[at_file].1;
+    if bytes.is_empty() {
+        return (at_file, "nothing".into());
+    }
+    // Most of a file may be room to grow: half of the places are among bytes that are not zero.
+    let mut at = random.below(bytes.len());
+    if random.below(2) == 0 {
+        at = (at..bytes.len()).find(|&i| bytes[i] != 0).unwrap_or(at);
+    }
+    let done = match random.below(6) {
+        0 | 1 => {
+            bytes[at] ^= 1 << random.below(8);
+            "a bit"
+        }
+        2 => {
+            let len = (1 + random.below(64)).min(bytes.len() - at);
+            bytes[at..at + len].iter_mut().for_each(|b| *b = random.next() as u8);
+            "some bytes"
+        }
+        3 => {
+            let (from, to) = (at / 512 * 512, (at / 512 * 512 + 512).min(bytes.len()));
+            bytes[from..to].fill(0);
+            "a sector zeroed"
+        }
+        4 => {
+            let from = at / PAGE * PAGE;
+            let to = (from + PAGE).min(bytes.len());
+            let other = random.below(bytes.len() / PAGE + 1) * PAGE;
+            if random.below(2) == 0 || other + (to - from) > bytes.len() {
+                bytes[from..to].fill(0);
+            } else {
+                bytes.copy_within(other..other + (to - from), from);
+            }
+            "a page zeroed, or another one in its place"
+        }
+        _ => {
+            bytes.truncate(at);
+            "cut off"
+        }
+    };
+    (at_file, format!("{done} at byte {at}"))
+}
+
+/// What the store says after the damage: its content, or why it cannot be had.
+fn ask(fs: &MemFs, what: &str, outcome: &Outcome, oldest_allowed: usize) -> Option<ErrorKind> {
+    let db = match open(fs) {
+        Ok(db) => db,
+        Err(error) => return Some(error.kind()),
+    };
+    let checked = db.check(&mut |_, _| {});
+    let found = common::content(&db);
+    let is_allowed = |found: &Model| outcome.states[oldest_allowed..].contains(found);
+    let last = outcome.states.last().expect("a start");
+    match (&checked, &found) {
+        (_, Ok(found)) => {
+            assert!(is_allowed(found), "{what}: silently wrong: {}", common::difference(last, found));
+        }
+        (Ok(report), Err(error)) => {
+            assert!(!report.is_clean(), "{what}: check finds nothing, but reading says {error}");
+        }
+        (Err(_), Err(_)) => {}
+    }
+    read_single_keys(&db, what, outcome, oldest_allowed);
+    found.err().map(|error| error.kind())
+}
+
+/// Rows one by one: each is one that it was in an allowed state, or an error.
+fn read_single_keys(db: &Database, what: &str, outcome: &Outcome, oldest_allowed: usize) {
+    let last = outcome.states.last().expect("a start");
+    for (name, rows) in last {
+        for (key, _) in rows.iter().step_by(7) {
+            let table = azekura::Table::<[u8], [u8]>::named(name.as_str());
+            let Ok(found) = db.transact(|tx| tx.table(&table)?.get(key)) else { continue };
+            let was = |state: &Model| state.get(name).and_then(|rows| rows.get(key)) == found.as_ref();
+            let is_allowed = outcome.states[oldest_allowed..].iter().any(was);
+            assert!(is_allowed, "{what}: {name}/{key:02x?} is silently wrong");
+        }
+    }
+}
+
+fn damage_and_ask(runs: u64, is_closed: bool) {
+    let (files, outcome) = store(is_closed);
+    let (mut unharmed, mut refused) = (0, 0);
+    for seed in 0..runs {
+        let random = &mut Random::new(seed);
+        let mut changed = files.clone();
+        let (at, done) = damage(random, &mut changed);
+        let path = changed[at].0.display().to_string();
+        let what = format!("seed {seed}: {path}: {done}");
+        // A closed store has all. One that was not has what was acknowledged; but the end of its log may be torn, and what
+        // a torn end held was not durable, as far as anyone can tell.
+        let oldest_allowed = match (is_closed, path.contains("/wal/")) {
+            (true, _) => outcome.states.len() - 1,
+            (false, false) => outcome.acknowledged,
+            (false, true) => 0,
+        };
+        let fs = files::put(&changed);
+        let answer = std::panic::catch_unwind(AssertUnwindSafe(|| ask(&fs, &what, &outcome, oldest_allowed)));
+        match answer.unwrap_or_else(|_| panic!("{what}: panic")) {
+            None => unharmed += 1,
+            Some(kind) => {
+                assert!(matches!(kind, ErrorKind::Corrupt | ErrorKind::Io), "{what}: {kind:?}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(unharmed > 0 && refused > 0, "{unharmed} unharmed, {refused} refused: the damage is not varied");
+}
+
+#[test]
+fn a_damaged_closed_store_never_answers_wrongly() {
+    damage_and_ask(120, true);
+}
+
+#[test]
+fn a_damaged_unclosed_store_never_answers_wrongly() {
+    damage_and_ask(80, false);
+}
+
+#[test]
+fn a_changed_control_file_opens_the_store_or_says_what_is_wrong() {
+    mutate::run_mutated(100, &control_file::seeds(), control_file::control_file);
+}
