@@ -27,7 +27,8 @@
 //! third case: `tests/loom_hop.rs` runs this very code against that writer.
 //!
 //! A page that is not in the pool is fixed (read in) with nothing latched. A page that stays latched is waited for with a
-//! shared latch, which sleeps and is traced. After 64 failures the way is taken with latches
+//! shared latch, which sleeps and is traced. After
+//! [`crate::EnvOptions::optimistic_attempts`] failures the way is taken with latches
 //! (shared down to the parent, each child latched before its parent is let go), so that progress is certain.
 
 use azekura_base::{Backoff, PageId, PageWords};
@@ -38,8 +39,6 @@ use crate::error::TreeError;
 use crate::node::Node;
 use crate::tree::Tree;
 
-/// Failures after which a descent latches its way down.
-const OPTIMISTIC_ATTEMPTS: u32 = 64;
 /// Meetings with a latched page after which the descent sleeps until the latch is free.
 const BUSY_SPINS: u32 = 8;
 /// Pages that a descent keeps in the pool for its next attempt.
@@ -214,7 +213,7 @@ impl<'e> Descent<'e> {
     /// The leaf where `seek` leads, to be read.
     #[inline]
     pub(crate) fn leaf(&mut self, seek: Seek<'_>) -> Result<Leaf<'e>, TreeError> {
-        while self.attempts < OPTIMISTIC_ATTEMPTS {
+        while self.attempts < self.env.optimistic_attempts() {
             match walk(self.env.pool(), self.tree, seek, 0) {
                 Ok(at) => return Ok(Leaf::Seen(at.page)),
                 Err(stop) => self.stopped(stop)?,
@@ -235,7 +234,7 @@ impl<'e> Descent<'e> {
     #[inline]
     pub(crate) fn leaf_exclusive(&mut self, key: &[u8]) -> Result<ExclusiveGuard<'e>, TreeError> {
         let seek = Seek::Covering(key);
-        while self.attempts < OPTIMISTIC_ATTEMPTS {
+        while self.attempts < self.env.optimistic_attempts() {
             match walk(self.env.pool(), self.tree, seek, 0) {
                 // HOP-3: the upgrade succeeds only if the leaf is what the walk came to.
                 Ok(at) => match at.page.upgrade() {
@@ -260,7 +259,7 @@ impl<'e> Descent<'e> {
     /// the root, which may be lower than `level`.
     pub(crate) fn pair(&mut self, key: &[u8], level: u8) -> Result<Pair<'e>, TreeError> {
         let seek = Seek::Covering(key);
-        while self.attempts < OPTIMISTIC_ATTEMPTS {
+        while self.attempts < self.env.optimistic_attempts() {
             match walk(self.env.pool(), self.tree, seek, level) {
                 Ok(at) => match upgrade_both(at) {
                     Some(pair) => return Ok(pair),

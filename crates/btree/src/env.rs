@@ -9,6 +9,7 @@ use azekura_wal::{AppendError, Wal, WorkerId};
 use crate::change::{PageOp, apply_checked, check};
 use crate::error::TreeError;
 use crate::node::{NodeSpec, Scratch};
+use crate::overflow::run_pages;
 use crate::record::{self, Head};
 use crate::space::Space;
 use crate::tree::Tree;
@@ -30,18 +31,28 @@ impl Log for Wal {
     }
 }
 
-/// Bounds of a store's page file.
+/// Settings of an [`Env`].
 #[derive(Clone, Copy, Debug)]
 pub struct EnvOptions {
     /// The page file never has more pages than this.
     pub max_pages: u64,
+    /// How often a descent may fail because something changed underneath before it latches its way down. 0 is always:
+    /// slow, but a way to test that way.
+    pub optimistic_attempts: u32,
 }
 
 impl Default for EnvOptions {
-    /// As many pages as their bytes can be counted for.
+    /// As many pages as the pool can name; 64 attempts.
     fn default() -> Self {
-        Self { max_pages: 1 << 40 }
+        Self { max_pages: azekura_buffer::MAX_PAGE_ID + 1, optimistic_attempts: 64 }
     }
+}
+
+/// Most bytes of a record body that this crate appends, with room to spare: a run of a large value, or a whole page,
+/// and what goes with it. A log's buffers must take records of that size.
+#[must_use]
+pub const fn max_record_bytes(page_size: usize) -> usize {
+    run_pages(page_size) as usize * page_size + page_size + 1024
 }
 
 /// Pool, log and space maps of one store. Shared by all its threads.
@@ -49,6 +60,7 @@ pub struct Env {
     pool: Arc<BufferPool>,
     log: Arc<dyn Log>,
     space: Space,
+    optimistic_attempts: u32,
 }
 
 impl std::fmt::Debug for Env {
@@ -65,7 +77,7 @@ impl Env {
     #[must_use]
     pub fn new(pool: Arc<BufferPool>, log: Arc<dyn Log>, options: EnvOptions) -> Self {
         let space = Space::new(pool.page_size(), options.max_pages);
-        Self { pool, log, space }
+        Self { pool, log, space, optimistic_attempts: options.optimistic_attempts }
     }
 
     /// The page pool.
@@ -84,6 +96,10 @@ impl Env {
     #[must_use]
     pub fn page_size(&self) -> usize {
         self.pool.page_size()
+    }
+
+    pub(crate) const fn optimistic_attempts(&self) -> u32 {
+        self.optimistic_attempts
     }
 
     pub(crate) const fn space(&self) -> &Space {

@@ -69,7 +69,7 @@ mod write;
 
 pub use change::{ApplyError, PageOp};
 pub use destroy::free_step;
-pub use env::{Env, EnvOptions, Log, Writer};
+pub use env::{Env, EnvOptions, Log, Writer, max_record_bytes};
 pub use error::{RecordError, TreeError};
 pub use locks::{Blocked, GapWant, KeyLocks, NextKey, NoLocks, Outcome};
 pub use node::{max_inline_value, max_key};

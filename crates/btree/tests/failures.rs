@@ -92,7 +92,7 @@ fn a_rollback_that_fails_in_the_middle_can_be_gone_on_with() {
 
 #[test]
 fn a_full_store_says_so_and_keeps_what_it_has() {
-    let options = EnvOptions { max_pages: 40 };
+    let options = EnvOptions { max_pages: 40, ..EnvOptions::default() };
     let world = World::with_options(4096, 100, options);
     let tree = world.env.format(common::worker()).expect("format");
     let mut txn = world.txn(1);

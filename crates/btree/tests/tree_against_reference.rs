@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use azekura_base::PageId;
-use azekura_btree::{LeafBatch, NoLocks, Outcome, Scan, Tree, max_inline_value, max_key};
+use azekura_btree::{LeafBatch, NoLocks, Outcome, Scan, Tree, max_inline_value, max_key, max_record_bytes};
 use common::{Txn, World, get};
 use proptest::prelude::*;
 
@@ -205,6 +205,7 @@ fn run(page_size: usize, frames: usize, steps: &[Step]) {
     assert_eq!(contents, run.committed.clone().into_iter().collect::<Vec<_>>());
     let report = world.assert_sound(&[catalogue, tree], &[]);
     assert_eq!(report.trees[1].records, contents.len() as u64);
+    assert!(world.log.records().iter().all(|body| body.len() <= max_record_bytes(page_size)));
     redone_equals_done(&world, page_size, frames);
 }
 
