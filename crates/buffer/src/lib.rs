@@ -39,6 +39,9 @@ pub mod error;
 mod frame;
 pub mod guard;
 mod index_stack;
+#[cfg(loom)]
+#[doc(hidden)]
+pub mod model;
 pub mod page_file;
 mod page_table;
 pub mod policy;

@@ -18,10 +18,10 @@
 //!    inserter starts over.
 //! 4. CAS ours from tentative to finished; if somebody removed it, start over.
 //!
-//! - **TABLE-1** At most one finished entry for a page. Proof: let A and B finish the same page, A first and still there when B does. B
-//!   looked (step 3) at A's slot after B's own tentative word was in place. If it saw A's word, it removed it (then A cannot
-//!   finish) or withdrew. If it did not, A's word came later than that look, so A's step 3 came after B's word, and saw it, and removed it
-//!   unless it had finished: then A withdrew. The words and the looks are SeqCst, so "later" means the same to both.
+//! - **TABLE-1** At most one finished entry for a page. Proof: let A and B both come to step 4 with words in place. Each has a SeqCst fence
+//!   between placing its word (and the counts on the way to it) and looking again. Of the two fences one is first, say A's; then B's
+//!   look finds A's word. If it was finished, B withdrew; if it was tentative, B removed it, and A cannot finish; or it was gone already,
+//!   and A had not finished either, or its page has left since.
 //! - **TABLE-2** An entry is removed by those who see its page out of the frame, each of them, before the frame is given to another page
 //!   (FRAME-7). So a word in the table never names a frame that was given away since, and a late CAS of theirs finds no such word.
 //!
@@ -29,7 +29,8 @@
 //! which cost a look at one more bucket.
 
 use azekura_base::sync::atomic::{
-    AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::SeqCst,
+    AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+    Ordering::SeqCst, fence,
 };
 use azekura_base::{Backoff, PageId};
 
@@ -89,8 +90,14 @@ impl PageTable {
         }
     }
 
+    /// Whether no entry counts as having passed a bucket; with no entry in the table this must be so.
+    #[cfg(any(test, loom))]
+    pub(crate) fn counts_are_zero(&self) -> bool {
+        self.passed.iter().all(|passed| passed.load(SeqCst) == 0)
+    }
+
     #[inline]
-    fn home(&self, page_id: PageId) -> usize {
+    pub(crate) fn home(&self, page_id: PageId) -> usize {
         (page_id.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift) as usize
     }
 
@@ -111,8 +118,9 @@ impl PageTable {
                     return Some(frame_of(word));
                 }
             }
-            // Relaxed: a count that is not seen yet belongs to an insertion that this call may come before.
-            if self.passed[bucket].load(Relaxed) == 0 {
+            // Acquire: pairs with the Release in `uncount`. A count that is not seen yet belongs to an insertion that this
+            // call may come before.
+            if self.passed[bucket].load(Acquire) == 0 {
                 return None;
             }
             bucket = self.after(bucket);
@@ -132,8 +140,10 @@ impl PageTable {
             if let Some(existing) = self.get(page_id) {
                 return Inserted::Existing(existing);
             }
-            let Some(place) = self.place_tentative(page_id, frame) else { continue };
-            sync_point!();
+            let place = self.place_tentative(page_id, frame);
+            // TABLE-1: our word, then the look at others'.
+            fence(SeqCst);
+            sync_point!("placed a tentative word");
             match self.clear_rivals(page_id, place) {
                 Some(existing) => {
                     // If a rival removed our tentative word, only the counts are left to take back.
@@ -150,24 +160,25 @@ impl PageTable {
         }
     }
 
-    /// Step 2; `None` when the empty slot was taken by another.
-    fn place_tentative(&self, page_id: PageId, frame: FrameId) -> Option<(usize, usize)> {
+    /// Step 2.
+    fn place_tentative(&self, page_id: PageId, frame: FrameId) -> (usize, usize) {
         let tentative = word(page_id, frame) | TENTATIVE;
         let mut bucket = self.home(page_id);
         for _ in 0..self.buckets.len() {
             for (i, slot) in self.buckets[bucket].0.iter().enumerate() {
                 if slot.load(Relaxed) == 0 {
                     shared_write();
-                    // SeqCst: TABLE-1.
-                    if slot.compare_exchange(0, tentative, SeqCst, Relaxed).is_ok() {
-                        return Some((bucket, i));
+                    // Release: who finds the frame here finds it published. Acquire: the counts of the entry that was here
+                    // are taken back before ours are.
+                    if slot.compare_exchange(0, tentative, AcqRel, Relaxed).is_ok() {
+                        return (bucket, i);
                     }
                 }
             }
             shared_write();
-            sync_point!();
-            // SeqCst: a rival that reads zero here looked before our word was placed (TABLE-1).
-            self.passed[bucket].fetch_add(1, SeqCst);
+            sync_point!("passes a full bucket");
+            // Relaxed: before the fence, and so seen by who must see our word.
+            self.passed[bucket].fetch_add(1, Relaxed);
             bucket = self.after(bucket);
         }
         unreachable!("the page table has twice as many slots as there are frames")
@@ -181,18 +192,19 @@ impl PageTable {
                 if (bucket, i) == own {
                     continue;
                 }
-                let mut seen = slot.load(SeqCst);
+                // Acquire, here and on failure: as in `get`.
+                let mut seen = slot.load(Acquire);
                 while is_of(seen, page_id) {
                     if seen & TENTATIVE == 0 {
                         return Some(frame_of(seen));
                     }
-                    match slot.compare_exchange(seen, 0, SeqCst, SeqCst) {
+                    match slot.compare_exchange(seen, 0, AcqRel, Acquire) {
                         Ok(_) => break, // its inserter takes its counts back
                         Err(now) => seen = now,
                     }
                 }
             }
-            if self.passed[bucket].load(SeqCst) == 0 {
+            if self.passed[bucket].load(Acquire) == 0 {
                 break;
             }
             bucket = self.after(bucket);
@@ -202,9 +214,10 @@ impl PageTable {
 
     /// Step 4.
     fn finish(&self, page_id: PageId, frame: FrameId, (bucket, i): (usize, usize)) -> bool {
-        sync_point!();
+        sync_point!("cleared rivals");
         let done = word(page_id, frame);
-        self.buckets[bucket].0[i].compare_exchange(done | TENTATIVE, done, SeqCst, Relaxed).is_ok()
+        // Release: pairs with the Acquire of `get`; the frame was published before.
+        self.buckets[bucket].0[i].compare_exchange(done | TENTATIVE, done, AcqRel, Relaxed).is_ok()
     }
 
     /// Removes the entry `page_id → frame`, if it is there. The caller sees the page out of the frame (TABLE-2).
@@ -221,7 +234,7 @@ impl PageTable {
                     return;
                 }
             }
-            if self.passed[bucket].load(Relaxed) == 0 {
+            if self.passed[bucket].load(Acquire) == 0 {
                 return;
             }
             bucket = self.after(bucket);
@@ -231,18 +244,19 @@ impl PageTable {
     /// Empties a slot that holds `expected`; says whether it did.
     fn take_out(&self, page_id: PageId, (bucket, i): (usize, usize), expected: u64) -> bool {
         debug_assert!(is_of(expected, page_id));
-        sync_point!();
+        sync_point!("takes a word out");
         shared_write();
-        // SeqCst, as all changes of slots.
-        self.buckets[bucket].0[i].compare_exchange(expected, 0, SeqCst, Relaxed).is_ok()
+        // AcqRel: as in `place_tentative`, from the other side.
+        self.buckets[bucket].0[i].compare_exchange(expected, 0, AcqRel, Relaxed).is_ok()
     }
 
     /// Takes back the counts of the buckets that an entry in `bucket` passed by.
     fn uncount(&self, page_id: PageId, bucket: usize) {
-        sync_point!();
+        sync_point!("takes counts back");
         let mut passed = self.home(page_id);
         while passed != bucket {
-            self.passed[passed].fetch_sub(1, SeqCst);
+            // Release: who sees the lower count sees the entry gone. (One that is too high costs a look more.)
+            self.passed[passed].fetch_sub(1, Release);
             passed = self.after(passed);
         }
     }
@@ -279,7 +293,7 @@ mod tests {
         for (page, frame) in map.drain() {
             table.remove(PageId(page), FrameId(frame));
         }
-        assert!(table.passed.iter().all(|p| p.load(Relaxed) == 0), "every count is taken back");
+        assert!(table.counts_are_zero(), "every count is taken back");
     }
 
     #[test]
@@ -312,6 +326,6 @@ mod tests {
                 assert_eq!(table.get(PageId(round * 64 + page)), None);
             }
         }
-        assert!(table.passed.iter().all(|p| p.load(Relaxed) == 0));
+        assert!(table.counts_are_zero());
     }
 }

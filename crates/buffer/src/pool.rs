@@ -219,9 +219,10 @@ impl BufferPool {
         loop {
             if let Some(id) = self.table.get(page_id) {
                 let frame = &self.frames[id.0 as usize];
+                sync_point!("found a frame in the table");
                 if frame.try_pin(page_id) {
                     let guard = PageGuard::pinned(self, id);
-                    sync_point!();
+                    sync_point!("pinned a frame found in the table");
                     // FRAME-5: once pinned, a mapping that is there stays.
                     if frame.buffer() != NO_BUFFER || self.table.get(page_id) == Some(id) {
                         frame.note_use();
@@ -235,7 +236,7 @@ impl BufferPool {
                 continue;
             }
             let owned = self.victim(page_id)?;
-            sync_point!();
+            sync_point!("owns a frame");
             if let Some(guard) = self.map(owned, page_id) {
                 return Ok(guard);
             }
@@ -248,7 +249,7 @@ impl BufferPool {
         let frame = &self.frames[id.0 as usize];
         frame.publish(owned, page_id);
         let guard = PageGuard::pinned(self, id);
-        sync_point!();
+        sync_point!("published a frame");
         if self.table.insert(page_id, id) == Inserted::New {
             return Some(guard);
         }
@@ -266,11 +267,11 @@ impl BufferPool {
     fn see_out(&self, id: FrameId) -> Option<Evicted> {
         let frame = &self.frames[id.0 as usize];
         let page_id = frame.page_id(); // FRAME-1: stays while we are in
-        sync_point!();
+        sync_point!("sees a page out");
         frame.close();
-        sync_point!();
+        sync_point!("closed a leaving frame");
         self.table.remove(page_id, id);
-        sync_point!();
+        sync_point!("unmapped a leaving frame");
         let evicted = frame.leave(id)?;
         if let Some(buffer) = frame.take_buffer(&evicted) {
             self.spare_buffers.push(buffer);
@@ -339,9 +340,9 @@ impl BufferPool {
         // The buffer held another page: who sees the stores that follow sees the version moved (FRAME-7). Pairs with the
         // Acquire fence of `HybridLatch::validate`.
         fence(Release);
-        sync_point!();
+        sync_point!("has a buffer to fill");
         let filled = fill(self, buffer);
-        sync_point!();
+        sync_point!("filled a buffer");
         if filled.is_ok() {
             self.counters.misses.add(1);
             if frame.install(buffer) {

@@ -1,18 +1,33 @@
 //! Where a test can stop a thread for ever: one `sync_point!()` between any two steps that others can see (G10).
 //!
-//! Outside unit tests the points are no code at all.
+//! Outside unit tests the points are no code at all. In loom models each adds to one shared counter, relaxed: that orders nothing,
+//! and makes the place one where loom switches threads. (loom 0.7 remembers only the last access to an atomic when it looks for
+//! such places; a load followed by a CAS of the same word hides the load.)
 
-/// A place between two atomic steps.
+/// A place between two atomic steps; the name says what has just been done.
 macro_rules! sync_point {
-    () => {
+    ($name:literal) => {
         #[cfg(all(test, not(loom)))]
-        crate::stall::reached(concat!(file!(), ":", line!()));
+        crate::stall::reached($name);
+        #[cfg(loom)]
+        crate::stall::step();
     };
 }
 pub(crate) use sync_point;
 
+#[cfg(loom)]
+loom::lazy_static! {
+    static ref STEPS: azekura_base::sync::atomic::AtomicU64 = azekura_base::sync::atomic::AtomicU64::new(0);
+}
+
+/// A place where loom switches threads.
+#[cfg(loom)]
+pub fn step() {
+    STEPS.fetch_add(1, azekura_base::sync::atomic::Ordering::Relaxed);
+}
+
 #[cfg(all(test, not(loom)))]
-pub(crate) use hook::{Gate, reached, stalling_at};
+pub(crate) use hook::{Gate, Point, reached, stalling_at};
 
 #[cfg(all(test, not(loom)))]
 #[expect(clippy::unwrap_used, reason = "only tests use this")]
@@ -34,13 +49,22 @@ mod hook {
         is_open: bool,
     }
 
-    thread_local! {
-        static PLAN: RefCell<Option<(usize, Arc<Gate>)>> = const { RefCell::new(None) };
+    /// Where to stop.
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) enum Point {
+        /// At the n-th point reached, from 0.
+        Nth(usize),
+        /// At the point of this name.
+        Named(&'static str),
     }
 
-    /// Runs `work` on this thread, which stops at the `n`-th point it reaches until the gate opens.
-    pub(crate) fn stalling_at<T>(n: usize, gate: &Arc<Gate>, work: impl FnOnce() -> T) -> T {
-        PLAN.set(Some((n, Arc::clone(gate))));
+    thread_local! {
+        static PLAN: RefCell<Option<(Point, Arc<Gate>)>> = const { RefCell::new(None) };
+    }
+
+    /// Runs `work` on this thread, which stops once, at the point, until the gate opens.
+    pub(crate) fn stalling_at<T>(point: Point, gate: &Arc<Gate>, work: impl FnOnce() -> T) -> T {
+        PLAN.set(Some((point, Arc::clone(gate))));
         let done = work();
         PLAN.set(None);
         gate.state.lock().unwrap().has_ended = true;
@@ -49,13 +73,17 @@ mod hook {
     }
 
     pub(crate) fn reached(place: &'static str) {
-        let gate = PLAN.with_borrow_mut(|plan| match plan {
-            Some((0, _)) => plan.take().map(|(_, gate)| gate),
-            Some((left, _)) => {
-                *left -= 1;
-                None
-            }
-            None => None,
+        let gate = PLAN.with_borrow_mut(|plan| {
+            let (point, _) = plan.as_mut()?;
+            let is_here = match point {
+                Point::Nth(0) => true,
+                Point::Nth(left) => {
+                    *left -= 1;
+                    false
+                }
+                Point::Named(name) => *name == place,
+            };
+            if is_here { plan.take().map(|(_, gate)| gate) } else { None }
         });
         if let Some(gate) = gate {
             let mut state = gate.state.lock().unwrap();

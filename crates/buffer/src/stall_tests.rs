@@ -9,7 +9,7 @@ use azekura_base::durable::NoLog;
 use azekura_base::page::PageType;
 use azekura_base::{Lsn, PageId};
 
-use crate::stall::{Gate, stalling_at};
+use crate::stall::{Gate, Point, stalling_at};
 use crate::{BufferPool, MemStore, PoolOptions};
 
 const PAGE: usize = 4096;
@@ -72,7 +72,7 @@ fn others_go_on(is_flushed: bool, work: impl Fn(&Scene) + Sync) -> Vec<&'static 
         let scene = Scene::new(is_flushed);
         let gate = Arc::new(Gate::default());
         let stopped_at = std::thread::scope(|s| {
-            s.spawn(|| stalling_at(n, &gate, || work(&scene)));
+            s.spawn(|| stalling_at(Point::Nth(n), &gate, || work(&scene)));
             let stopped_at = gate.stopped_at();
             std::thread::scope(|others| {
                 for _ in 0..2 {
@@ -100,7 +100,7 @@ fn g10_a_stopped_miss_with_a_clean_victim_holds_nobody_up() {
 #[test]
 fn g10_a_stopped_miss_with_a_dirty_victim_holds_nobody_up() {
     let places = others_go_on(false, |scene| scene.visit(ITS_PAGE));
-    assert!(places.iter().any(|place| place.contains("write_back")), "{places:?}");
+    assert!(places.iter().any(|place| place.contains("image")), "{places:?}");
 }
 
 #[test]
@@ -124,4 +124,55 @@ fn g10_a_stopped_cleaner_holds_nobody_up() {
 fn g10_a_stopped_flush_holds_nobody_up() {
     let places = others_go_on(false, |scene| scene.pool.flush_all().unwrap());
     assert!(places.len() >= 10, "{places:?}");
+}
+
+/// FRAME-5. A frame bears a page's id although it lost the insertion, and somebody comes there by a stale look at the table:
+///
+/// | stale | loser | this thread |
+/// |---|---|---|
+/// | finds page 0 in frame 0 | | |
+/// | | | page 0 leaves frame 0 |
+/// | | publishes frame 0 for page 0 | |
+/// | | | page 0 into frame 1, changed there |
+/// | pins frame 0 | | |
+/// | *must not fill it from disk* | | |
+#[test]
+fn frame_5_a_frame_that_lost_its_insertion_is_not_filled() {
+    let options = PoolOptions { page_size: PAGE, capacity_bytes: 2 * PAGE, ..PoolOptions::default() };
+    let pool = BufferPool::new(options, Arc::new(MemStore::new(PAGE)), Arc::new(NoLog)).unwrap();
+    let scene = Scene { pool, changes: Default::default() };
+    let mut page = scene.pool.fix_new(PageId(0)).unwrap();
+    page.will_change(Lsn(1));
+    page.page_mut().format(PageType::Leaf, PageId(0));
+    drop(page);
+    scene.pool.flush_all().unwrap();
+    let (stale, loser) = (Arc::new(Gate::default()), Arc::new(Gate::default()));
+    std::thread::scope(|s| {
+        let stale_thread = s.spawn(|| {
+            stalling_at(Point::Named("found a frame in the table"), &stale, || increment(&scene.pool));
+        });
+        assert!(stale.stopped_at().is_some());
+        let in_frame_1 = scene.pool.fix(PageId(5)).unwrap();
+        drop(scene.pool.fix(PageId(6)).unwrap()); // takes frame 0
+        let loser_thread = s.spawn(|| {
+            stalling_at(Point::Named("published a frame"), &loser, || increment(&scene.pool));
+        });
+        assert!(loser.stopped_at().is_some());
+        drop(in_frame_1);
+        increment(&scene.pool);
+        stale.open();
+        stale_thread.join().unwrap();
+        loser.open();
+        loser_thread.join().unwrap();
+    });
+    let page = scene.pool.fix(PageId(0)).unwrap().shared();
+    assert_eq!(page.words().word(COUNTER), 3);
+}
+
+fn increment(pool: &BufferPool) {
+    let mut page = pool.fix(PageId(0)).unwrap().exclusive();
+    page.will_change(Lsn(1));
+    let mut words = page.page_mut();
+    assert_eq!(words.page_id(), PageId(0));
+    words.set_word(COUNTER, words.word(COUNTER) + 1);
 }

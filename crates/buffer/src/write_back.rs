@@ -98,7 +98,7 @@ impl BufferPool {
         }
         bytes.sort_unstable_by_key(|(page_id, _)| *page_id);
         let newest = bytes.iter().map(|(_, page)| image::lsn(page)).max().unwrap_or(Lsn(0));
-        sync_point!();
+        sync_point!("took images");
         let written = self
             .log
             .make_durable(newest) // G4, W4
@@ -120,7 +120,7 @@ impl BufferPool {
             return None;
         }
         let guard = PageGuard::pinned(self, id);
-        sync_point!();
+        sync_point!("claimed the writing");
         if latched == Latched::Wait {
             frame.latch.lock_shared();
         } else if !frame.latch.try_lock_shared() {
@@ -130,7 +130,7 @@ impl BufferPool {
         let version = frame.latch.optimistic().expect("latched shared, so not exclusively");
         // Read under the latch: every change so far drew its LSN below this, every later one draws it at or above.
         frame.image_taken(self.log.next_lsn());
-        sync_point!();
+        sync_point!("moved the recovery LSN");
         let mut bytes = PageBuf::zeroed(self.page_size());
         self.words_of(frame.buffer()).copy_to(&mut bytes);
         frame.latch.unlock_shared();
@@ -140,7 +140,7 @@ impl BufferPool {
     /// Step 5.
     fn settle(&self, image: Image<'_>, was_written: bool) {
         let frame = image.guard.frame();
-        sync_point!();
+        sync_point!("images written or not");
         if was_written {
             frame.image_written();
             if frame.latch.try_lock_shared() {
@@ -151,7 +151,7 @@ impl BufferPool {
                 frame.latch.unlock_shared();
             }
         }
-        sync_point!();
+        sync_point!("settled");
         frame.release_writing();
     }
 

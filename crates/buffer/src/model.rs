@@ -1,0 +1,176 @@
+//! The parts of the pool by themselves, for the models in `tests/loom_*.rs`. Each call begins with a place to switch.
+
+use azekura_base::{Lsn, PageId};
+use azekura_latch::HybridLatch;
+
+use crate::frame::{self, Evicted, Frame, FrameId};
+use crate::page_table::{Inserted, PageTable};
+
+pub use crate::stall::step;
+
+/// A frame.
+#[derive(Debug)]
+pub struct ModelFrame(Frame);
+
+impl ModelFrame {
+    /// A frame that holds `page`, not pinned.
+    #[must_use]
+    pub fn holding(page: u64) -> Self {
+        let model = Self(Frame::new());
+        model.publish(page);
+        model.unpin();
+        model
+    }
+
+    /// Gives the frame to a page; pinned. The caller owns it (was told so by [`ModelFrame::leave`]).
+    pub fn publish(&self, page: u64) {
+        step();
+        self.0.publish(Evicted { frame: FrameId(0) }, PageId(page));
+        step();
+    }
+
+    /// Pins it if it holds `page`.
+    pub fn try_pin(&self, page: u64) -> bool {
+        step();
+        self.0.try_pin(PageId(page))
+    }
+
+    /// Unpins.
+    pub fn unpin(&self) {
+        step();
+        self.0.unpin();
+        step();
+    }
+
+    /// Begins to evict.
+    pub fn try_evict(&self) -> bool {
+        step();
+        self.0.try_evict()
+    }
+
+    /// Joins those who see `page` out.
+    pub fn join_leaving(&self, page: u64) -> bool {
+        step();
+        self.0.join_leaving(PageId(page))
+    }
+
+    /// Closes a leaving frame and leaves; whether the caller owns it now.
+    pub fn see_out(&self) -> bool {
+        step();
+        self.0.close();
+        step();
+        let is_ours = self.0.leave(FrameId(0)).is_some();
+        step();
+        is_ours
+    }
+
+    /// Whether readers may look at it as `page`.
+    pub fn is_open_as(&self, page: u64) -> bool {
+        step();
+        self.0.is_open() && self.0.page_id() == PageId(page)
+    }
+
+    /// The latch.
+    pub fn latch(&self) -> &HybridLatch {
+        step();
+        &self.0.latch
+    }
+
+    /// Makes it dirty.
+    pub fn set_dirty(&self, next_lsn: u64) {
+        step();
+        self.0.set_dirty(Lsn(next_lsn));
+        step();
+    }
+
+    /// Becomes the writer.
+    pub fn claim_writing(&self) -> bool {
+        step();
+        self.0.claim_writing()
+    }
+
+    /// Takes the image.
+    pub fn image_taken(&self, next_lsn: u64) {
+        step();
+        self.0.image_taken(Lsn(next_lsn));
+        step();
+    }
+
+    /// The image is on disk.
+    pub fn image_written(&self) {
+        step();
+        self.0.image_written();
+        step();
+    }
+
+    /// The page is clean.
+    pub fn now_clean(&self) {
+        step();
+        self.0.now_clean();
+        step();
+    }
+
+    /// The writer is done.
+    pub fn release_writing(&self) {
+        step();
+        self.0.release_writing();
+        step();
+    }
+
+    /// What the checkpoint sees after it has read the counter.
+    pub fn checkpoint_look(&self) -> Option<u64> {
+        step();
+        frame::look_fence();
+        let seen = self.0.least_recovery_lsn();
+        step();
+        seen.map(|lsn| lsn.0)
+    }
+}
+
+/// A page table.
+#[derive(Debug)]
+pub struct ModelTable(PageTable);
+
+impl ModelTable {
+    /// For so many entries; buckets have one slot each in models.
+    #[must_use]
+    pub fn new(frames: usize) -> Self {
+        Self(PageTable::new(frames))
+    }
+
+    /// The frame of a page.
+    pub fn get(&self, page: u64) -> Option<u32> {
+        step();
+        self.0.get(PageId(page)).map(|frame| frame.0)
+    }
+
+    /// Puts if absent; gives the page's frame, ours or another.
+    pub fn insert(&self, page: u64, frame: u32) -> u32 {
+        step();
+        let inserted = self.0.insert(PageId(page), FrameId(frame));
+        step();
+        match inserted {
+            Inserted::New => frame,
+            Inserted::Existing(frame) => frame.0,
+        }
+    }
+
+    /// Removes.
+    pub fn remove(&self, page: u64, frame: u32) {
+        step();
+        self.0.remove(PageId(page), FrameId(frame));
+        step();
+    }
+
+    /// Whether each count of passed buckets was taken back.
+    #[must_use]
+    pub fn counts_are_zero(&self) -> bool {
+        self.0.counts_are_zero()
+    }
+
+    /// The bucket that a page belongs into.
+    #[must_use]
+    pub fn home(&self, page: u64) -> usize {
+        self.0.home(PageId(page))
+    }
+}
