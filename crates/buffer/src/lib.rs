@@ -31,6 +31,7 @@
 //! | `write_back`, [`cleaner`] | dirty pages to the store, ahead of the hand |
 //! | [`store`], [`page_file`] | where pages live: the trait, memory, a file with a double-write area |
 //! | [`stats`], [`count`] | counts |
+//! | `memory`, `index_stack` | the words of all pages; stacks of free frames and spare buffers |
 //! | `stall` | where a test can stop a thread for ever |
 
 pub mod cleaner;
@@ -39,6 +40,7 @@ pub mod error;
 mod frame;
 pub mod guard;
 mod index_stack;
+mod memory;
 #[cfg(loom)]
 #[doc(hidden)]
 pub mod model;

@@ -40,6 +40,7 @@ use crate::error::{FixError, PoolError};
 use crate::frame::{Evicted, Frame, FrameId, NO_BUFFER, look_fence};
 use crate::guard::{ExclusiveGuard, OptimisticPage, PageGuard, Peek};
 use crate::index_stack::IndexStack;
+use crate::memory::zeroed_words;
 use crate::page_table::{Inserted, MAX_FRAMES, MAX_PAGE_ID, PageTable};
 use crate::policy::clock_hand::{ClockHand, HandKind};
 use crate::policy::nb_gclock::{Sweep, sweep};
@@ -100,13 +101,6 @@ impl std::fmt::Debug for BufferPool {
             .field("frames", &self.frames.len())
             .finish_non_exhaustive()
     }
-}
-
-fn zeroed_words(count: usize) -> Box<[AtomicU64]> {
-    let words = Box::<[AtomicU64]>::new_zeroed_slice(count);
-    // SAFETY: an `AtomicU64` of zero bytes is a valid value. Asking for zeroed memory keeps a large pool untouched until its
-    // pages come.
-    unsafe { words.assume_init() }
 }
 
 impl BufferPool {

@@ -68,3 +68,102 @@ pub(crate) fn sweep(frames: &[Frame], hand: &ClockHand, dirty_met: &mut usize) -
     }
     Sweep::Nothing { pinned: 0 }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::policy::HandKind;
+    use crate::{BufferPool, MemStore, PoolOptions};
+    use azekura_base::durable::NoLog;
+    use azekura_base::{Lsn, PageId};
+    use std::sync::Arc;
+
+    /// GCLOCK in one thread, as plainly as can be: (page, count) per frame, and a hand.
+    struct Reference {
+        frames: Vec<(u64, u32)>,
+        capacity: usize,
+        hand: usize,
+    }
+
+    impl Reference {
+        fn fix(&mut self, page: u64) -> bool {
+            if let Some((_, count)) = self.frames.iter_mut().find(|(held, _)| *held == page) {
+                *count = (*count + 1).min(MAX_REF_COUNT);
+                return true;
+            }
+            if self.frames.len() < self.capacity {
+                self.frames.push((page, 1));
+                return false;
+            }
+            loop {
+                let at = self.hand % self.capacity;
+                self.hand += 1;
+                let (_, count) = &mut self.frames[at];
+                *count = count.saturating_sub(1);
+                if *count == 0 {
+                    self.frames[at] = (page, 1);
+                    return false;
+                }
+            }
+        }
+    }
+
+    fn pool(frames: usize, hand: HandKind) -> BufferPool {
+        let options = PoolOptions { page_size: 4096, capacity_bytes: frames * 4096, hand };
+        BufferPool::new(options, Arc::new(MemStore::new(4096)), Arc::new(NoLog)).unwrap()
+    }
+
+    #[test]
+    fn in_one_thread_it_keeps_the_pages_that_plain_gclock_keeps() {
+        for (seed, frames, hand) in
+            [(1u64, 8, HandKind::Striped), (2, 8, HandKind::Atomic), (3, 61, HandKind::Striped)]
+        {
+            let pool = pool(frames, hand);
+            let mut reference = Reference { frames: Vec::new(), capacity: frames, hand: 0 };
+            let mut state = seed;
+            for step in 0..30_000 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                // Skewed: the product of two uniform numbers.
+                let (a, b) = ((state >> 33) % 1000, (state >> 43) % 1000);
+                let page = a * b * 4 * frames as u64 / 1_000_000;
+                let misses = pool.stats().misses;
+                drop(pool.fix(PageId(page)).unwrap());
+                let is_hit = pool.stats().misses == misses;
+                assert_eq!(
+                    is_hit,
+                    reference.fix(page),
+                    "seed {seed}, {frames} frames, step {step}, page {page}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn g1_a_hand_far_beyond_the_capacity_looks_at_every_frame_once_a_round() {
+        let pool = pool(5, HandKind::Atomic);
+        pool.hand.advance(u64::MAX / 5 * 5 - 2); // and over the end of the counter soon
+        for page in 0..200 {
+            drop(pool.fix(PageId(page)).unwrap());
+        }
+        assert_eq!(pool.stats().evictions, 195);
+    }
+
+    #[test]
+    fn g3_clean_victims_are_preferred_and_the_dirty_one_is_written_last() {
+        let pool = pool(4, HandKind::Striped);
+        for id in 0..4 {
+            let mut page = pool.fix(PageId(id)).unwrap().exclusive();
+            if id < 2 {
+                page.will_change(Lsn(1));
+            }
+        }
+        for id in 4..6 {
+            drop(pool.fix(PageId(id)).unwrap());
+        }
+        assert_eq!(pool.stats().foreground_writes, 0, "pages 2 and 3 went");
+        let pinned: Vec<_> = [4, 5].map(|id| pool.fix(PageId(id)).unwrap()).into();
+        drop(pool.fix(PageId(6)).unwrap());
+        assert_eq!(pool.stats().foreground_writes, 1, "nothing clean was left");
+        drop(pinned);
+    }
+}
