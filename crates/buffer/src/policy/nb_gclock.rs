@@ -110,7 +110,7 @@ mod tests {
 
     fn pool(frames: usize, hand: HandKind) -> BufferPool {
         let options = PoolOptions { page_size: 4096, capacity_bytes: frames * 4096, hand };
-        BufferPool::new(options, Arc::new(MemStore::new(4096)), Arc::new(NoLog)).unwrap()
+        BufferPool::new(options, Arc::new(MemStore::new(4096)), Arc::new(NoLog)).expect("valid options")
     }
 
     #[test]
