@@ -46,8 +46,9 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         vec![mode, low, high, 1, byte]
     };
     let places = (0..HEAD_BYTES + 24).flat_map(|at| [at, SLOT_BYTES + at]);
-    let patches = places
-        .flat_map(|place| [0, 2].map(|mode| at(mode | place as u8 / 2 % 2, place, [0, 1, 0xff][place % 3])));
+    let patches = places.flat_map(|place| {
+        [0, 2].map(|mode| at(mode | (place as u8 / 2 % 2), place, [0, 1, 0xff][place % 3]))
+    });
     patches.chain([vec![4], vec![4 | 16 << 3], vec![4 | 31 << 3], vec![0], vec![1]]).collect()
 }
 
