@@ -183,3 +183,24 @@ fn a_store_is_not_formatted_twice() {
     assert!(matches!(world.env.format(common::worker()), Err(TreeError::Apply(_))));
     assert_eq!(get(&world.env, tree, b"k").as_deref(), Some(&b"v"[..]));
 }
+
+/// Three levels and large values, all freed by small records.
+#[test]
+fn undoing_the_creation_of_a_tree_frees_all_that_is_in_it() {
+    let (world, catalogue) = World::new(4096, 2000);
+    let mut creator = world.txn(1);
+    let tree = creator.create(7);
+    let mut writer = world.txn(2);
+    for n in 0..900 {
+        let len = if n % 300 == 0 { 2_000_000 } else { 100 };
+        writer.put(tree, &key(n), &vec![1; len]);
+    }
+    writer.undo.clear();
+    assert!(world.assert_sound(&[catalogue, tree], &[]).trees[1].height >= 3);
+    let before = world.log.len();
+    creator.roll_back();
+    world.assert_sound(&[catalogue], &[]);
+    let records = &world.log.records()[before..];
+    assert!(records.len() > 15, "{} records", records.len());
+    assert!(records.iter().all(|body| body.len() < 4096), "each step is of bounded size");
+}

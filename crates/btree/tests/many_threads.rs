@@ -25,9 +25,10 @@ impl Dice {
     }
 }
 
-/// Keys of all threads interleave, so that every leaf is everybody's; long enough for three levels.
-fn own_key(thread: u32, n: u32) -> Vec<u8> {
-    format!("{n:05}{:.<160}/{thread}", n * 31).into_bytes()
+/// Keys of all threads interleave, so that every leaf is everybody's; 160 bytes are enough for three levels, 480 for
+/// five, whose inner nodes split and merge all the time.
+fn own_key(thread: u32, n: u32, width: usize) -> Vec<u8> {
+    format!("{n:05}{:.<width$}/{thread}", n * 31).into_bytes()
 }
 
 fn shared_key(n: u32) -> Vec<u8> {
@@ -46,12 +47,12 @@ fn assert_whole(value: &[u8]) {
 }
 
 /// Inserts, removes, reads and rolls back its own keys, and checks them against a map of its own.
-fn writer(world: &World, tree: Tree, thread: u32, seed: u64) -> BTreeMap<Vec<u8>, Vec<u8>> {
+fn writer(world: &World, tree: Tree, thread: u32, seed: u64, width: usize) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut dice = Dice(seed + u64::from(thread));
     let mut txn = world.txn(u64::from(thread) + 1);
     let (mut now, mut committed) = (BTreeMap::new(), BTreeMap::new());
     for step in 0..STEPS {
-        let key = own_key(thread, dice.roll(700));
+        let key = own_key(thread, dice.roll(700), width);
         // Times of growing and of shrinking: splits, then merges.
         let growing = step / 900 % 2 == 0;
         match dice.roll(20) {
@@ -98,7 +99,7 @@ fn shared(world: &World, tree: Tree, dice: &mut Dice) {
 
 fn scan_own(world: &World, tree: Tree, thread: u32, now: &BTreeMap<Vec<u8>, Vec<u8>>, dice: &mut Dice) {
     let (from, to) = (dice.roll(700), dice.roll(700));
-    let (from, to) = (own_key(0, from.min(to)), own_key(0, from.max(to)));
+    let (from, to) = (own_key(0, from.min(to), 0), own_key(0, from.max(to), 0));
     let forward = dice.roll(2) == 0;
     let mut scan = Scan::new(tree, Bound::Included(&from), Bound::Excluded(&to));
     let (mut batch, mut found, mut last) = (LeafBatch::new(), Vec::new(), None);
@@ -128,7 +129,7 @@ fn scan_own(world: &World, tree: Tree, thread: u32, now: &BTreeMap<Vec<u8>, Vec<
     assert_eq!(found, expected, "thread {thread}");
 }
 
-fn run(page_size: usize, frames: usize, seed: u64, options: EnvOptions) {
+fn run(page_size: usize, frames: usize, seed: u64, width: usize, options: EnvOptions) {
     println!("seed {seed}");
     let world = World::with_options(page_size, frames, options);
     let catalogue = world.env.format(common::worker()).expect("format");
@@ -138,8 +139,9 @@ fn run(page_size: usize, frames: usize, seed: u64, options: EnvOptions) {
     };
     let models: Vec<_> = std::thread::scope(|scope| {
         let world = &world;
-        let handles: Vec<_> =
-            (0..THREADS).map(|thread| scope.spawn(move || writer(world, tree, thread, seed))).collect();
+        let handles: Vec<_> = (0..THREADS)
+            .map(|thread| scope.spawn(move || writer(world, tree, thread, seed, width)))
+            .collect();
         handles.into_iter().map(|handle| handle.join().expect("a writer panicked")).collect()
     });
     let mut expected: BTreeMap<_, _> = models.into_iter().flatten().collect();
@@ -179,18 +181,18 @@ fn run(page_size: usize, frames: usize, seed: u64, options: EnvOptions) {
 
 #[test]
 fn w7_threads_on_one_tree_lose_nothing_and_their_log_redoes_it() {
-    run(4096, 64, 1, EnvOptions::default());
+    run(4096, 64, 1, 160, EnvOptions::default());
 }
 
 #[test]
 fn threads_in_a_pool_with_room_for_everything_lose_nothing() {
-    run(4096, 4000, 2, EnvOptions::default());
+    run(4096, 4000, 2, 480, EnvOptions::default());
 }
 
 /// The way of last resort: every descent latches, from the root down.
 #[test]
 fn threads_that_always_latch_their_way_down_lose_nothing_and_do_not_deadlock() {
-    run(4096, 200, 3, EnvOptions { optimistic_attempts: 0, ..EnvOptions::default() });
+    run(4096, 300, 3, 480, EnvOptions { optimistic_attempts: 0, ..EnvOptions::default() });
 }
 
 /// HOP-3: what was copied while a writer was at work is thrown away.

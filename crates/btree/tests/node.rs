@@ -115,6 +115,34 @@ proptest! {
     }
 
     #[test]
+    fn flipping_changes_the_bits_named_and_flipping_again_undoes_it(
+        old in prop::collection::vec(any::<u8>(), 0..500),
+        new in prop::collection::vec(any::<u8>(), 500),
+        (from, len) in (0usize..500, 0usize..500),
+    ) {
+        let mut scratch = Scratch::new(4096);
+        scratch.format(spec(b"", b"")).expect("fences fit");
+        for (slot, key) in [b"a", b"b", b"c"].into_iter().enumerate() {
+            let op = PageOp::Insert { slot: slot as u16, suffix: key, cell: Cell::inline(&old) };
+            change::apply(&op, &mut scratch.page_mut(), PAGE).expect("fits");
+        }
+        let before = image(&scratch);
+        let from = from.min(old.len());
+        let end = (from + len).min(old.len());
+        let diff: Vec<u8> = old[from..end].iter().zip(&new[from..end]).map(|(a, b)| a ^ b).collect();
+        let op = PageOp::Flip { slot: 1, at: from as u16, diff: &diff };
+        change::apply(&op, &mut scratch.page_mut(), PAGE).expect("within the value");
+        let expected = [&old[..from], &new[from..end], &old[end..]].concat();
+        for (slot, expected) in [&old, &expected, &old].into_iter().enumerate() {
+            let mut value = Vec::new();
+            scratch.node().value_into(scratch.node().slot(slot), &mut value);
+            prop_assert_eq!(&value, expected);
+        }
+        change::apply(&op, &mut scratch.page_mut(), PAGE).expect("within the value");
+        prop_assert_eq!(image(&scratch), before);
+    }
+
+    #[test]
     fn every_search_finds_the_first_slot_not_below(
         keys in prop::collection::btree_set(key(), 0..60),
         probes in prop::collection::vec(key(), 1..60),
