@@ -3,11 +3,17 @@
 //! A table name is looked up in a cache first. A cached entry is believed only after the transaction has a lock on the
 //! table itself and finds the entry still there; who drops a table holds that lock exclusively and takes the entry out before letting
 //! go. So no transaction ever works on a tree that is gone.
+//!
+//! - **CATALOG-1** A [`Hint`] is made while a lock on its table is held, and the version moves under the exclusive lock of each table
+//!   that goes: who has locked the hint's table and finds the version unmoved has a table that is there. That costs one load of a line
+//!   that is hardly ever written.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use azekura_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use azekura_base::sync::atomic::{
+    AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 use azekura_base::varint::{put_u64, take_u64};
 use azekura_base::{PageId, TreeId};
 use azekura_btree::Tree;
@@ -20,6 +26,15 @@ pub(crate) const CATALOG: Tree = Tree { id: TreeId(0), root: PageId(1) };
 pub(crate) struct Catalog {
     cache: RwLock<HashMap<Arc<str>, Tree>>,
     next_id: AtomicU32,
+    /// Tables dropped so far.
+    version: AtomicU64,
+}
+
+/// A table's tree, and when it was that: see CATALOG-1.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hint {
+    pub(crate) tree: Tree,
+    version: u64,
 }
 
 impl Catalog {
@@ -35,6 +50,18 @@ impl Catalog {
     /// The caller holds an exclusive lock on the table and is about to let it go.
     pub(crate) fn forget(&self, name: &str) {
         self.cache.write().remove(name);
+        // Release: pairs with the Acquire in `is_current`, though the table's own lock orders the two already.
+        self.version.fetch_add(1, Release);
+    }
+
+    /// What to remember of a table that the caller has locked and knows to be there.
+    pub(crate) fn hint(&self, tree: Tree) -> Hint {
+        Hint { tree, version: self.version.load(Relaxed) }
+    }
+
+    /// Whether the hint's table, which the caller has locked, is still there (CATALOG-1).
+    pub(crate) fn is_current(&self, hint: Hint) -> bool {
+        self.version.load(Acquire) == hint.version
     }
 
     /// A tree id that no tree has had since the store was opened.

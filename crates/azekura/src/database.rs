@@ -1,11 +1,13 @@
 //! A store, open: the handle, what all its transactions share, and how it is opened and closed.
 
 use std::fmt;
+use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use azekura_base::striped::thread_stripe;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use azekura_base::{DurableLog, Lsn, TxnId};
+use azekura_base::{CachePadded, DurableLog, Lsn, TxnId};
 use azekura_btree::{Deferred, Env};
 use azekura_buffer::{BufferPool, Cleaner};
 use azekura_io::FileLock;
@@ -20,7 +22,7 @@ use crate::control::ControlFile;
 use crate::options::Builder;
 use crate::restart::{self, RecoveryReport};
 use crate::ticket::CommitTicket;
-use crate::transaction::Transaction;
+use crate::transaction::{StatePool, Transaction};
 use crate::{CheckReport, Error, Stats};
 
 /// What every transaction of an open store shares.
@@ -33,6 +35,7 @@ pub(crate) struct Shared {
     pub(crate) locks: LockTable,
     pub(crate) catalog: Catalog,
     pub(crate) active: ActiveList,
+    pub(crate) states: StatePool,
     pub(crate) control: Mutex<ControlFile>,
     /// Held shared while pages that no tree refers to are still to be freed; `check` holds it exclusively.
     pub(crate) leftovers_gate: RwLock<()>,
@@ -41,7 +44,8 @@ pub(crate) struct Shared {
     pub(crate) unfreed: Mutex<Vec<Deferred>>,
     /// The first error of a background activity.
     pub(crate) background_error: Mutex<Option<String>>,
-    next_txn: AtomicU64,
+    /// On a line of its own: every sixteenth transaction writes it.
+    next_txn: CachePadded<AtomicU64>,
     _lock: Box<dyn FileLock>,
 }
 
@@ -62,10 +66,25 @@ pub(crate) struct Parts {
     pub(crate) next_txn: TxnId,
 }
 
+/// A counted reference to the store for the transactions of some threads: each thread's count lies on a line of its own.
+pub(crate) struct Door(Arc<Shared>);
+
+impl Deref for Door {
+    type Target = Shared;
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
+}
+
+/// Doors of an open store.
+const DOORS: usize = 16;
+
 impl Shared {
-    pub(crate) fn next_txn(&self) -> TxnId {
+    /// So many numbers for transactions, that no other has.
+    pub(crate) fn draw_txn_ids(&self, count: u64) -> Range<u64> {
         // Relaxed: only distinctness and rough age matter.
-        TxnId(self.next_txn.fetch_add(1, Relaxed))
+        let first = self.next_txn.fetch_add(count, Relaxed);
+        first..first + count
     }
 
     /// No transaction below this moment has this id or a larger one.
@@ -108,6 +127,7 @@ pub struct Database {
     // Dropped before `shared`: the threads hold it too.
     background: Arc<Background>,
     shared: Arc<Shared>,
+    doors: Arc<[CachePadded<Arc<Door>>]>,
 }
 
 impl fmt::Debug for Database {
@@ -160,12 +180,15 @@ impl Database {
             recovery: parts.recovery,
             unfreed: Mutex::new(Vec::new()),
             background_error: Mutex::new(None),
-            next_txn: AtomicU64::new(parts.next_txn.0),
+            next_txn: CachePadded::new(AtomicU64::new(parts.next_txn.0)),
+            states: StatePool::new(),
             options,
             _lock: lock,
         });
         let background = Arc::new(Background::start(&shared));
-        Ok(Self { background, shared })
+        let door = |_| CachePadded::new(Arc::new(Door(Arc::clone(&shared))));
+        let doors = (0..DOORS).map(door).collect();
+        Ok(Self { background, shared, doors })
     }
 
     /// Begins a transaction.
@@ -174,7 +197,7 @@ impl Database {
     ///
     /// None today; a closed store may refuse later.
     pub fn begin(&self) -> Result<Transaction, Error> {
-        Transaction::begin(Arc::clone(&self.shared))
+        Transaction::begin(Arc::clone(&self.doors[thread_stripe() % DOORS]))
     }
 
     /// Runs `body` in a transaction and commits it; when it is rolled back so that others can go on, runs it again, later
@@ -245,7 +268,7 @@ impl Database {
     ///
     /// An error of a file. What was acknowledged is safe all the same.
     pub fn close(self) -> Result<(), Error> {
-        let Self { background, shared } = self;
+        let Self { background, shared, .. } = self;
         match Arc::into_inner(background) {
             Some(background) => background.stop(&shared),
             None => Ok(()),

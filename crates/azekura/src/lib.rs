@@ -30,7 +30,7 @@
 //! | [`database`](Database) | the open store, and how it is opened and closed |
 //! | [`options`](Builder) | what a caller may choose |
 //! | [`transaction`](Transaction) | locks, undo, commit |
-//! | [`table`](Table), [`range`](Range) | typed tables and their rows |
+//! | [`table`](Table), [`range`](Range), `scan` | typed tables, their rows, and the cursor that locks what it reads |
 //! | [`key`](Key), [`value`](Value) | encodings; keys keep their order |
 //! | `locking` | which locks, and why they make transactions serializable |
 //! | `catalog` | names of tables |
@@ -66,7 +66,7 @@ pub use key::{DecodeError, Key};
 #[doc(hidden)]
 pub use locking::LockPart;
 pub use options::{Builder, Durability};
-pub use range::Range;
+pub use range::{Range, RowRef};
 pub use restart::RecoveryReport;
 pub use stats::{CacheStats, LockCounts, LogStats, Stats};
 pub use table::{MAX_TABLE_NAME, OpenTable, RowOf, Table};

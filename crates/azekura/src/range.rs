@@ -1,13 +1,13 @@
 //! Rows of a range, from both ends.
 
 use std::borrow::Borrow;
-use std::collections::VecDeque;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 
 use crate::Error;
-use crate::key::Key;
+use crate::key::{DecodeError, Key};
+use crate::scan::Cursor;
 use crate::table::{RowOf, Types};
 use crate::transaction::{Direction, OpenTree, Transaction};
 use crate::value::Value;
@@ -67,45 +67,18 @@ impl ByteBounds {
     }
 }
 
-/// One row as stored.
-#[derive(Debug)]
-pub(crate) struct Row {
-    pub(crate) key: Vec<u8>,
-    pub(crate) value: Vec<u8>,
-}
-
-/// What one step of a scan brought.
-#[derive(Debug)]
-pub(crate) struct Batch {
-    /// In the direction of the scan.
-    pub(crate) rows: Vec<Row>,
-    /// Whether nothing is left beyond them.
-    pub(crate) exhausted: bool,
-}
-
-/// The first step reads one row, so that `first()` locks one; later ones double up to this.
-const MAX_BATCH: usize = 256;
-
 /// Iterator over the rows of a range; made by [`OpenTable::range`](crate::OpenTable::range).
 ///
-/// Sees the transaction's own writes, also those made while it runs. After an error it ends.
+/// Sees the transaction's own writes, also those made while it runs. After an error it ends. Each row costs an allocation
+/// for a key and for a value that need one; [`OpenTable::visit`](crate::OpenTable::visit) lends them instead.
 pub struct Range<'tx, K: ?Sized, V: ?Sized> {
-    tx: &'tx Transaction,
-    tree: OpenTree,
-    /// What has not been delivered yet.
-    rest: ByteBounds,
-    front: VecDeque<Row>,
-    back: VecDeque<Row>,
-    batch: usize,
-    /// The transaction's count of writes when `front` and `back` were read; they are stale when it has moved.
-    writes: u64,
-    done: bool,
+    cursor: Cursor<'tx>,
     types: Types<K, V>,
 }
 
 impl<K: ?Sized, V: ?Sized> fmt::Debug for Range<'_, K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Range").field("rest", &self.rest).field("done", &self.done).finish_non_exhaustive()
+        f.debug_struct("Range").field("cursor", &self.cursor).finish()
     }
 }
 
@@ -113,79 +86,75 @@ type Decoded<K, V> = Result<RowOf<K, V>, Error>;
 
 impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Range<'tx, K, V> {
     pub(crate) fn new(tx: &'tx Transaction, tree: OpenTree, bounds: ByteBounds) -> Self {
-        let done = bounds.is_empty();
-        Self {
-            tx,
-            tree,
-            rest: bounds,
-            front: VecDeque::new(),
-            back: VecDeque::new(),
-            batch: 1,
-            writes: tx.write_count(),
-            done,
-            types: PhantomData,
-        }
+        Self { cursor: Cursor::new(tx, tree, bounds), types: PhantomData }
     }
 
     fn step(&mut self, direction: Direction) -> Option<Decoded<K, V>> {
-        if self.writes != self.tx.write_count() {
-            self.writes = self.tx.write_count();
-            self.front.clear();
-            self.back.clear();
-        }
-        if let Some(row) = self.buffered(direction) {
-            return Some(self.deliver(row, direction));
-        }
-        if self.done {
-            return None;
-        }
-        // What the other end has buffered lies inside `rest` still: drop it, or it would be delivered twice.
-        self.front.clear();
-        self.back.clear();
-        let batch = match self.tx.scan(&self.tree, &self.rest, direction, self.batch) {
-            Ok(batch) => batch,
-            Err(error) => {
-                self.done = true;
-                return Some(Err(error));
-            }
-        };
-        self.batch = (self.batch * 2).min(MAX_BATCH);
-        // Rows that both ends may still want keep the range open; the buffer holds all of what is left.
-        self.done = batch.exhausted && batch.rows.is_empty();
-        match direction {
-            Direction::Forward => self.front = batch.rows.into(),
-            Direction::Backward => self.back = batch.rows.into(),
-        }
-        self.buffered(direction).map(|row| self.deliver(row, direction))
-    }
-
-    fn buffered(&mut self, direction: Direction) -> Option<Row> {
-        match direction {
-            Direction::Forward => self.front.pop_front(),
-            Direction::Backward => self.back.pop_front(),
+        match self.cursor.advance(direction) {
+            Ok(false) => None,
+            Err(error) => Some(Err(error)),
+            Ok(true) => Some(self.row().inspect_err(|_| self.cursor.end())),
         }
     }
 
-    fn deliver(&mut self, row: Row, direction: Direction) -> Decoded<K, V> {
-        let decode = |source| Error::Decode { table: self.tree.name().to_owned(), source };
-        let key = K::decode(&row.key).map_err(decode);
-        let value = V::decode(row.value).map_err(decode);
-        match direction {
-            Direction::Forward => self.rest.lower = Bound::Excluded(row.key),
-            Direction::Backward => self.rest.upper = Bound::Excluded(row.key),
-        }
-        if self.rest.is_empty() {
-            self.done = true;
-        }
-        match (key, value) {
+    fn row(&mut self) -> Decoded<K, V> {
+        let (key, value) = self.cursor.row()?;
+        match (K::decode(key), V::decode(value)) {
             (Ok(key), Ok(value)) => Ok((key, value)),
-            (Err(error), _) | (_, Err(error)) => {
-                self.done = true;
-                self.front.clear();
-                self.back.clear();
-                Err(error)
+            (Err(source), _) | (_, Err(source)) => {
+                Err(Error::Decode { table: self.cursor.table().to_owned(), source })
             }
         }
+    }
+}
+
+/// A row lent by [`OpenTable::visit`](crate::OpenTable::visit): decoded where it is asked for.
+pub struct RowRef<'r, K: ?Sized, V: ?Sized> {
+    pub(crate) table: &'r str,
+    pub(crate) key: &'r [u8],
+    pub(crate) value: &'r [u8],
+    pub(crate) types: Types<K, V>,
+}
+
+impl<K: ?Sized, V: ?Sized> fmt::Debug for RowRef<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RowRef").field("key", &self.key).field("value", &self.value).finish()
+    }
+}
+
+impl<'r, K: Key + ?Sized, V: Value + ?Sized> RowRef<'r, K, V> {
+    /// The key.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Decode`] if the row was written with another type.
+    pub fn key(&self) -> Result<K::Owned, Error> {
+        K::decode(self.key).map_err(|source| self.undecodable(source))
+    }
+
+    /// The value.
+    ///
+    /// # Errors
+    ///
+    /// As for [`key`](Self::key).
+    pub fn value(&self) -> Result<V::Owned, Error> {
+        V::decode(self.value).map_err(|source| self.undecodable(source))
+    }
+
+    /// The key as stored; for byte and text keys their bytes.
+    #[must_use]
+    pub const fn key_bytes(&self) -> &'r [u8] {
+        self.key
+    }
+
+    /// The value as stored; for byte and text values their bytes.
+    #[must_use]
+    pub const fn value_bytes(&self) -> &'r [u8] {
+        self.value
+    }
+
+    fn undecodable(&self, source: DecodeError) -> Error {
+        Error::Decode { table: self.table.to_owned(), source }
     }
 }
 

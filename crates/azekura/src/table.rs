@@ -3,16 +3,20 @@
 use std::borrow::{Borrow, Cow};
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::RangeBounds;
+use std::ops::{ControlFlow, RangeBounds};
 
 use crate::Error;
 use crate::key::{DecodeError, Key};
-use crate::range::{ByteBounds, Range};
-use crate::transaction::{OpenTree, Transaction, WriteKind};
+use crate::range::{ByteBounds, Range, RowRef};
+use crate::scan::Cursor;
+use crate::transaction::{Direction, OpenTree, Transaction, WriteKind};
 use crate::value::Value;
 
 /// Longest table name, in bytes.
 pub const MAX_TABLE_NAME: usize = 255;
+
+/// Values of so many bytes are worth a buffer of their own more than a copy.
+const KEEPABLE: usize = 4096;
 
 /// Uses the types of a table without holding any of them.
 pub(crate) type Types<K, V> = PhantomData<(fn(&K), fn(&V))>;
@@ -93,8 +97,32 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
     ///
     /// Conflict errors, damage found on the way, or a value that is no `V`.
     pub fn get(&self, key: &K) -> Result<Option<V::Owned>, Error> {
-        let found = self.tx.with_key(key, |tx, bytes| tx.read(&self.tree, bytes))?;
-        self.decode_value(found)
+        self.tx.with_key(key, |tx, bytes| tx.read(&self.tree, bytes, |value| self.take(value)))
+    }
+
+    /// Hands the bytes of the value at `key` to `each`, without copying them for the caller; `None` if there is no value.
+    /// The bytes are those of the encoded value; for byte and text values their bytes.
+    ///
+    /// ```
+    /// # use azekura::{Database, Error, Table};
+    /// # const T: Table<u64, [u8]> = Table::new("t");
+    /// # fn main() -> Result<(), Error> {
+    /// # let db = Database::in_memory()?;
+    /// let length = db.transact(|tx| {
+    ///     let table = tx.table(&T)?;
+    ///     table.insert(&1, b"seven b")?;
+    ///     table.get_with(&1, <[u8]>::len)
+    /// })?;
+    /// assert_eq!(length, Some(7));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get).
+    pub fn get_with<T>(&self, key: &K, each: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, Error> {
+        self.tx.with_key(key, |tx, bytes| tx.read(&self.tree, bytes, |value| Ok(each(value))))
     }
 
     /// Whether there is a value at `key`.
@@ -103,7 +131,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
     ///
     /// As for [`get`](Self::get).
     pub fn contains(&self, key: &K) -> Result<bool, Error> {
-        Ok(self.tx.with_key(key, |tx, bytes| tx.read(&self.tree, bytes))?.is_some())
+        self.tx.with_key(key, |tx, bytes| tx.contains(&self.tree, bytes))
     }
 
     /// Stores `value` at `key`, whether or not there was one.
@@ -131,7 +159,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
     /// As for [`insert`](Self::insert).
     pub fn replace(&self, key: &K, value: &V::Input) -> Result<Option<V::Owned>, Error> {
         let old = self.write(key, value, WriteKind::Replace)?;
-        self.decode_value(old)
+        old.map(|mut value| self.take(&mut value)).transpose()
     }
 
     /// Removes the value at `key` and gives it back.
@@ -141,7 +169,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
     /// As for [`insert`](Self::insert).
     pub fn remove(&self, key: &K) -> Result<Option<V::Owned>, Error> {
         let old = self.tx.with_key(key, |tx, bytes| tx.remove(&self.tree, bytes))?;
-        self.decode_value(old)
+        old.map(|mut value| self.take(&mut value)).transpose()
     }
 
     /// The rows whose keys lie in `range`, in key order; from both ends.
@@ -156,6 +184,46 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
     #[must_use]
     pub fn iter(&self) -> Range<'tx, K, V> {
         Range::new(self.tx, self.tree.clone(), ByteBounds::ALL)
+    }
+
+    /// Lends the rows of `range` to `each`, in key order, until it breaks off or fails: a scan that copies nothing for the caller.
+    ///
+    /// ```
+    /// # use azekura::{Database, Error, Table};
+    /// use std::ops::ControlFlow;
+    /// # const STOCK: Table<str, u32> = Table::new("stock");
+    /// # fn main() -> Result<(), Error> {
+    /// # let db = Database::in_memory()?;
+    /// # db.transact(|tx| { let t = tx.table(&STOCK)?; t.insert("barley", &7)?; t.insert("rice", &5)?; t.insert("soy", &9) })?;
+    /// let mut sum = 0;
+    /// db.transact(|tx| {
+    ///     sum = 0; // the closure may run again
+    ///     tx.table(&STOCK)?.visit::<&str>("b".."s", |row| {
+    ///         sum += row.value()?;
+    ///         Ok(ControlFlow::Continue(()))
+    ///     })
+    /// })?;
+    /// assert_eq!(sum, 12);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get), and what `each` returns.
+    pub fn visit<Q: Borrow<K>>(
+        &self,
+        range: impl RangeBounds<Q>,
+        mut each: impl FnMut(RowRef<'_, K, V>) -> Result<ControlFlow<()>, Error>,
+    ) -> Result<(), Error> {
+        let mut cursor = Cursor::new(self.tx, self.tree.clone(), ByteBounds::of::<K, Q>(&range));
+        while cursor.advance(Direction::Forward)? {
+            let (key, value) = cursor.row()?;
+            if each(RowRef { table: self.tree.name(), key, value, types: PhantomData })?.is_break() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// The row with the least key.
@@ -177,13 +245,19 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
     }
 
     fn write(&self, key: &K, value: &V::Input, kind: WriteKind) -> Result<Option<Vec<u8>>, Error> {
-        let mut bytes = Vec::new();
-        V::encode(value, &mut bytes).map_err(|e| self.decode_error(e))?;
-        self.tx.with_key(key, |tx, key| tx.write(&self.tree, key, &bytes, kind))
+        self.tx.with_key(key, |tx, key| {
+            tx.with_value(|bytes| {
+                V::encode(value, bytes).map_err(|e| self.decode_error(e))?;
+                tx.write(&self.tree, key, bytes, kind)
+            })
+        })
     }
 
-    fn decode_value(&self, bytes: Option<Vec<u8>>) -> Result<Option<V::Owned>, Error> {
-        bytes.map(V::decode).transpose().map_err(|e| self.decode_error(e))
+    /// Decodes a value; takes the memory of a large one along.
+    fn take(&self, value: &mut Vec<u8>) -> Result<V::Owned, Error> {
+        let decoded =
+            if value.len() < KEEPABLE { V::decode(value) } else { V::decode_vec(std::mem::take(value)) };
+        decoded.map_err(|e| self.decode_error(e))
     }
 
     fn decode_error(&self, source: DecodeError) -> Error {

@@ -27,7 +27,16 @@ pub trait Value {
     /// # Errors
     ///
     /// [`DecodeError`] when the bytes are no encoding of this type.
-    fn decode(bytes: Vec<u8>) -> Result<Self::Owned, DecodeError>;
+    fn decode(bytes: &[u8]) -> Result<Self::Owned, DecodeError>;
+
+    /// As [`decode`](Self::decode), of bytes that the value may keep.
+    ///
+    /// # Errors
+    ///
+    /// As for [`decode`](Self::decode).
+    fn decode_vec(bytes: Vec<u8>) -> Result<Self::Owned, DecodeError> {
+        Self::decode(&bytes)
+    }
 }
 
 fn mismatch<V: ?Sized>(len: usize) -> DecodeError {
@@ -43,8 +52,8 @@ macro_rules! integer_value {
                 out.extend_from_slice(&value.to_le_bytes());
                 Ok(())
             }
-            fn decode(bytes: Vec<u8>) -> Result<Self, DecodeError> {
-                let exact = bytes.try_into().map_err(|b: Vec<u8>| mismatch::<Self>(b.len()))?;
+            fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+                let exact = bytes.try_into().map_err(|_| mismatch::<Self>(bytes.len()))?;
                 Ok(Self::from_le_bytes(exact))
             }
         }
@@ -58,7 +67,7 @@ impl Value for () {
     fn encode((): &(), _out: &mut Vec<u8>) -> Result<(), DecodeError> {
         Ok(())
     }
-    fn decode(bytes: Vec<u8>) -> Result<(), DecodeError> {
+    fn decode(bytes: &[u8]) -> Result<(), DecodeError> {
         if bytes.is_empty() { Ok(()) } else { Err(mismatch::<()>(bytes.len())) }
     }
 }
@@ -70,7 +79,10 @@ impl Value for [u8] {
         out.extend_from_slice(value);
         Ok(())
     }
-    fn decode(bytes: Vec<u8>) -> Result<Vec<u8>, DecodeError> {
+    fn decode(bytes: &[u8]) -> Result<Vec<u8>, DecodeError> {
+        Ok(bytes.to_vec())
+    }
+    fn decode_vec(bytes: Vec<u8>) -> Result<Vec<u8>, DecodeError> {
         Ok(bytes)
     }
 }
@@ -82,7 +94,10 @@ impl Value for str {
         out.extend_from_slice(value.as_bytes());
         Ok(())
     }
-    fn decode(bytes: Vec<u8>) -> Result<String, DecodeError> {
+    fn decode(bytes: &[u8]) -> Result<String, DecodeError> {
+        Self::decode_vec(bytes.to_vec())
+    }
+    fn decode_vec(bytes: Vec<u8>) -> Result<String, DecodeError> {
         String::from_utf8(bytes).map_err(|e| mismatch::<str>(e.as_bytes().len()))
     }
 }
@@ -94,8 +109,8 @@ impl<const N: usize> Value for [u8; N] {
         out.extend_from_slice(value);
         Ok(())
     }
-    fn decode(bytes: Vec<u8>) -> Result<Self, DecodeError> {
-        bytes.try_into().map_err(|b: Vec<u8>| mismatch::<Self>(b.len()))
+    fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        bytes.try_into().map_err(|_| mismatch::<Self>(bytes.len()))
     }
 }
 
@@ -128,8 +143,8 @@ impl<T: Serialize + DeserializeOwned> Value for Serde<T> {
         *out = bytes;
         Ok(())
     }
-    fn decode(bytes: Vec<u8>) -> Result<T, DecodeError> {
-        match postcard::take_from_bytes(&bytes) {
+    fn decode(bytes: &[u8]) -> Result<T, DecodeError> {
+        match postcard::take_from_bytes(bytes) {
             Ok((value, [])) => Ok(value),
             _ => Err(mismatch::<T>(bytes.len())),
         }

@@ -140,14 +140,22 @@ impl<'a> PageWords<'a> {
             at += 1;
             out = &mut out[1..];
         }
-        let mut index = at / 8;
+        let index = at / 8;
         let (whole, rest) = out.as_chunks_mut::<8>();
-        for chunk in whole {
-            *chunk = self.word(index).to_le_bytes();
-            index += 1;
+        // One check of bounds for all words, where they all lie in the page.
+        if let Some(words) = self.0.get(index..index + whole.len()) {
+            for (chunk, word) in whole.iter_mut().zip(words) {
+                *chunk = word.load(Relaxed).to_ne_bytes();
+            }
+        } else {
+            for (chunk, index) in whole.iter_mut().zip(index..) {
+                *chunk = self.word(index).to_le_bytes();
+            }
         }
-        let last = self.word(index).to_le_bytes();
-        rest.copy_from_slice(&last[..rest.len()]);
+        if !rest.is_empty() {
+            let last = self.word(index + whole.len()).to_le_bytes();
+            rest.copy_from_slice(&last[..rest.len()]);
+        }
     }
 
     /// Appends `len` bytes from `at` to `out`.

@@ -108,10 +108,16 @@ impl LockTable {
     pub fn begin(&self, txn: TxnId) -> TxnLocks {
         let pooled = self.pools[thread_stripe() % POOLS].lock().pop();
         let mut locks = pooled.unwrap_or_else(|| TxnLocks::new(self.owners.add()));
+        self.begin_again(&mut locks, txn);
+        locks
+    }
+
+    /// As [`begin`](Self::begin), with a list that [`release`](Self::release) has emptied: touches nothing shared.
+    pub fn begin_again(&self, locks: &mut TxnLocks, txn: TxnId) {
+        debug_assert!(locks.is_empty(), "a list in use");
         locks.txn = txn;
         locks.timeout = self.timeout;
         self.owners.get(locks.owner).begin(txn);
-        locks
     }
 
     /// Locks a whole table, waiting as long as need be: the commit LSN this transaction now depends on (W8), or
@@ -243,6 +249,12 @@ impl LockTable {
     /// lock next learns that it depends on it. Without, the transaction wrote nothing, or its changes are undone
     /// (W9): undo first, then release.
     pub fn release_all(&self, mut t: TxnLocks, commit_lsn: Option<Lsn>) {
+        self.release(&mut t, commit_lsn);
+        self.pools[thread_stripe() % POOLS].lock().push(t);
+    }
+
+    /// As [`release_all`](Self::release_all), for a caller that keeps the list for its next transaction.
+    pub fn release(&self, t: &mut TxnLocks, commit_lsn: Option<Lsn>) {
         if let Some(lsn) = commit_lsn {
             for held in t.held() {
                 self.depend.leave(held.id, held.claims, lsn); // DEPEND-1
@@ -264,7 +276,6 @@ impl LockTable {
             }
         }
         t.reset();
-        self.pools[thread_stripe() % POOLS].lock().push(t);
     }
 
     pub(crate) fn wake(&self, wakes: &mut Wakes) {

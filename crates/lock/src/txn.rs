@@ -24,7 +24,8 @@ pub(crate) struct Held {
 /// The locks of one transaction, and its place in the lock table.
 ///
 /// Made by [`LockTable::begin`](crate::LockTable::begin), given back to
-/// [`LockTable::release_all`](crate::LockTable::release_all). Dropping it instead leaves its locks held for ever, so
+/// [`LockTable::release_all`](crate::LockTable::release_all), or emptied by
+/// [`LockTable::release`](crate::LockTable::release) and kept. Dropping it instead leaves its locks held for ever, so
 /// keep it in something whose own drop gives it back. It can move between threads; only one uses it at a time.
 #[derive(Debug)]
 #[must_use = "the locks stay held until `release_all`"]

@@ -10,6 +10,7 @@ use crate::engine::{
 use crate::error::EngineError;
 use azekura::{CommitTicket, Database, Error, ErrorKind, OpenTable, Table, Transaction};
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::path::Path;
 
 /// The engine, with the settings that are not left to it.
@@ -155,17 +156,21 @@ struct Steps<'t>(OpenTable<'t, [u8], [u8]>);
 
 impl Reader for Steps<'_> {
     fn get(&mut self, key: &[u8], sink: &mut Sink) -> Result<bool, EngineError> {
-        let value = self.0.get(key).map_err(failed("reading"))?;
-        Ok(value.inspect(|value| sink.add(key, value)).is_some())
+        let found = self.0.get_with(key, |value| sink.add(key, value)).map_err(failed("reading"))?;
+        Ok(found.is_some())
     }
 
     fn scan(&mut self, from: &[u8], limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
-        let rows = self.0.range::<&[u8]>(from..);
-        for row in rows.take(usize::try_from(limit).unwrap_or(usize::MAX)) {
-            let (key, value) = row.map_err(failed("scanning"))?;
-            sink.add(&key, &value);
+        let mut left = limit;
+        if left == 0 {
+            return Ok(());
         }
-        Ok(())
+        let scanned = self.0.visit::<&[u8]>(from.., |row| {
+            sink.add(row.key_bytes(), row.value_bytes());
+            left -= 1;
+            Ok(if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        });
+        scanned.map_err(failed("scanning"))
     }
 }
 

@@ -102,7 +102,8 @@ impl LeafBatch {
         node.prefix_into(&mut self.prefix);
     }
 
-    pub(super) fn clear(&mut self) {
+    /// Forgets all records and keeps the memory.
+    pub fn clear(&mut self) {
         self.entries.clear();
         self.used = 0;
     }

@@ -1,0 +1,208 @@
+//! Ends: commit, rollback, and what a call that fails leaves behind.
+
+use azekura_base::{DurableLog, Lsn};
+use azekura_btree::{Head, LeafBatch, UndoOp, Writer, roll_back_to};
+use azekura_lock::{GapMode, KeyRef, LockError};
+
+use super::{Direction, State, Transaction};
+use crate::Error;
+use crate::active::Listed;
+use crate::deferred::{self, Leftovers};
+use crate::locking::LockPart;
+use crate::range::ByteBounds;
+
+impl Transaction {
+    const fn writer(&self, state: &State) -> Writer {
+        Writer { txn: self.id, worker: state.worker }
+    }
+
+    /// Lists the transaction as active before its first record (TXN-4).
+    pub(super) fn listed(&self, state: &mut State) -> Listed {
+        *state.listed.get_or_insert_with(|| self.db.active.insert(self.id, || self.db.wal.next_lsn()))
+    }
+
+    /// Runs one call that changes things; what it left half done is undone when it fails (TXN-3).
+    pub(super) fn statement<T>(
+        &self,
+        call: impl FnOnce(&Self, &mut State) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut state = self.state()?;
+        let before = state.undo.len();
+        let result = call(self, &mut state);
+        let Err(error) = result else { return result };
+        let undone = if ends_transaction(&error) { Ok(()) } else { self.undo_to(&mut state, before) };
+        drop(state);
+        match undone {
+            Ok(()) => Err(self.fail(error)),
+            Err(_) => {
+                // The undo needs a working log, and it failed: the whole transaction is left to the next restart.
+                let _ = self.roll_back();
+                Err(error)
+            }
+        }
+    }
+
+    /// Passes an error on; one that ends the transaction rolls it back first.
+    pub(super) fn fail(&self, error: Error) -> Error {
+        if ends_transaction(&error) {
+            self.must_retry.set(error.is_retryable());
+            if let Err(stuck) = self.roll_back() {
+                self.must_retry.set(false);
+                return stuck;
+            }
+        }
+        error
+    }
+
+    pub(super) fn lock_failed(&self, error: LockError) -> Error {
+        match error {
+            LockError::Deadlock { cycle, .. } => Error::Deadlock { txn: self.id, cycle },
+            LockError::Timeout { waited, holders } => Error::LockTimeout {
+                txn: self.id,
+                waited_ms: u64::try_from(waited.as_millis()).unwrap_or(u64::MAX),
+                holders,
+            },
+            other => Error::other(other),
+        }
+    }
+
+    /// Undoes the newest entries until `len` are left, each with its compensation record.
+    pub(super) fn undo_to(&self, state: &mut State, len: usize) -> Result<(), Error> {
+        if state.undo.len() <= len {
+            return Ok(());
+        }
+        state.write_count += 1;
+        let writer = self.writer(state);
+        roll_back_to(&self.db.env, writer, &mut state.undo, len)?;
+        // A table may have been made or dropped in what was undone: look it up again when it is used again. A cached tree that this
+        // transaction has dropped is forgotten at commit, so only what it still drops counts.
+        for slot in &mut state.slots {
+            slot.tree = None;
+        }
+        let kept = state.undo.iter().filter(|op| matches!(op, UndoOp::KeepTree { .. })).count();
+        state.dropped.truncate(kept);
+        Ok(())
+    }
+
+    /// Undoes everything and releases the locks (TXN-2).
+    pub(super) fn roll_back(&self) -> Result<(), Error> {
+        let Some(mut state) = self.state.borrow_mut().take() else {
+            return Err(Error::Aborted { txn: self.id });
+        };
+        if state.listed.is_some() {
+            let undone = self
+                .undo_to(&mut state, 0)
+                .and_then(|()| deferred::append_end(&self.db.env, self.writer(&state)));
+            if let Err(error) = undone {
+                // Its changes are still in the pages: nobody may see them, so its locks stay, and it stays in the
+                // active list so that the log it needs for its undo at the next restart stays too.
+                self.db.wal.poison(&format!("transaction {} could not be rolled back: {error}", self.id));
+                // Leaked on purpose.
+                std::mem::forget(state);
+                return Err(error);
+            }
+        }
+        self.end(state, None);
+        Ok(())
+    }
+
+    /// Appends the commit record and releases the locks; gives the LSN whose durability makes the answer true.
+    pub(super) fn commit_record(&self) -> Result<Lsn, Error> {
+        let Some(mut state) = self.state.borrow_mut().take() else {
+            return Err(Error::Aborted { txn: self.id });
+        };
+        if state.listed.is_none() || state.undo.is_empty() {
+            // Nothing to make durable, but what it saw may not be durable yet (W8).
+            let depends_on = state.depends_on;
+            let ended = match state.listed {
+                Some(_) => deferred::append_end(&self.db.env, self.writer(&state)),
+                None => Ok(()),
+            };
+            self.end(state, None);
+            return ended.map(|()| depends_on);
+        }
+        let mut leftovers = Leftovers::of(&state.undo);
+        let has_deferred = !leftovers.is_empty();
+        let gate = has_deferred.then(|| self.db.leftovers_gate.read());
+        let writer = self.writer(&state);
+        let commit_lsn =
+            match deferred::append(&self.db.env, writer, &Head::Commit { txn: self.id, has_deferred }) {
+                Ok(lsn) => lsn,
+                Err(error) => {
+                    *self.state.borrow_mut() = Some(state);
+                    drop(gate);
+                    self.roll_back()?;
+                    return Err(error);
+                }
+            };
+        for name in &state.dropped {
+            self.db.catalog.forget(name);
+        }
+        if !has_deferred {
+            self.end(state, Some(commit_lsn));
+            return Ok(commit_lsn);
+        }
+        let listed = state.listed.take();
+        self.end(state, Some(commit_lsn));
+        match leftovers.free(&self.db.env, writer) {
+            Ok(()) => {
+                if let Some(listed) = listed {
+                    self.db.active.remove(listed);
+                }
+            }
+            // Committed all the same; it stays in the active list, so that a restart finds what is left to free.
+            Err(error) => {
+                self.db.unfreed.lock().extend(leftovers.into_rest());
+                self.db.note_background_error(&error);
+            }
+        }
+        drop(gate);
+        Ok(commit_lsn)
+    }
+
+    fn end(&self, mut state: Box<State>, commit_lsn: Option<Lsn>) {
+        self.db.locks.release(&mut state.locks, commit_lsn);
+        if let Some(listed) = state.listed.take() {
+            self.db.active.remove(listed);
+        }
+        state.retire(&self.db);
+    }
+
+    /// Before inserted keys vanish: locks the gap above each one whose own gap this transaction has read (see `locking`).
+    pub(super) fn pass_on_gaps(&self, state: &mut State, undo_len: usize) -> Result<(), Error> {
+        if self.db.options.left_out == Some(LockPart::UndoneNext) {
+            return Ok(());
+        }
+        let mut inserted = Vec::new();
+        for entry in (undo_len..state.undo.len()).filter_map(|i| state.undo.get(i)) {
+            if let UndoOp::RemoveKey { tree, key } = entry {
+                inserted.push((tree, key.to_vec()));
+            }
+        }
+        // Ascending: the next key may be an inserted one too, and then passes on what it gets here.
+        inserted.sort_unstable_by(|(a, k), (b, l)| (a.id, k).cmp(&(b.id, l)));
+        inserted.dedup();
+        for (tree, key) in inserted {
+            let held = self.db.locks.held_key_mode(&state.locks, tree.id, KeyRef::Key(&key));
+            if matches!(held.gap, GapMode::S | GapMode::X) {
+                let above = ByteBounds::right_above(key);
+                let mut found = LeafBatch::new();
+                crate::scan::batch(
+                    self,
+                    tree,
+                    &mut above.scan(tree),
+                    Direction::Forward,
+                    1,
+                    state,
+                    &mut found,
+                )?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a transaction cannot go on after this error.
+fn ends_transaction(error: &Error) -> bool {
+    error.is_retryable() || matches!(error, Error::Log(_))
+}

@@ -1,0 +1,236 @@
+//! A transaction: strict two-phase locking, logical undo, early lock release at commit.
+//!
+//! | state | means | leaves it |
+//! |---|---|---|
+//! | active | reads and writes | `commit`, `abort`, drop, or an error that rolls back |
+//! | over | committed or undone, locks gone; each call fails with [`Error::Aborted`] | drop |
+//! | stuck | the undo itself failed because the log is broken; its locks stay, the store takes no more writes | reopening |
+//!
+//! - **TXN-1** A change is made only while its record lock, and where a key appears or disappears its gap locks, are held.
+//! - **TXN-2** Locks are released only after the commit record, or the end of the undo, is in the log buffer (W9).
+//! - **TXN-3** A failed call leaves the transaction as it was before the call, or over.
+//! - **TXN-4** A transaction is in the active list from before its first record until after its last one.
+
+mod ends;
+mod rows;
+mod state;
+mod tables;
+
+use std::cell::{Cell, RefCell, RefMut};
+use std::fmt;
+use std::sync::Arc;
+
+use azekura_base::TxnId;
+
+use crate::Error;
+use crate::database::{Door, Shared};
+use crate::key::Key;
+use crate::options::Durability;
+use crate::table::{OpenTable, Table};
+use crate::ticket::CommitTicket;
+use crate::value::Value;
+
+pub(crate) use state::{OpenTree, State, StatePool};
+
+/// What a write does with a value that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WriteKind {
+    /// Overwrites it.
+    Put,
+    /// Overwrites it and gives it back.
+    Replace,
+    /// Leaves it, and says so by giving back an empty value.
+    InsertNew,
+}
+
+/// Which way a scan goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Forward,
+    Backward,
+}
+
+/// A place in a transaction to come back to; made by [`Transaction::savepoint`].
+#[derive(Clone, Copy, Debug)]
+pub struct Savepoint {
+    txn: TxnId,
+    undo_len: usize,
+}
+
+/// A serializable transaction; made by [`Database::begin`](crate::Database::begin) or
+/// [`Database::transact`](crate::Database::transact).
+///
+/// Any number run at once, on any threads; one transaction can move between threads but is used by one at a time. Dropped without `commit`
+/// it is rolled back. A deadlock ends with [`Error::Deadlock`] in one of the transactions in it, which is then rolled back already.
+pub struct Transaction {
+    db: Arc<Door>,
+    id: TxnId,
+    durability: Durability,
+    /// `None` once it is over.
+    state: RefCell<Option<Box<State>>>,
+    must_retry: Cell<bool>,
+}
+
+impl fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transaction").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl Transaction {
+    pub(crate) fn begin(db: Arc<Door>) -> Result<Self, Error> {
+        db.checkpoint_if_due()?;
+        let (state, id) = State::begin(&db);
+        let durability = db.options.durability;
+        Ok(Self { db, id, durability, state: RefCell::new(Some(state)), must_retry: Cell::new(false) })
+    }
+
+    /// This transaction's number. Larger ones are younger, but for those that begin at about the same time.
+    #[must_use]
+    pub const fn id(&self) -> TxnId {
+        self.id
+    }
+
+    /// Chooses what this transaction's commit waits for.
+    pub fn set_durability(&mut self, durability: Durability) {
+        self.durability = durability;
+    }
+
+    /// Opens a table for reading and writing. A table that does not exist is made by the first insert into it; until then
+    /// reading it finds nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a name that is empty or longer than [`MAX_TABLE_NAME`](crate::MAX_TABLE_NAME) bytes.
+    pub fn table<K: Key + ?Sized, V: Value + ?Sized>(
+        &self,
+        table: &Table<K, V>,
+    ) -> Result<OpenTable<'_, K, V>, Error> {
+        Ok(OpenTable::new(self, self.open_tree(table.name())?))
+    }
+
+    /// A place to come back to with [`rollback_to`](Self::rollback_to).
+    ///
+    /// # Panics
+    ///
+    /// If the transaction is over.
+    #[must_use]
+    pub fn savepoint(&self) -> Savepoint {
+        let state = self.state.borrow();
+        let undo_len =
+            state.as_ref().expect("a transaction that is over has no places to come back to").undo.len();
+        Savepoint { txn: self.id, undo_len }
+    }
+
+    /// Undoes every change made since `savepoint`. Locks stay.
+    ///
+    /// May wait: where a row goes that the transaction inserted itself and then scanned up to, the gap that it read reaches to the
+    /// next row now, and has to be locked.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a savepoint of another transaction, or one that a rollback went past; conflict errors.
+    pub fn rollback_to(&self, savepoint: Savepoint) -> Result<(), Error> {
+        let mut state = self.state()?;
+        if savepoint.txn != self.id || savepoint.undo_len > state.undo.len() {
+            return Err(Error::Invalid("this savepoint is not one of this transaction as it is now".into()));
+        }
+        let result = self
+            .pass_on_gaps(&mut state, savepoint.undo_len)
+            .and_then(|()| self.undo_to(&mut state, savepoint.undo_len));
+        drop(state);
+        result.map_err(|error| self.fail(error))
+    }
+
+    /// Ends the transaction and makes it last. Returns when it is durable, or at once with [`Durability::Relaxed`].
+    ///
+    /// A transaction that only read waits too, if it saw something that is not durable yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Log`] when the log failed: whether the transaction is durable is then known only after reopening.
+    pub fn commit(self) -> Result<(), Error> {
+        let relaxed = self.durability == Durability::Relaxed;
+        let lsn = self.commit_record()?;
+        if relaxed { Ok(()) } else { self.db.wait_durable(lsn) }
+    }
+
+    /// Ends the transaction and returns at once with a ticket that tells when it is durable.
+    ///
+    /// Others see its effects from now on; whoever commits having seen them becomes durable after it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`commit`](Self::commit).
+    pub fn commit_async(self) -> Result<CommitTicket, Error> {
+        let lsn = self.commit_record()?;
+        Ok(CommitTicket::new(&self.db.wal, lsn))
+    }
+
+    /// Ends the transaction and undoes all of it. Dropping does the same, without telling what went wrong.
+    ///
+    /// # Errors
+    ///
+    /// An error of the log or of a page on the way; a restart of the store then finishes the undo.
+    pub fn abort(self) -> Result<(), Error> {
+        self.roll_back()
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.db
+    }
+
+    /// Whether this transaction was rolled back so that others could go on.
+    pub(crate) fn must_retry(&self) -> bool {
+        self.must_retry.get()
+    }
+
+    /// Moves with every change, so that iterators notice that what they buffered is old.
+    pub(crate) fn write_count(&self) -> u64 {
+        self.state.borrow().as_ref().map_or(u64::MAX, |s| s.write_count)
+    }
+
+    fn state(&self) -> Result<RefMut<'_, State>, Error> {
+        RefMut::filter_map(self.state.borrow_mut(), |state| state.as_deref_mut())
+            .map_err(|_| Error::Aborted { txn: self.id })
+    }
+
+    /// Encodes `key` into the transaction's buffer for the time of one call.
+    pub(crate) fn with_key<K: Key + ?Sized, T>(
+        &self,
+        key: &K,
+        call: impl FnOnce(&Self, &[u8]) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut bytes = std::mem::take(&mut self.state()?.key_buf);
+        bytes.clear();
+        key.encode(&mut bytes);
+        let result = call(self, &bytes);
+        if let Some(state) = self.state.borrow_mut().as_mut() {
+            state.key_buf = bytes;
+        }
+        result
+    }
+
+    /// Lends the transaction's memory for a value, empty, for the time of one call.
+    pub(crate) fn with_value<T>(
+        &self,
+        call: impl FnOnce(&mut Vec<u8>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut bytes = std::mem::take(&mut self.state()?.value_buf);
+        bytes.clear();
+        let result = call(&mut bytes);
+        if let Some(state) = self.state.borrow_mut().as_mut() {
+            state.value_buf = bytes;
+        }
+        result
+    }
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        if self.state.borrow().is_some() {
+            // Nobody is left to tell; a rollback that fails poisons the log, and the next restart finishes it.
+            let _ = self.roll_back();
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Rows: the locks that each call takes before it touches the tree.
+
+use azekura_btree::{Env, LeafBatch, Outcome, PutMode, Scan, Tree, TreeError, WriteCtx, Written};
+use azekura_lock::{KeyMode, KeyRef, TableMode};
+
+use super::{Direction, OpenTree, State, Transaction, WriteKind};
+use crate::Error;
+use crate::locking::{LockPart, OperationLocks, Wanted};
+use crate::range::ByteBounds;
+
+impl Transaction {
+    /// Reads the value at `key` into the transaction's memory and hands it to `each`, who may take it away.
+    pub(crate) fn read<T>(
+        &self,
+        open: &OpenTree,
+        key: &[u8],
+        each: impl FnOnce(&mut Vec<u8>) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        let Some(tree) = self.resolve(open, TableMode::IS)? else { return Ok(None) };
+        self.with_value(|value| match self.read_into(tree, key, value)? {
+            true => each(value).map(Some),
+            false => Ok(None),
+        })
+    }
+
+    pub(crate) fn contains(&self, open: &OpenTree, key: &[u8]) -> Result<bool, Error> {
+        let Some(tree) = self.resolve(open, TableMode::IS)? else { return Ok(false) };
+        self.check_key(key)?;
+        self.lock_key(tree, key, KeyMode::READ)?;
+        tree.contains(&self.db.env, key).map_err(|error| self.fail(error.into()))
+    }
+
+    pub(crate) fn write(
+        &self,
+        open: &OpenTree,
+        key: &[u8],
+        value: &[u8],
+        kind: WriteKind,
+    ) -> Result<Option<Vec<u8>>, Error> {
+        let tree = self.resolve_or_create(open)?;
+        self.write_to(tree, key, value, kind)
+    }
+
+    pub(crate) fn remove(&self, open: &OpenTree, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        match self.resolve(open, TableMode::IX)? {
+            Some(tree) => self.remove_from(tree, key),
+            None => Ok(None),
+        }
+    }
+
+    pub(super) fn read_from(&self, tree: Tree, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let mut value = Vec::new();
+        Ok(self.read_into(tree, key, &mut value)?.then_some(value))
+    }
+
+    fn read_into(&self, tree: Tree, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
+        self.check_key(key)?;
+        self.lock_key(tree, key, KeyMode::READ)?;
+        tree.get(&self.db.env, key, value).map_err(|error| self.fail(error.into()))
+    }
+
+    pub(super) fn write_to(
+        &self,
+        tree: Tree,
+        key: &[u8],
+        value: &[u8],
+        kind: WriteKind,
+    ) -> Result<Option<Vec<u8>>, Error> {
+        self.check_key(key)?;
+        self.check_value(value)?;
+        self.lock_table(tree, TableMode::IX)?;
+        self.escalate(tree, 1, TableMode::X)?;
+        self.lock_key(tree, key, KeyMode::UPDATE)?;
+        let mode = if kind == WriteKind::InsertNew { PutMode::Insert } else { PutMode::Put };
+        let mut old = (kind == WriteKind::Replace).then(Vec::new);
+        let written =
+            self.change(tree, key, |env, ctx| tree.put(env, ctx, key, value, mode, old.as_mut()))?;
+        Ok(match written {
+            Written::Inserted | Written::Missing => None,
+            Written::Replaced | Written::Exists => Some(old.unwrap_or_default()),
+        })
+    }
+
+    pub(super) fn remove_from(&self, tree: Tree, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        self.check_key(key)?;
+        self.lock_table(tree, TableMode::IX)?;
+        self.escalate(tree, 1, TableMode::X)?;
+        self.lock_key(tree, key, KeyMode::DELETE)?;
+        let mut old = Vec::new();
+        let was_there = self.change(tree, key, |env, ctx| tree.remove(env, ctx, key, Some(&mut old)))?;
+        Ok(was_there.then_some(old))
+    }
+
+    fn check_key(&self, key: &[u8]) -> Result<(), Error> {
+        let max = azekura_btree::max_key(self.db.page_size());
+        if key.len() > max {
+            return Err(Error::Invalid(format!(
+                "a key of {} bytes; at most {max} fit with pages of {} bytes",
+                key.len(),
+                self.db.page_size()
+            )));
+        }
+        Ok(())
+    }
+
+    fn check_value(&self, value: &[u8]) -> Result<(), Error> {
+        if value.len() as u64 > azekura_btree::MAX_VALUE {
+            return Err(Error::Invalid(format!(
+                "a value of {} bytes; at most {} are possible",
+                value.len(),
+                azekura_btree::MAX_VALUE
+            )));
+        }
+        Ok(())
+    }
+
+    /// A record lock, waited for if need be.
+    fn lock_key(&self, tree: Tree, key: &[u8], mode: KeyMode) -> Result<(), Error> {
+        let mut state = self.state()?;
+        let Some(mode) = LockPart::rest_of(mode, self.db.options.left_out) else { return Ok(()) };
+        if state.table_mode(tree.id).is_some_and(|m| m.covers_key(mode)) {
+            return Ok(());
+        }
+        match self.db.locks.lock_key(&mut state.locks, tree.id, KeyRef::Key(key), mode) {
+            Ok(depends_on) => {
+                state.depends_on = state.depends_on.max(depends_on);
+                Ok(())
+            }
+            Err(error) => {
+                drop(state);
+                Err(self.fail(self.lock_failed(error)))
+            }
+        }
+    }
+
+    /// Runs one change of a tree until its gap locks are had, as one statement (TXN-3).
+    fn change<T>(
+        &self,
+        tree: Tree,
+        key: &[u8],
+        mut call: impl FnMut(&Env, &mut WriteCtx<'_>) -> Result<Outcome<T>, TreeError>,
+    ) -> Result<T, Error> {
+        self.statement(|tx, state| {
+            tx.listed(state);
+            loop {
+                let mut undo = std::mem::take(&mut state.undo);
+                let worker = state.worker;
+                let (outcome, wanted) = tx.with_locks(state, tree, Some(key), |locks| {
+                    call(&tx.db.env, &mut WriteCtx { txn: tx.id, worker, undo: &mut undo, locks })
+                });
+                state.undo = undo;
+                match outcome? {
+                    Outcome::Done(value) => {
+                        state.write_count += 1;
+                        return Ok(value);
+                    }
+                    Outcome::Blocked => tx.wait_for(state, wanted)?,
+                }
+            }
+        })
+    }
+
+    /// Runs one attempt of an operation on a tree with the locks it may ask for; gives what it wants if it was blocked.
+    pub(crate) fn with_locks<T>(
+        &self,
+        state: &mut State,
+        tree: Tree,
+        key: Option<&[u8]>,
+        attempt: impl FnOnce(&mut OperationLocks<'_>) -> T,
+    ) -> (T, Option<Wanted>) {
+        let table_mode = state.table_mode(tree.id);
+        let mut locks = OperationLocks::new(&self.db.locks, &mut state.locks, key, table_mode);
+        locks.left_out = self.db.options.left_out;
+        let result = attempt(&mut locks);
+        let (depends_on, wanted) = (locks.depends_on, locks.wanted.take());
+        state.depends_on = state.depends_on.max(depends_on);
+        (result, wanted)
+    }
+
+    /// Waits for what blocked an operation, with no latch held.
+    pub(crate) fn wait_for(&self, state: &mut State, wanted: Option<Wanted>) -> Result<(), Error> {
+        let wanted = wanted.expect("a blocked operation says what it wants");
+        let depends_on = wanted.wait(&self.db.locks, &mut state.locks).map_err(|e| self.lock_failed(e))?;
+        state.depends_on = state.depends_on.max(depends_on);
+        Ok(())
+    }
+
+    /// The next rows of `bounds` from one end, locked, `max` at most; says whether they are the last. `scan` is where the rows
+    /// before them ended, or `None` for a beginning.
+    pub(crate) fn scan(
+        &self,
+        open: &OpenTree,
+        bounds: &ByteBounds,
+        scan: &mut Option<Scan>,
+        direction: Direction,
+        max: usize,
+        found: &mut LeafBatch,
+    ) -> Result<bool, Error> {
+        let Some(tree) = self.resolve(open, TableMode::IS)? else {
+            found.clear();
+            return Ok(true);
+        };
+        self.escalate(tree, max, TableMode::S)?;
+        let scan = scan.get_or_insert_with(|| bounds.scan(tree));
+        let mut state = self.state()?;
+        let result = crate::scan::batch(self, tree, scan, direction, max, &mut state, found);
+        drop(state);
+        result.map_err(|error| self.fail(error))?;
+        Ok(scan.is_done())
+    }
+
+    /// Counts `more` record locks in a table; once there are many, tries to lock the whole table in `mode`, which needs no waiting if
+    /// nobody is in the way. A scan or load of a large table so costs one lock, and memory for a few thousand.
+    fn escalate(&self, tree: Tree, more: usize, mode: TableMode) -> Result<(), Error> {
+        let mut state = self.state()?;
+        if state.table_mode(tree.id).is_some_and(|m| m.covers(mode)) {
+            return Ok(());
+        }
+        let count = state.record_locks_in(tree.id);
+        *count += more;
+        if *count <= self.db.options.escalation {
+            return Ok(());
+        }
+        *count = 0;
+        if let Ok(depends_on) = self.db.locks.try_lock_table(&mut state.locks, tree.id, mode) {
+            state.depends_on = state.depends_on.max(depends_on);
+            state.note_table_mode(tree.id, mode);
+        }
+        Ok(())
+    }
+}

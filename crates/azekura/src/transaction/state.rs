@@ -1,0 +1,195 @@
+//! What a transaction knows while it runs; the memory of finished ones goes to the next.
+//!
+//! - **STATE-1** A state in the pool holds no lock and is in no list: it is memory, and names of tables used before with the tree
+//!   that each had, to be believed only as `catalog` says.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use azekura_base::striped::thread_stripe;
+use azekura_base::{CachePadded, Lsn, TreeId, TxnId};
+use azekura_btree::{Tree, UndoLog};
+use azekura_lock::{TableMode, TxnLocks};
+use azekura_wal::WorkerId;
+use parking_lot::Mutex;
+
+use crate::active::Listed;
+use crate::catalog::Hint;
+use crate::database::Shared;
+
+/// A table as one transaction knows it; a number that means something to its transaction only.
+#[derive(Clone, Debug)]
+pub(crate) struct OpenTree {
+    pub(super) slot: usize,
+    pub(super) name: Arc<str>,
+}
+
+impl OpenTree {
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct TableSlot {
+    pub(super) name: Arc<str>,
+    /// What this transaction works on, with a lock on it. `None`: not looked up yet, or not there.
+    pub(super) tree: Option<Tree>,
+    /// What the table's tree was when some transaction last looked.
+    pub(super) hint: Option<Hint>,
+}
+
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(super) locks: TxnLocks,
+    pub(super) undo: UndoLog,
+    pub(super) worker: WorkerId,
+    pub(super) listed: Option<Listed>,
+    /// The newest commit that this transaction saw something of.
+    pub(super) depends_on: Lsn,
+    pub(super) slots: Vec<TableSlot>,
+    pub(super) table_modes: Vec<(TreeId, TableMode)>,
+    /// Tables dropped, to be forgotten by the cache at commit.
+    pub(super) dropped: Vec<Arc<str>>,
+    pub(super) write_count: u64,
+    /// Record locks taken since the last try to lock the whole table, for escalation.
+    pub(super) record_locks: Vec<(TreeId, usize)>,
+    /// Memory for one encoded key, and for one encoded value.
+    pub(super) key_buf: Vec<u8>,
+    pub(super) value_buf: Vec<u8>,
+    /// Numbers for this transaction and the next ones that use this memory.
+    ids: Range<u64>,
+}
+
+/// Numbers drawn at once: one write to the shared counter for so many transactions.
+const ID_BLOCK: u64 = 16;
+/// Names of tables that are kept for the next transaction.
+const KEPT_SLOTS: usize = 16;
+/// Memory kept for the next transaction, in bytes, of each kind.
+const KEPT_BYTES: usize = 64 << 10;
+
+impl State {
+    /// Memory for a transaction that begins now, and its number.
+    pub(super) fn begin(db: &Shared) -> (Box<Self>, TxnId) {
+        let Some(mut state) = db.states.take() else { return Self::new(db) };
+        let id = state.next_id(db);
+        db.locks.begin_again(&mut state.locks, id);
+        state.worker = db.wal.worker();
+        (state, id)
+    }
+
+    fn new(db: &Shared) -> (Box<Self>, TxnId) {
+        let mut ids = db.draw_txn_ids(ID_BLOCK);
+        let id = TxnId(ids.start);
+        ids.start += 1;
+        let state = Box::new(Self {
+            locks: db.locks.begin(id),
+            undo: UndoLog::new(),
+            worker: db.wal.worker(),
+            listed: None,
+            depends_on: Lsn(0),
+            slots: Vec::new(),
+            table_modes: Vec::new(),
+            dropped: Vec::new(),
+            write_count: 0,
+            record_locks: Vec::new(),
+            key_buf: Vec::new(),
+            value_buf: Vec::new(),
+            ids,
+        });
+        (state, id)
+    }
+
+    fn next_id(&mut self, db: &Shared) -> TxnId {
+        if self.ids.is_empty() {
+            self.ids = db.draw_txn_ids(ID_BLOCK);
+        }
+        let id = TxnId(self.ids.start);
+        self.ids.start += 1;
+        id
+    }
+
+    /// Gives the memory to the next transaction; the locks are released already (STATE-1).
+    pub(super) fn retire(mut self: Box<Self>, db: &Shared) {
+        debug_assert!(self.locks.is_empty() && self.listed.is_none(), "STATE-1");
+        if self.undo.bytes() > KEPT_BYTES {
+            self.undo = UndoLog::new();
+        }
+        self.undo.clear();
+        for bytes in [&mut self.key_buf, &mut self.value_buf] {
+            if bytes.capacity() > KEPT_BYTES {
+                *bytes = Vec::new();
+            }
+        }
+        if self.slots.len() > KEPT_SLOTS {
+            self.slots.clear();
+        }
+        for slot in &mut self.slots {
+            slot.tree = None;
+        }
+        self.depends_on = Lsn(0);
+        self.table_modes.clear();
+        self.dropped.clear();
+        self.record_locks.clear();
+        self.write_count = 0;
+        if let Some(state) = db.states.give(self) {
+            db.locks.release_all(state.locks, None);
+        }
+    }
+
+    pub(super) fn table_mode(&self, tree: TreeId) -> Option<TableMode> {
+        self.table_modes.iter().find(|(id, _)| *id == tree).map(|(_, mode)| *mode)
+    }
+
+    pub(super) fn record_locks_in(&mut self, tree: TreeId) -> &mut usize {
+        let at = self.record_locks.iter().position(|(id, _)| *id == tree).unwrap_or_else(|| {
+            self.record_locks.push((tree, 0));
+            self.record_locks.len() - 1
+        });
+        &mut self.record_locks[at].1
+    }
+
+    pub(super) fn note_table_mode(&mut self, tree: TreeId, mode: TableMode) {
+        match self.table_modes.iter_mut().find(|(id, _)| *id == tree) {
+            Some((_, held)) => *held = held.supremum(mode),
+            None => self.table_modes.push((tree, mode)),
+        }
+    }
+}
+
+const STRIPES: usize = 16;
+/// States kept per stripe; more transactions than that at once pay for their own.
+const KEPT_STATES: usize = 64;
+
+/// A state goes in and out as a pointer, not as some hundred bytes.
+type Kept = Mutex<Vec<Box<State>>>;
+
+/// States of transactions that are over.
+#[derive(Debug)]
+pub(crate) struct StatePool {
+    stripes: Box<[CachePadded<Kept>]>,
+}
+
+impl StatePool {
+    pub(crate) fn new() -> Self {
+        Self { stripes: (0..STRIPES).map(|_| CachePadded::new(Mutex::new(Vec::new()))).collect() }
+    }
+
+    fn stripe(&self) -> &Kept {
+        &self.stripes[thread_stripe() % STRIPES]
+    }
+
+    fn take(&self) -> Option<Box<State>> {
+        self.stripe().lock().pop()
+    }
+
+    /// Keeps `state`, or gives it back if enough are kept.
+    fn give(&self, state: Box<State>) -> Option<Box<State>> {
+        let mut kept = self.stripe().lock();
+        if kept.len() == KEPT_STATES {
+            return Some(state);
+        }
+        kept.push(state);
+        None
+    }
+}

@@ -1,0 +1,185 @@
+//! Tables by name: found, made, dropped, locked.
+
+use std::sync::Arc;
+
+use azekura_btree::{Tree, UndoOp, WriteCtx};
+use azekura_lock::TableMode;
+
+use super::state::{OpenTree, State, TableSlot};
+use super::{Transaction, WriteKind};
+use crate::Error;
+use crate::catalog::{self, CATALOG};
+use crate::locking::OperationLocks;
+use crate::table::MAX_TABLE_NAME;
+
+impl Transaction {
+    pub(super) fn open_tree(&self, name: &str) -> Result<OpenTree, Error> {
+        if name.is_empty() || name.len() > MAX_TABLE_NAME.min(azekura_btree::max_key(self.db.page_size())) {
+            return Err(Error::Invalid(format!(
+                "a table name of {} bytes; 1 to {MAX_TABLE_NAME} are possible",
+                name.len()
+            )));
+        }
+        let mut state = self.state()?;
+        let slot = state.slots.iter().position(|s| *s.name == *name);
+        let slot = slot.unwrap_or_else(|| {
+            state.slots.push(TableSlot { name: name.into(), tree: None, hint: None });
+            state.slots.len() - 1
+        });
+        Ok(OpenTree { slot, name: Arc::clone(&state.slots[slot].name) })
+    }
+
+    /// The tree of a table, locked in `mode` at least; `None` if there is no such table (which stays so: its row is locked).
+    pub(super) fn resolve(&self, open: &OpenTree, mode: TableMode) -> Result<Option<Tree>, Error> {
+        let (known, hint, is_dropped) = {
+            let state = self.state()?;
+            let slot = &state.slots[open.slot];
+            (slot.tree, slot.hint, state.dropped.contains(&open.name))
+        };
+        if let Some(tree) = known {
+            self.lock_table(tree, mode)?;
+            return Ok(Some(tree));
+        }
+        // The hint and the cache still have a table that this transaction itself dropped.
+        if !is_dropped {
+            if let Some(hint) = hint {
+                self.lock_table(hint.tree, mode)?;
+                if self.db.catalog.is_current(hint) {
+                    self.state()?.slots[open.slot].tree = Some(hint.tree);
+                    return Ok(Some(hint.tree));
+                }
+            }
+            if let Some(tree) = self.db.catalog.cached(&open.name) {
+                self.lock_table(tree, mode)?;
+                if self.db.catalog.cached(&open.name) == Some(tree) {
+                    return self.found(open, tree);
+                }
+            }
+        }
+        self.lock_table(CATALOG, TableMode::IS)?;
+        let Some(row) = self.read_from(CATALOG, open.name.as_bytes())? else { return Ok(None) };
+        let tree = catalog::decode(&row).ok_or_else(|| Error::CorruptPage {
+            page: CATALOG.root,
+            reason: format!("the catalogue's row of table {:?} is no tree", open.name),
+        })?;
+        self.lock_table(tree, mode)?;
+        // A table that this transaction made itself is nobody else's to know before it commits.
+        if self.has_written_catalog(&open.name)? {
+            self.state()?.slots[open.slot].tree = Some(tree);
+            return Ok(Some(tree));
+        }
+        self.db.catalog.remember(&open.name, tree);
+        self.found(open, tree)
+    }
+
+    /// Notes a table that is there, and locked.
+    fn found(&self, open: &OpenTree, tree: Tree) -> Result<Option<Tree>, Error> {
+        let slot = &mut self.state()?.slots[open.slot];
+        slot.tree = Some(tree);
+        slot.hint = Some(self.db.catalog.hint(tree));
+        Ok(Some(tree))
+    }
+
+    /// Whether this transaction changed the catalogue's row of `name`.
+    fn has_written_catalog(&self, name: &str) -> Result<bool, Error> {
+        let is_row = |op: UndoOp<'_>| matches!(op, UndoOp::RemoveKey { tree, key } if tree == CATALOG && key == name.as_bytes());
+        Ok(self.state()?.undo.iter().any(is_row))
+    }
+
+    pub(super) fn resolve_or_create(&self, open: &OpenTree) -> Result<Tree, Error> {
+        if let Some(tree) = self.resolve(open, TableMode::IX)? {
+            return Ok(tree);
+        }
+        let id = self.db.catalog.new_id();
+        // Exclusive from the start: nobody else can see the table yet, and its keys need no locks of their own.
+        self.lock_table(CATALOG, TableMode::IX)?;
+        let tree = self.statement(|tx, state| {
+            tx.db.locks.lock_table(&mut state.locks, id, TableMode::X).map_err(|e| tx.lock_failed(e))?;
+            state.table_modes.push((id, TableMode::X));
+            tx.listed(state);
+            let State { locks, undo, worker, .. } = state;
+            let mut held = OperationLocks::new(&tx.db.locks, locks, None, Some(TableMode::X));
+            let mut ctx = WriteCtx { txn: tx.id, worker: *worker, undo, locks: &mut held };
+            Tree::create(&tx.db.env, &mut ctx, id).map_err(Error::from)
+        })?;
+        let row = catalog::encode(tree);
+        if self.write_to(CATALOG, open.name.as_bytes(), &row, WriteKind::InsertNew)?.is_some() {
+            return Err(Error::Invalid(format!("table {:?} appeared while it was made", open.name)));
+        }
+        self.state()?.slots[open.slot].tree = Some(tree);
+        Ok(tree)
+    }
+
+    pub(super) fn lock_table(&self, tree: Tree, mode: TableMode) -> Result<(), Error> {
+        let mut state = self.state()?;
+        if state.table_mode(tree.id).is_some_and(|m| m.covers(mode)) {
+            return Ok(());
+        }
+        match self.db.locks.lock_table(&mut state.locks, tree.id, mode) {
+            Ok(depends_on) => {
+                state.depends_on = state.depends_on.max(depends_on);
+                state.note_table_mode(tree.id, mode);
+                Ok(())
+            }
+            Err(error) => {
+                drop(state);
+                Err(self.fail(self.lock_failed(error)))
+            }
+        }
+    }
+
+    /// Whether there is a table of this name.
+    ///
+    /// # Errors
+    ///
+    /// As for reading a row.
+    pub fn table_exists(&self, name: &str) -> Result<bool, Error> {
+        let open = self.open_tree(name)?;
+        Ok(self.resolve(&open, TableMode::IS)?.is_some())
+    }
+
+    /// Removes a table and everything in it; says whether there was one. Its pages are freed after the commit.
+    ///
+    /// Waits for every other transaction that uses the table.
+    ///
+    /// # Errors
+    ///
+    /// As for writing a row.
+    pub fn drop_table(&self, name: &str) -> Result<bool, Error> {
+        let open = self.open_tree(name)?;
+        let Some(tree) = self.resolve(&open, TableMode::X)? else { return Ok(false) };
+        self.remove_from(CATALOG, name.as_bytes())?;
+        self.statement(|tx, state| {
+            let State { locks, undo, worker, .. } = state;
+            let mut held = OperationLocks::new(&tx.db.locks, locks, None, Some(TableMode::X));
+            let mut ctx = WriteCtx { txn: tx.id, worker: *worker, undo, locks: &mut held };
+            tree.drop_at_commit(&tx.db.env, &mut ctx).map_err(Error::from)
+        })?;
+        let mut state = self.state()?;
+        state.slots[open.slot].tree = None;
+        state.dropped.push(open.name);
+        Ok(true)
+    }
+
+    /// Locks every table for reading.
+    pub(crate) fn lock_all_tables(&self) -> Result<(), Error> {
+        self.lock_table(CATALOG, TableMode::S)?;
+        let mut trees = Vec::new();
+        crate::scan::unlocked(&self.db.env, CATALOG, &mut |_, value| {
+            trees.extend(catalog::decode(value));
+            Ok(())
+        })?;
+        trees.into_iter().try_for_each(|tree| self.lock_table(tree, TableMode::S))
+    }
+
+    /// Names of all tables, in byte order.
+    pub(crate) fn table_names(&self) -> Result<Vec<String>, Error> {
+        self.lock_table(CATALOG, TableMode::S)?;
+        let mut names = Vec::new();
+        crate::scan::unlocked(&self.db.env, CATALOG, &mut |name, _| {
+            names.push(String::from_utf8_lossy(name).into_owned());
+            Ok(())
+        })?;
+        Ok(names)
+    }
+}
