@@ -169,13 +169,17 @@ pub fn run(db: &Database, start: Model, txns: &[Txn]) -> Outcome {
     let mut outcome = Outcome { states: vec![start], acknowledged: 0, error: None };
     for txn in txns {
         let result = std::thread::scope(|s| s.spawn(|| run_one(db, txn)).join().expect("no panic"));
+        let mut changed = false;
         if txn.end != End::Abort && !matches!(result, Err((_, false))) {
-            let mut model = outcome.states.last().expect("start").clone();
+            let before = outcome.states.last().expect("start");
+            let mut model = before.clone();
             txn.ops.iter().for_each(|op| apply_to_model(&mut model, op));
+            changed = model != *before;
             outcome.states.push(model);
         }
         match result {
-            Ok(()) if txn.end == End::Commit => outcome.acknowledged = outcome.states.len() - 1,
+            // A commit that changed nothing has nothing to make durable: relaxed ones before it may still be lost.
+            Ok(()) if txn.end == End::Commit && changed => outcome.acknowledged = outcome.states.len() - 1,
             Ok(()) => {}
             Err((error, _)) => {
                 outcome.error = Some(error);
