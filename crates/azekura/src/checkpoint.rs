@@ -52,6 +52,12 @@ impl Shared {
         self.advance_checkpoint()
     }
 
+    /// Writes the `max_pages` pages that were dirty first, then moves CONTROL as far as that allows.
+    pub(crate) fn checkpoint_step(&self, max_pages: usize) -> Result<(), Error> {
+        self.pool.clean(Some(self.wal.next_lsn()), max_pages)?;
+        self.advance_checkpoint()
+    }
+
     /// The last act of a store: everything to disk, the log closed.
     pub(crate) fn close(&self) -> Result<(), Error> {
         let checkpointed = self.checkpoint_fully();

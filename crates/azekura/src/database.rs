@@ -245,6 +245,16 @@ impl Database {
         self.shared.checkpoint_fully()
     }
 
+    /// A part of a checkpoint: writes at most `max_pages` of the pages that were changed longest ago, and recycles the log as far as that
+    /// allows. For stores without background threads, whose callers choose when; the others do it by themselves.
+    ///
+    /// # Errors
+    ///
+    /// As for [`checkpoint`](Self::checkpoint).
+    pub fn checkpoint_step(&self, max_pages: usize) -> Result<(), Error> {
+        self.shared.checkpoint_step(max_pages)
+    }
+
     /// Counts of what the store did and has.
     #[must_use]
     pub fn stats(&self) -> Stats {

@@ -11,6 +11,10 @@
 //! 6. A full checkpoint: the old incarnations are forgotten and their log recycled.
 //!
 //! A crash at any point leaves CONTROL naming everything that the next restart needs.
+//!
+//! - **RESTART-1** A transaction that began below `scan_lsn` has its end in the log that is scanned: a checkpoint moves `scan_lsn` past the
+//!   first LSN of ended transactions only, and makes the log durable beyond their ends first. Of such a transaction the scan may meet
+//!   any tail (also compensations of what it has not met); it is redone like everything else, and never undone.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -160,6 +164,8 @@ struct InLog {
     is_committed: bool,
     /// Chains of [`Leftovers`] that are free up to a new head.
     freed: HashMap<u64, PageId>,
+    /// Its first compensation of something that the scan has not seen.
+    began_before: Option<Lsn>,
 }
 
 /// A restart on its way.
@@ -244,10 +250,11 @@ impl<'a> Restart<'a> {
                 txn
             }
             Head::Compensate { txn } => {
-                let known = self.unended.get_mut(&txn).filter(|t| !t.undo.is_empty());
-                let known = known.ok_or_else(|| {
-                    bad_record(&self.path.join(WAL_DIR), lsn, &"it compensates what the log does not hold")
-                })?;
+                let known = self.unended.entry(txn).or_default();
+                if known.undo.is_empty() {
+                    // It compensates what lies before the place where the scan began: RESTART-1.
+                    known.began_before.get_or_insert(lsn);
+                }
                 known.undo.pop();
                 txn
             }
@@ -315,6 +322,10 @@ impl<'a> Restart<'a> {
             if known.is_committed {
                 Leftovers::after(&known.undo, &known.freed).free(&self.env, writer)?;
                 continue;
+            }
+            if let Some(lsn) = known.began_before {
+                let reason = "it compensates what the log does not hold, and its transaction has no end";
+                return Err(bad_record(&self.path.join(WAL_DIR), lsn, &reason));
             }
             self.report.losers += 1;
             roll_back_to(&self.env, writer, &mut known.undo, 0)?;

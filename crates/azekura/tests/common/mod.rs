@@ -44,8 +44,29 @@ pub enum End {
 pub struct Txn {
     pub ops: Vec<Op>,
     pub end: End,
-    /// Take a checkpoint after it.
-    pub checkpoint: bool,
+    pub checkpoint: Option<Checkpoint>,
+}
+
+/// A checkpoint, and when it is taken.
+#[derive(Clone, Copy, Debug)]
+pub struct Checkpoint {
+    /// Writes so many pages only; all of them without.
+    pub pages: Option<usize>,
+    /// Before the operation of this number, in the midst of the transaction; after its end without.
+    pub before: Option<usize>,
+}
+
+impl Checkpoint {
+    fn draw(rng: &mut StdRng, ops: usize) -> Self {
+        Self {
+            pages: rng.random_bool(0.6).then(|| rng.random_range(0..6)),
+            before: rng.random_bool(0.6).then(|| rng.random_range(0..=ops)),
+        }
+    }
+
+    fn take(self, db: &Database) -> Result<(), Error> {
+        self.pages.map_or_else(|| db.checkpoint(), |pages| db.checkpoint_step(pages))
+    }
 }
 
 /// How large a workload is and how wild.
@@ -78,7 +99,8 @@ pub fn workload(seed: u64, shape: Shape) -> Vec<Txn> {
                 2..=4 => End::CommitRelaxed,
                 _ => End::Commit,
             };
-            Txn { ops, end, checkpoint: shape.checkpoints && rng.random_ratio(1, 12) }
+            let due = shape.checkpoints && rng.random_ratio(1, 6);
+            Txn { ops, end, checkpoint: due.then(|| Checkpoint::draw(&mut rng, count)) }
         })
         .collect()
 }
@@ -186,8 +208,8 @@ pub fn run(db: &Database, start: Model, txns: &[Txn]) -> Outcome {
                 break;
             }
         }
-        if txn.checkpoint
-            && let Err(error) = db.checkpoint()
+        if let Some(checkpoint) = txn.checkpoint.filter(|c| c.before.is_none())
+            && let Err(error) = checkpoint.take(db)
         {
             outcome.error = Some(error);
             break;
@@ -199,7 +221,13 @@ pub fn run(db: &Database, start: Model, txns: &[Txn]) -> Outcome {
 /// The error comes with whether the commit was attempted: then its fate is open.
 fn run_one(db: &Database, txn: &Txn) -> Result<(), (Error, bool)> {
     let mut tx = db.begin().map_err(|e| (e, false))?;
-    txn.ops.iter().try_for_each(|op| apply_to_store(&tx, op)).map_err(|e| (e, false))?;
+    let midway = txn.checkpoint.and_then(|c| c.before);
+    for at in 0..=txn.ops.len() {
+        if midway == Some(at) {
+            txn.checkpoint.map_or(Ok(()), |c| c.take(db)).map_err(|e| (e, false))?;
+        }
+        txn.ops.get(at).map_or(Ok(()), |op| apply_to_store(&tx, op)).map_err(|e| (e, false))?;
+    }
     match txn.end {
         End::Abort => tx.abort().map_err(|e| (e, false)),
         End::Commit => tx.commit().map_err(|e| (e, true)),
