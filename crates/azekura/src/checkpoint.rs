@@ -48,12 +48,14 @@ impl Shared {
 
     /// Writes every page that is dirty now, then moves CONTROL.
     pub(crate) fn checkpoint_fully(&self) -> Result<(), Error> {
+        self.retry_parked();
         self.pool.flush_all()?;
         self.advance_checkpoint()
     }
 
     /// Writes the `max_pages` pages that were dirty first, then moves CONTROL as far as that allows.
     pub(crate) fn checkpoint_step(&self, max_pages: usize) -> Result<(), Error> {
+        self.retry_parked();
         self.pool.clean(Some(self.wal.next_lsn()), max_pages)?;
         self.advance_checkpoint()
     }
@@ -67,7 +69,11 @@ impl Shared {
 
     /// Without threads of its own, the store keeps its log bounded in its callers' time.
     pub(crate) fn checkpoint_if_due(&self) -> Result<(), Error> {
-        if self.options.background || self.wal.retained_bytes() <= self.options.recovery_log_bytes {
+        if self.options.background {
+            return Ok(());
+        }
+        self.retry_parked();
+        if self.wal.retained_bytes() <= self.options.recovery_log_bytes {
             return Ok(());
         }
         self.checkpoint_fully()
@@ -128,6 +134,7 @@ fn run(shared: &Shared, stop: &(Mutex<bool>, Condvar)) {
 
 /// Aims to hold half of the bound: the other half is for what is written while pages are.
 fn tick(shared: &Shared, history: &mut LogHistory) -> Result<(), Error> {
+    shared.retry_parked();
     let bound = shared.options.recovery_log_bytes / 2;
     history.note(shared.wal.next_lsn(), shared.wal.log_bytes_since_start());
     let Some(target) = history.lsn_at(shared.wal.log_bytes_since_start().saturating_sub(bound)) else {

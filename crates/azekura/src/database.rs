@@ -22,7 +22,7 @@ use crate::control::ControlFile;
 use crate::options::Builder;
 use crate::restart::{self, RecoveryReport};
 use crate::ticket::CommitTicket;
-use crate::transaction::{StatePool, Transaction};
+use crate::transaction::{Parked, StatePool, Transaction};
 use crate::{CheckReport, Error, Stats};
 
 /// What every transaction of an open store shares.
@@ -36,6 +36,7 @@ pub(crate) struct Shared {
     pub(crate) catalog: Catalog,
     pub(crate) active: ActiveList,
     pub(crate) states: StatePool,
+    pub(crate) parked: Parked,
     pub(crate) control: Mutex<ControlFile>,
     /// Held shared while pages that no tree refers to are still to be freed; `check` holds it exclusively.
     pub(crate) leftovers_gate: RwLock<()>,
@@ -182,6 +183,7 @@ impl Database {
             background_error: Mutex::new(None),
             next_txn: CachePadded::new(AtomicU64::new(parts.next_txn.0)),
             states: StatePool::new(),
+            parked: Parked::default(),
             options,
             _lock: lock,
         });
@@ -314,8 +316,16 @@ impl Database {
         loop {
             let tx = self.begin()?;
             match body(&tx) {
-                Ok(_) | Err(_) if tx.must_retry() => {
+                outcome if tx.must_retry() => {
                     drop(tx);
+                    if let (Err(error), Some(failed)) = (outcome, self.shared.wal.failure()) {
+                        // Who holds what this one waits for may not be able to end any more.
+                        return Err(if matches!(error, Error::LockTimeout { .. }) {
+                            failed.into()
+                        } else {
+                            error
+                        });
+                    }
                     pause.sleep();
                 }
                 Ok(value) => return Ok((value, tx)),

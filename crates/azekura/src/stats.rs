@@ -19,6 +19,8 @@ pub struct Stats {
     pub recovery: RecoveryReport,
     /// Transactions that have written and not ended.
     pub active_writers: usize,
+    /// Rollbacks that wait for room in the log, or for a page that could not be read; their rows are locked.
+    pub parked_rollbacks: usize,
     /// The first error of a background activity, if there was one.
     pub background_error: Option<String>,
 }
@@ -116,6 +118,7 @@ impl Stats {
                 timeouts: locks.timeouts,
             },
             recovery: shared.recovery.clone(),
+            parked_rollbacks: shared.parked.len(),
             active_writers: shared.active.len(),
             background_error: shared.background_error.lock().clone(),
         }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use azekura_base::page::PageType;
 use azekura_base::{DurableLog, Lsn, PageId, PageWords};
 use azekura_buffer::{BufferPool, ExclusiveGuard};
 use azekura_wal::{AppendError, Wal, WorkerId};
@@ -144,7 +145,8 @@ impl Env {
         let lsn = with_buffer(|body| {
             record::encode(body, head, ops.iter().map(|&(i, ref op)| (guards[i].page_id(), op)));
             self.log.append(worker, body)
-        })?;
+        })
+        .inspect_err(|_| guards.iter_mut().for_each(|guard| leave_free(guard, next_lsn)))?;
         for &(i, ref op) in ops {
             let page_id = guards[i].page_id();
             let mut page = guards[i].page_mut();
@@ -167,6 +169,18 @@ impl Env {
         let lsn = self.commit(writer.worker, &Head::Update { txn: writer.txn, undo }, guards, ops)?;
         log.push(&undo);
         Ok(lsn)
+    }
+}
+
+/// Makes a page that was to be formatted, and is not, a free one. It is dirty, so it will be written: it must be a page,
+/// and as new as the log, so that records of its former life are not redone on it.
+#[cold]
+fn leave_free(guard: &mut ExclusiveGuard<'_>, next_lsn: Lsn) {
+    let id = guard.page_id();
+    if guard.words().page_id() != id {
+        let mut page = guard.page_mut();
+        page.format(PageType::Free, id);
+        page.set_lsn(Lsn(next_lsn.0 - 1));
     }
 }
 

@@ -16,7 +16,7 @@ use crate::commit_gate::{Lead, Turn};
 use crate::durable_lsn::DurableHorizon;
 use crate::error::AppendError;
 use crate::failure::Failure;
-use crate::options::{WalOptions, WorkerId};
+use crate::options::{Admission, WalOptions, WorkerId};
 use crate::segment::SegmentStore;
 use crate::stream::{Stream, Taken, stream_of};
 use crate::ticket::Wakers;
@@ -57,7 +57,7 @@ impl Log {
         let stream = self.stream_of(buffer.worker());
         loop {
             self.failure.check()?;
-            match buffer.append(&self.horizon, body) {
+            match buffer.append(&self.horizon, body, worker.admission()) {
                 Ok((lsn, was_idle)) => {
                     if was_idle && self.options.background {
                         stream.bell.rouse(); // W3
@@ -72,17 +72,17 @@ impl Log {
                         self.flush_stream(stream, first_lsn);
                     }
                 }
-                Err(Refused::NotAdmitting) => self.make_space(stream)?,
+                Err(Refused::NotAdmitting) => self.make_space(stream, worker.admission())?,
             }
         }
     }
 
     /// Makes a segment ready and opens the stream's buffers (W11).
-    fn make_space(&self, stream: &Stream) -> Result<(), AppendError> {
+    fn make_space(&self, stream: &Stream, needed: Admission) -> Result<(), AppendError> {
         let made = stream.store.prepare_one();
         stream.reopen(&mut stream.writer(), &self.buffers);
         match made {
-            Err(source) if stream.is_closed() => {
+            Err(source) if !stream.admits(needed) => {
                 Err(AppendError::Full { needed: self.options.segment_size(), source })
             }
             _ => Ok(()),

@@ -116,22 +116,49 @@ pub struct LogIdentity {
     pub first_lsn: Lsn,
 }
 
-/// One of the log's buffers; the records of one transaction go to one of them.
+/// One of the log's buffers, and what its records are for; those of one transaction go to one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct WorkerId(u32);
+pub struct WorkerId {
+    index: u32,
+    may_use_reserve: bool,
+}
 
 impl WorkerId {
     /// The worker with this number. One beyond the log's worker count stands for the number modulo that count.
     #[must_use]
     pub const fn from_index(index: usize) -> Self {
-        Self(index as u32)
+        Self { index: index as u32, may_use_reserve: false }
     }
 
     /// Its number.
     #[must_use]
     pub const fn index(self) -> usize {
-        self.0 as usize
+        self.index as usize
     }
+
+    /// The same buffer, for records that undo a transaction: they get in where others are refused because the disk is
+    /// full, as long as the reserve lasts (one segment for each stream).
+    #[must_use]
+    pub const fn with_reserve(self) -> Self {
+        Self { may_use_reserve: true, ..self }
+    }
+
+    /// What records of this worker need.
+    pub(crate) const fn admission(self) -> Admission {
+        if self.may_use_reserve { Admission::Undo } else { Admission::All }
+    }
+}
+
+/// Which records a stream lets into its buffers; each one more than the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Admission {
+    /// None: they might find no prepared segment.
+    None = 0,
+    /// Those that undo transactions.
+    Undo = 1,
+    /// Every record.
+    All = 2,
 }
 
 #[cfg(test)]

@@ -14,6 +14,8 @@
 //!   every file that is there, so stale chunks never fit their new place (CHUNK-1).
 //! - **SEGMENT-2** (W11) Records are admitted to the buffers only while [`SegmentStore::usable_bytes`] covers what the
 //!   buffers can hold, *and* a flush on its way that is not placed yet. So what has an LSN always has a place on disk.
+//! - **SEGMENT-3** Of what is prepared, the last [`Sizes::reserve`] bytes admit only records that undo: a transaction
+//!   that meets a full disk can be rolled back, up to that much log for each stream, and the store goes on.
 
 use std::collections::VecDeque;
 use std::io;
@@ -25,7 +27,7 @@ use azekura_io::{File, Fs, OpenOptions};
 
 use crate::chunk::{HEADER_BYTES, Header, Place, UNIT_BYTES};
 use crate::error::WalError;
-use crate::options::LogIdentity;
+use crate::options::{Admission, LogIdentity};
 use crate::recovery::scan;
 
 /// Directory of a stream.
@@ -66,12 +68,26 @@ pub(crate) struct Sizes {
     pub(crate) chunk: u64,
     /// Of all of the stream's buffers, full, each in a chunk of its own.
     pub(crate) flush: u64,
+    /// Of what only undoing may use.
+    pub(crate) reserve: u64,
 }
 
 impl Sizes {
-    /// Ready segments wanted at all times: enough for two whole flushes, whatever is left of the current one.
+    /// Ready segments wanted at all times: enough for two whole flushes and the reserve, whatever is left of the
+    /// current one.
     pub(crate) const fn ready_segments(&self) -> usize {
-        (2 * self.flush).div_ceil(self.segment - self.chunk) as usize
+        (2 * self.flush + self.reserve).div_ceil(self.segment - self.chunk) as usize
+    }
+
+    /// Whom to let in when flushes can place `usable` bytes and `flushes` of them are to be counted on.
+    pub(crate) const fn admission(&self, usable: u64, flushes: u64) -> Admission {
+        if usable >= flushes * self.flush + self.reserve {
+            Admission::All
+        } else if usable >= flushes * self.flush {
+            Admission::Undo
+        } else {
+            Admission::None
+        }
     }
 }
 
@@ -438,9 +454,14 @@ mod tests {
 
     #[test]
     fn enough_segments_are_ready_for_two_flushes() {
-        let sizes = Sizes { segment: 64 << 10, chunk: 8 << 10, flush: 24 << 10 };
+        let sizes = Sizes { segment: 64 << 10, chunk: 8 << 10, flush: 24 << 10, reserve: 0 };
         assert_eq!(sizes.ready_segments(), 1);
-        let sizes = Sizes { segment: 16 << 20, chunk: 1 << 20, flush: 64 << 20 };
-        assert_eq!(sizes.ready_segments(), 9);
+        let sizes = Sizes { segment: 16 << 20, chunk: 1 << 20, flush: 64 << 20, reserve: 15 << 20 };
+        assert_eq!(sizes.ready_segments(), 10);
+        let enough = 128 << 20;
+        assert_eq!(sizes.admission(enough - 1, 2), Admission::None);
+        assert_eq!(sizes.admission(enough, 2), Admission::Undo);
+        assert_eq!(sizes.admission(enough + (15 << 20) - 1, 2), Admission::Undo);
+        assert_eq!(sizes.admission(enough + (15 << 20), 2), Admission::All);
     }
 }

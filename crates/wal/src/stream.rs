@@ -9,14 +9,14 @@
 
 use azekura_base::PageBuf;
 use azekura_base::checksum::crc32c;
-use azekura_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use azekura_base::sync::atomic::{AtomicU8, AtomicU64, Ordering::*};
 use azekura_base::sync::{Mutex, MutexGuard};
 
 use crate::bell::Bell;
 use crate::chunk::{self, HEADER_BYTES, Header};
 use crate::commit_gate::CommitGate;
 use crate::durable_lsn::DurableHorizon;
-use crate::options::LogIdentity;
+use crate::options::{Admission, LogIdentity};
 use crate::segment::{Segment, SegmentStore, Sizes};
 use crate::stats::StreamCounters;
 use crate::worker_buffer::{Batch, WorkerBuffer};
@@ -57,7 +57,8 @@ pub(crate) struct Stream {
     /// Written up to here in the current segment. Written by the leader, read for statistics.
     offset: AtomicU64,
     /// The buffers may be closed to new records (BUFFER-3). Changed under the writer's mutex.
-    is_closed: AtomicBool,
+    /// An [`Admission`].
+    admission: AtomicU8,
 }
 
 /// What a flush has taken; holding it is the leader's exclusive use of the writer.
@@ -97,7 +98,7 @@ impl Stream {
             sizes,
             writer: Mutex::new(writer),
             offset: AtomicU64::new(0),
-            is_closed: AtomicBool::new(false),
+            admission: AtomicU8::new(Admission::All as u8),
         }
     }
 
@@ -114,11 +115,11 @@ impl Stream {
     ) -> (u64, Taken<'s>) {
         let mut writer = self.writer.lock();
         // SEGMENT-2: this flush is not placed yet, and what comes into the buffers meanwhile needs a place as well.
-        let admit = self.store.usable_bytes(self.offset.load(Relaxed)) >= 2 * self.sizes.flush;
-        self.is_closed.store(!admit, Relaxed);
+        let admission = self.sizes.admission(self.store.usable_bytes(self.offset.load(Relaxed)), 2);
+        self.admission.store(admission as u8, Relaxed);
         let batches = self.workers.iter().zip(&mut writer.batches);
         let covers =
-            batches.map(|(&w, batch)| buffers[w].take(horizon, batch, admit)).min().unwrap_or(u64::MAX);
+            batches.map(|(&w, batch)| buffers[w].take(horizon, batch, admission)).min().unwrap_or(u64::MAX);
         (covers, Taken { writer, covers })
     }
 
@@ -244,14 +245,14 @@ impl Stream {
         self.write_chunk(writer, &[], horizon)
     }
 
-    /// Opens the buffers for new records if they are closed and everything they can hold has a place.
+    /// Opens the buffers for more records if everything they can hold has a place.
     ///
     /// With the writer in hand no flush is on its way, so a single one counts (SEGMENT-2).
     pub(crate) fn reopen(&self, _writer: &mut Writer, buffers: &[WorkerBuffer]) {
-        let has_place = self.store.usable_bytes(self.offset.load(Relaxed)) >= self.sizes.flush;
-        if self.is_closed.load(Relaxed) && has_place {
-            self.is_closed.store(false, Relaxed);
-            self.workers.iter().for_each(|&w| buffers[w].set_admitting(true));
+        let admission = self.sizes.admission(self.store.usable_bytes(self.offset.load(Relaxed)), 1);
+        if !self.admits(admission) {
+            self.admission.store(admission as u8, Relaxed);
+            self.workers.iter().for_each(|&w| buffers[w].admit(admission));
         }
     }
 
@@ -260,9 +261,9 @@ impl Stream {
         self.writer.lock()
     }
 
-    /// Whether records are refused for want of a segment.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.is_closed.load(Relaxed)
+    /// Whether records that need this much are let in.
+    pub(crate) fn admits(&self, admission: Admission) -> bool {
+        self.admission.load(Relaxed) >= admission as u8
     }
 
     /// Bytes of log kept in this stream.
@@ -288,13 +289,13 @@ mod tests {
     const WORKERS: usize = 4;
 
     /// A stream on a disk that gives no more room, so that only what is prepared can be written.
-    fn stream_on_a_full_disk() -> (Stream, Vec<WorkerBuffer>, DurableHorizon) {
+    fn stream_on_a_full_disk(reserve: u64) -> (Stream, Vec<WorkerBuffer>, DurableHorizon) {
         let fault = FaultFs::new();
         let fs: Arc<dyn Fs> = Arc::new(fault.clone());
         let identity = LogIdentity { database_id: 1, incarnation: 1, first_lsn: Lsn(1) };
         let buffer_bytes = 8000;
         let chunk = chunk::max_chunk_bytes(buffer_bytes);
-        let sizes = Sizes { segment: 12 * chunk, chunk, flush: WORKERS as u64 * chunk };
+        let sizes = Sizes { segment: 12 * chunk, chunk, flush: WORKERS as u64 * chunk, reserve };
         fs.create_dir_all("/wal".as_ref()).expect("creates");
         let store = SegmentStore::open(&fs, "/wal".as_ref(), 0, identity, false, Some(sizes)).expect("opens");
         store.prepare_one().expect("prepares");
@@ -307,8 +308,9 @@ mod tests {
     }
 
     fn fill(buffers: &[WorkerBuffer], horizon: &DurableHorizon) -> u64 {
-        let fill_one =
-            |buffer: &WorkerBuffer| (0..).take_while(|_| buffer.append(horizon, &[7; 380]).is_ok()).count();
+        let fill_one = |buffer: &WorkerBuffer| {
+            (0..).take_while(|_| buffer.append(horizon, &[7; 380], Admission::All).is_ok()).count()
+        };
         buffers.iter().map(|buffer| fill_one(buffer) as u64).sum()
     }
 
@@ -316,11 +318,11 @@ mod tests {
     fn w11_whatever_was_admitted_before_and_during_a_flush_has_a_place() {
         // Small flushes first, so that full ones meet the segments' ends at all distances.
         for small in 0..12 {
-            let (stream, buffers, horizon) = stream_on_a_full_disk();
+            let (stream, buffers, horizon) = stream_on_a_full_disk(0);
             let (mut appended, mut written) = (0, 0);
             for round in 0.. {
                 if round < small {
-                    appended += u64::from(buffers[0].append(&horizon, &[1; 10]).is_ok());
+                    appended += u64::from(buffers[0].append(&horizon, &[1; 10], Admission::All).is_ok());
                 } else {
                     appended += fill(&buffers, &horizon);
                 }
@@ -337,7 +339,7 @@ mod tests {
                     break;
                 }
             }
-            assert!(stream.is_closed(), "the end of the room, not of the patience");
+            assert!(!stream.admits(Admission::All), "the end of the room, not of the patience");
             assert_eq!((appended, horizon.compute()), (written, Lsn(written)));
             assert!(written > 250, "{written} records: most of the room was used");
         }

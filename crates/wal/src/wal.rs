@@ -128,10 +128,10 @@ impl Wal {
         }
     }
 
-    /// Takes no more records from now on, as after a failed write: the store found itself in a state that only a restart
-    /// can mend. Everybody who waits for the log gets `reason`.
-    pub fn poison(&self, reason: &str) {
-        self.log.fail(reason);
+    /// Why the log takes no more records, if that is so.
+    #[must_use]
+    pub fn failure(&self) -> Option<LogFailed> {
+        self.log.failure.get().cloned()
     }
 
     /// Lets go of every segment, of any incarnation, whose records are all below `below`. Returns how many.
@@ -266,7 +266,10 @@ fn open_stream(
 ) -> Result<Stream, WalError> {
     let workers: Vec<usize> = (0..workers).filter(|&w| stream_of(w, streams) == stream).collect();
     let chunk = chunk::max_chunk_bytes(options.buffer_bytes);
-    let sizes = Sizes { segment: options.segment_size(), chunk, flush: chunk * workers.len() as u64 };
+    // What one segment certainly has room for.
+    let reserve = options.segment_size() - chunk;
+    let sizes =
+        Sizes { segment: options.segment_size(), chunk, flush: chunk * workers.len() as u64, reserve };
     let store = open(stream as u32, Some(sizes))?;
     let make = || store.prepare_one().map_err(WalError::io("prepare a segment in", store.dir()));
     make()?;

@@ -8,7 +8,7 @@
 //!   a drawn LSN is certainly appended, LSNs of the log are dense (W5), and those in one buffer rise.
 //! - **BUFFER-2** A record drawn below the counter value that [`WorkerBuffer::take`] returns is in what it took, or
 //!   was taken before.
-//! - **BUFFER-3** While `admitting` is false no record gets in: what is in the buffers always fits the prepared
+//! - **BUFFER-3** A record gets in only if `admission` lets it: what is in the buffers always fits the prepared
 //!   segments (W11), see `segment`.
 
 use azekura_base::sync::atomic::Ordering::{Relaxed, Release};
@@ -17,6 +17,7 @@ use azekura_base::{Lsn, varint};
 use azekura_trace::{Site, WaitKind};
 
 use crate::durable_lsn::DurableHorizon;
+use crate::options::Admission;
 use crate::record;
 
 static BUFFER_LATCH: Site = Site::new("wal buffer latch");
@@ -60,7 +61,7 @@ pub enum Refused {
 #[derive(Debug)]
 struct Front {
     batch: Batch,
-    admitting: bool,
+    admission: Admission,
     /// A thread was told that there is no room since the buffer was last taken.
     starved: bool,
     records: u64,
@@ -81,7 +82,13 @@ impl WorkerBuffer {
     /// An empty buffer that admits records.
     #[must_use]
     pub fn new(worker: usize, capacity_bytes: usize) -> Self {
-        let front = Front { batch: Batch::default(), admitting: true, starved: false, records: 0, bytes: 0 };
+        let front = Front {
+            batch: Batch::default(),
+            admission: Admission::All,
+            starved: false,
+            records: 0,
+            bytes: 0,
+        };
         Self { worker, capacity_bytes, front: Mutex::new(front), taken: WaitWord::new(0) }
     }
 
@@ -93,16 +100,22 @@ impl WorkerBuffer {
         self.front.lock()
     }
 
-    /// Draws an LSN for a record and copies it in. The flag tells whether the worker was idle.
+    /// Draws an LSN for a record, which needs at least this `admission`, and copies it in. The flag tells whether the
+    /// worker was idle.
     ///
     /// # Errors
     ///
     /// [`Refused`], with nothing drawn.
-    pub fn append(&self, horizon: &DurableHorizon, body: &[u8]) -> Result<(Lsn, bool), Refused> {
+    pub fn append(
+        &self,
+        horizon: &DurableHorizon,
+        body: &[u8],
+        admission: Admission,
+    ) -> Result<(Lsn, bool), Refused> {
         let needed = record::MAX_OVERHEAD_BYTES + body.len();
         let mut guard = self.latch();
         let front = &mut *guard;
-        if !front.admitting {
+        if front.admission < admission {
             return Err(Refused::NotAdmitting);
         }
         let batch = &mut front.batch;
@@ -130,12 +143,12 @@ impl WorkerBuffer {
     }
 
     /// Exchanges what is buffered for `empty`, and returns the LSN counter at that moment (BUFFER-2). Records that
-    /// come later are admitted only with `admit`.
-    pub fn take(&self, horizon: &DurableHorizon, empty: &mut Batch, admit: bool) -> u64 {
+    /// come later need `admission`.
+    pub fn take(&self, horizon: &DurableHorizon, empty: &mut Batch, admission: Admission) -> u64 {
         debug_assert_eq!(empty.records, 0);
         let mut front = self.latch();
         std::mem::swap(&mut front.batch, empty);
-        front.admitting = admit;
+        front.admission = admission;
         let next = horizon.next_lsn().0;
         let starved = std::mem::take(&mut front.starved);
         if starved {
@@ -169,8 +182,8 @@ impl WorkerBuffer {
     }
 
     /// Opens or closes the buffer for new records.
-    pub fn set_admitting(&self, admit: bool) {
-        self.latch().admitting = admit;
+    pub fn admit(&self, admission: Admission) {
+        self.latch().admission = admission;
     }
 
     /// Records ever appended, and their bytes with framing.
@@ -195,15 +208,15 @@ mod tests {
     fn appends_go_on_while_what_was_taken_is_written() {
         let horizon = DurableHorizon::new(1, Lsn(1));
         let buffer = WorkerBuffer::new(0, 1024);
-        assert_eq!(buffer.append(&horizon, b"a"), Ok((Lsn(1), true)));
+        assert_eq!(buffer.append(&horizon, b"a", Admission::All), Ok((Lsn(1), true)));
         let mut taken = Batch::default();
-        assert_eq!(buffer.take(&horizon, &mut taken, true), 2);
+        assert_eq!(buffer.take(&horizon, &mut taken, Admission::All), 2);
         assert_eq!((taken.first_lsn, taken.last_lsn, taken.records), (1, 1, 1));
-        assert_eq!(buffer.append(&horizon, b"b"), Ok((Lsn(2), false)));
+        assert_eq!(buffer.append(&horizon, b"b", Admission::All), Ok((Lsn(2), false)));
         buffer.settle(&horizon);
         assert_eq!(horizon.compute(), Lsn(1));
         taken.clear();
-        assert_eq!(buffer.take(&horizon, &mut taken, true), 3);
+        assert_eq!(buffer.take(&horizon, &mut taken, Admission::All), 3);
         buffer.settle(&horizon);
         assert_eq!(horizon.compute(), Lsn(2));
         assert!(horizon.is_idle(0));
@@ -213,11 +226,17 @@ mod tests {
     fn a_refused_record_draws_no_lsn() {
         let horizon = DurableHorizon::new(1, Lsn(5));
         let buffer = WorkerBuffer::new(0, 100);
-        assert!(buffer.append(&horizon, &[0; 50]).is_ok());
-        assert_eq!(buffer.append(&horizon, &[0; 50]), Err(Refused::NoRoom { first_lsn: 5, taken: 0 }));
-        buffer.set_admitting(false);
-        assert_eq!(buffer.append(&horizon, b""), Err(Refused::NotAdmitting));
-        assert_eq!(horizon.next_lsn(), Lsn(6));
+        assert!(buffer.append(&horizon, &[0; 50], Admission::All).is_ok());
+        assert_eq!(
+            buffer.append(&horizon, &[0; 50], Admission::All),
+            Err(Refused::NoRoom { first_lsn: 5, taken: 0 })
+        );
+        buffer.admit(Admission::Undo);
+        assert_eq!(buffer.append(&horizon, b"", Admission::All), Err(Refused::NotAdmitting));
+        assert_eq!(buffer.append(&horizon, b"", Admission::Undo), Ok((Lsn(6), false)));
+        buffer.admit(Admission::None);
+        assert_eq!(buffer.append(&horizon, b"", Admission::Undo), Err(Refused::NotAdmitting));
+        assert_eq!(horizon.next_lsn(), Lsn(7));
     }
 
     #[test]
@@ -225,10 +244,10 @@ mod tests {
         let horizon = DurableHorizon::new(1, Lsn(1));
         let buffer = WorkerBuffer::new(0, 4096);
         for len in [0, 5, 200] {
-            buffer.append(&horizon, &vec![1; len]).expect("room");
+            buffer.append(&horizon, &vec![1; len], Admission::All).expect("room");
         }
         let mut taken = Batch::default();
-        buffer.take(&horizon, &mut taken, true);
+        buffer.take(&horizon, &mut taken, Admission::All);
         assert_eq!(buffer.totals(), (3, taken.bytes.len() as u64));
     }
 }

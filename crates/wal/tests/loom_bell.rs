@@ -7,6 +7,7 @@ use azekura_base::Lsn;
 use azekura_base::sync::{Arc, thread};
 use azekura_wal::bell::Bell;
 use azekura_wal::durable_lsn::DurableHorizon;
+use azekura_wal::options::Admission;
 use azekura_wal::worker_buffer::{Batch, WorkerBuffer};
 
 struct Log {
@@ -26,7 +27,7 @@ impl Log {
 
     fn flush(&self) {
         let mut taken = Batch::default();
-        self.buffer.take(&self.horizon, &mut taken, true);
+        self.buffer.take(&self.horizon, &mut taken, Admission::All);
         self.buffer.settle(&self.horizon);
     }
 }
@@ -53,7 +54,7 @@ fn every_requested_record_is_flushed_though_the_flusher_may_sleep_without_end() 
             }
         });
         for _ in 0..2 {
-            log.buffer.append(&log.horizon, b"x").expect("room");
+            log.buffer.append(&log.horizon, b"x", Admission::All).expect("room");
             log.bell.request();
         }
         flusher.join().expect("no panic");
@@ -66,7 +67,7 @@ fn two_requesters_share_one_flusher() {
         let log = Log::new();
         let request = |log: Arc<Log>| {
             move || {
-                log.buffer.append(&log.horizon, b"x").expect("room");
+                log.buffer.append(&log.horizon, b"x", Admission::All).expect("room");
                 log.bell.request();
             }
         };
@@ -94,7 +95,7 @@ fn w3_the_first_record_of_an_idle_worker_ends_a_sleep_without_limit() {
                 other.bell.rest(None, || !other.horizon.is_idle(0));
             }
         });
-        let (_, was_idle) = log.buffer.append(&log.horizon, b"x").expect("room");
+        let (_, was_idle) = log.buffer.append(&log.horizon, b"x", Admission::All).expect("room");
         assert!(was_idle);
         log.bell.rouse();
         flusher.join().expect("no panic");

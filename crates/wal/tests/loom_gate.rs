@@ -8,6 +8,7 @@ use azekura_base::Lsn;
 use azekura_base::sync::{Arc, thread};
 use azekura_wal::commit_gate::{CommitGate, Turn};
 use azekura_wal::durable_lsn::DurableHorizon;
+use azekura_wal::options::Admission;
 use azekura_wal::worker_buffer::{Batch, WorkerBuffer};
 
 /// One stream with some workers, as `Log` has it, with a bit per LSN for a disk.
@@ -31,7 +32,7 @@ impl Log {
     }
 
     fn append(&self, worker: usize) -> u64 {
-        self.buffers[worker].append(&self.horizon, b"x").expect("room").0.0
+        self.buffers[worker].append(&self.horizon, b"x", Admission::All).expect("room").0.0
     }
 
     fn make_durable(&self, lsn: u64) {
@@ -39,8 +40,12 @@ impl Log {
             let is_needed = || self.horizon.pending(0..self.buffers.len()).is_some_and(|mark| mark <= lsn);
             let begin = || {
                 let mut taken: Vec<Batch> = self.buffers.iter().map(|_| Batch::default()).collect();
-                let covers =
-                    self.buffers.iter().zip(&mut taken).map(|(b, t)| b.take(&self.horizon, t, true)).min();
+                let covers = self
+                    .buffers
+                    .iter()
+                    .zip(&mut taken)
+                    .map(|(b, t)| b.take(&self.horizon, t, Admission::All))
+                    .min();
                 (covers.expect("workers"), taken)
             };
             if let Turn::Lead(lead, taken) = self.gate.enter(lsn, is_needed, begin) {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use azekura_base::Lsn;
 use azekura_base::sync::{Arc, thread};
 use azekura_wal::durable_lsn::DurableHorizon;
+use azekura_wal::options::Admission;
 use azekura_wal::worker_buffer::{Batch, WorkerBuffer};
 
 /// The disk: one bit per durable LSN. std's atomic, so that it orders nothing in the model.
@@ -28,12 +29,12 @@ impl Log {
     }
 
     fn append(&self, worker: usize) -> u64 {
-        self.buffers[worker].append(&self.horizon, b"x").expect("room").0.0
+        self.buffers[worker].append(&self.horizon, b"x", Admission::All).expect("room").0.0
     }
 
     fn flush(&self, worker: usize) {
         let mut taken = Batch::default();
-        self.buffers[worker].take(&self.horizon, &mut taken, true);
+        self.buffers[worker].take(&self.horizon, &mut taken, Admission::All);
         if taken.records > 0 {
             for lsn in [taken.first_lsn, taken.last_lsn] {
                 self.disk.0.fetch_or(1 << lsn, SeqCst);

@@ -1,12 +1,13 @@
 //! Ends: commit, rollback, and what a call that fails leaves behind.
 
-use azekura_base::{DurableLog, Lsn};
+use azekura_base::{DurableLog, Lsn, TxnId};
 use azekura_btree::{Head, LeafBatch, UndoOp, Writer, roll_back_to};
 use azekura_lock::{GapMode, KeyRef, LockError};
 
 use super::{Direction, State, Transaction};
 use crate::Error;
 use crate::active::Listed;
+use crate::database::Shared;
 use crate::deferred::{self, Leftovers};
 use crate::locking::LockPart;
 use crate::range::ByteBounds;
@@ -30,12 +31,12 @@ impl Transaction {
         let before = state.undo.len();
         let result = call(self, &mut state);
         let Err(error) = result else { return result };
-        let undone = if ends_transaction(&error) { Ok(()) } else { self.undo_to(&mut state, before) };
+        let undone = if ends_transaction(&error) { Ok(()) } else { state.undo_to(&self.db, self.id, before) };
         drop(state);
         match undone {
             Ok(()) => Err(self.fail(error)),
             Err(_) => {
-                // The undo needs a working log, and it failed: the whole transaction is left to the next restart.
+                // The undo failed in its midst: the whole transaction has to go, now or later.
                 let _ = self.roll_back();
                 Err(error)
             }
@@ -66,44 +67,21 @@ impl Transaction {
         }
     }
 
-    /// Undoes the newest entries until `len` are left, each with its compensation record.
-    pub(super) fn undo_to(&self, state: &mut State, len: usize) -> Result<(), Error> {
-        if state.undo.len() <= len {
-            return Ok(());
-        }
-        state.write_count += 1;
-        let writer = self.writer(state);
-        roll_back_to(&self.db.env, writer, &mut state.undo, len)?;
-        // A table may have been made or dropped in what was undone: look it up again when it is used again. A cached tree that this
-        // transaction has dropped is forgotten at commit, so only what it still drops counts.
-        for slot in &mut state.slots {
-            slot.tree = None;
-        }
-        let kept = state.undo.iter().filter(|op| matches!(op, UndoOp::KeepTree { .. })).count();
-        state.dropped.truncate(kept);
-        Ok(())
-    }
-
     /// Undoes everything and releases the locks (TXN-2).
     pub(super) fn roll_back(&self) -> Result<(), Error> {
-        let Some(mut state) = self.state.borrow_mut().take() else {
-            return Err(Error::Aborted { txn: self.id });
-        };
-        if state.listed.is_some() {
-            let undone = self
-                .undo_to(&mut state, 0)
-                .and_then(|()| deferred::append_end(&self.db.env, self.writer(&state)));
-            if let Err(error) = undone {
-                // Its changes are still in the pages: nobody may see them, so its locks stay, and it stays in the
-                // active list so that the log it needs for its undo at the next restart stays too.
-                self.db.wal.poison(&format!("transaction {} could not be rolled back: {error}", self.id));
-                // Leaked on purpose.
-                std::mem::forget(state);
-                return Err(error);
-            }
-        }
-        self.end(state, None);
-        Ok(())
+        let state = self.state.borrow_mut().take().ok_or(Error::Aborted { txn: self.id })?;
+        self.db.roll_back(self.id, state)
+    }
+
+    /// Goes back to a place in the undo log; a transaction for which that fails half way is over.
+    pub(super) fn return_to(&self, undo_len: usize) -> Result<(), Error> {
+        let mut state = self.state()?;
+        self.pass_on_gaps(&mut state, undo_len)?;
+        let undone = state.undo_to(&self.db, self.id, undo_len);
+        drop(state);
+        undone.inspect_err(|_| {
+            let _ = self.roll_back();
+        })
     }
 
     /// Appends the commit record and releases the locks; gives the LSN whose durability makes the answer true.
@@ -114,12 +92,7 @@ impl Transaction {
         if state.listed.is_none() || state.undo.is_empty() {
             // Nothing to make durable, but what it saw may not be durable yet (W8).
             let depends_on = state.depends_on;
-            let ended = match state.listed {
-                Some(_) => deferred::append_end(&self.db.env, self.writer(&state)),
-                None => Ok(()),
-            };
-            self.end(state, None);
-            return ended.map(|()| depends_on);
+            return self.db.roll_back(self.id, state).map(|()| depends_on);
         }
         let mut leftovers = Leftovers::of(&state.undo);
         let has_deferred = !leftovers.is_empty();
@@ -139,11 +112,11 @@ impl Transaction {
             self.db.catalog.forget(name);
         }
         if !has_deferred {
-            self.end(state, Some(commit_lsn));
+            self.db.end(state, Some(commit_lsn));
             return Ok(commit_lsn);
         }
         let listed = state.listed.take();
-        self.end(state, Some(commit_lsn));
+        self.db.end(state, Some(commit_lsn));
         match leftovers.free(&self.db.env, writer) {
             Ok(()) => {
                 if let Some(listed) = listed {
@@ -158,14 +131,6 @@ impl Transaction {
         }
         drop(gate);
         Ok(commit_lsn)
-    }
-
-    fn end(&self, mut state: Box<State>, commit_lsn: Option<Lsn>) {
-        self.db.locks.release(&mut state.locks, commit_lsn);
-        if let Some(listed) = state.listed.take() {
-            self.db.active.remove(listed);
-        }
-        state.retire(&self.db);
     }
 
     /// Before inserted keys vanish: locks the gap above each one whose own gap this transaction has read (see `locking`).
@@ -199,6 +164,50 @@ impl Transaction {
             }
         }
         Ok(())
+    }
+}
+
+impl State {
+    /// Undoes the newest entries until `len` are left, each with its compensation record.
+    fn undo_to(&mut self, db: &Shared, id: TxnId, len: usize) -> Result<(), Error> {
+        if self.undo.len() <= len {
+            return Ok(());
+        }
+        self.write_count += 1;
+        roll_back_to(&db.env, self.undoer(id), &mut self.undo, len)?;
+        // A table may have been made or dropped in what was undone: look it up again when it is used again. A cached tree that this
+        // transaction has dropped is forgotten at commit, so only what it still drops counts.
+        for slot in &mut self.slots {
+            slot.tree = None;
+        }
+        let kept = self.undo.iter().filter(|op| matches!(op, UndoOp::KeepTree { .. })).count();
+        self.dropped.truncate(kept);
+        Ok(())
+    }
+
+    /// Undoes everything and logs the end; goes on where an earlier attempt stopped.
+    pub(super) fn undo_all(&mut self, db: &Shared, id: TxnId) -> Result<(), Error> {
+        if self.listed.is_none() {
+            return Ok(());
+        }
+        self.undo_to(db, id, 0)?;
+        deferred::append_end(&db.env, self.undoer(id))
+    }
+
+    /// For records that undo: a full disk does not stop them so soon.
+    const fn undoer(&self, txn: TxnId) -> Writer {
+        Writer { txn, worker: self.worker.with_reserve() }
+    }
+}
+
+impl Shared {
+    /// Releases the locks of a transaction whose last record is in the log.
+    pub(super) fn end(&self, mut state: Box<State>, commit_lsn: Option<Lsn>) {
+        self.locks.release(&mut state.locks, commit_lsn);
+        if let Some(listed) = state.listed.take() {
+            self.active.remove(listed);
+        }
+        state.retire(self);
     }
 }
 

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | active | reads and writes | `commit`, `abort`, drop, or an error that rolls back |
 //! | over | committed or undone, locks gone; each call fails with [`Error::Aborted`] | drop |
-//! | stuck | the undo itself failed because the log is broken; its locks stay, the store takes no more writes | reopening |
+//! | parked | the undo itself failed; its locks stay | room for the log, or reopening: see `parked` |
 //!
 //! - **TXN-1** A change is made only while its record lock, and where a key appears or disappears its gap locks, are held.
 //! - **TXN-2** Locks are released only after the commit record, or the end of the undo, is in the log buffer (W9).
@@ -12,6 +12,7 @@
 //! - **TXN-4** A transaction is in the active list from before its first record until after its last one.
 
 mod ends;
+mod parked;
 mod rows;
 mod state;
 mod tables;
@@ -30,6 +31,7 @@ use crate::table::{OpenTable, Table};
 use crate::ticket::CommitTicket;
 use crate::value::Value;
 
+pub(crate) use parked::Parked;
 pub(crate) use state::{OpenTree, State, StatePool};
 
 /// What a write does with a value that is there.
@@ -131,15 +133,10 @@ impl Transaction {
     ///
     /// [`Error::Invalid`] for a savepoint of another transaction, or one that a rollback went past; conflict errors.
     pub fn rollback_to(&self, savepoint: Savepoint) -> Result<(), Error> {
-        let mut state = self.state()?;
-        if savepoint.txn != self.id || savepoint.undo_len > state.undo.len() {
+        if savepoint.txn != self.id || savepoint.undo_len > self.state()?.undo.len() {
             return Err(Error::Invalid("this savepoint is not one of this transaction as it is now".into()));
         }
-        let result = self
-            .pass_on_gaps(&mut state, savepoint.undo_len)
-            .and_then(|()| self.undo_to(&mut state, savepoint.undo_len));
-        drop(state);
-        result.map_err(|error| self.fail(error))
+        self.return_to(savepoint.undo_len).map_err(|error| self.fail(error))
     }
 
     /// Ends the transaction and makes it last. Returns when it is durable, or at once with [`Durability::Relaxed`].
@@ -171,7 +168,8 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// An error of the log or of a page on the way; a restart of the store then finishes the undo.
+    /// An error of the log or of a page on the way. The rows that were changed then stay locked until the undo can go on: once there is
+    /// room again if the disk was full ([`Error::LogFull`]), or when the store is opened anew.
     pub fn abort(self) -> Result<(), Error> {
         self.roll_back()
     }
@@ -229,7 +227,7 @@ impl Transaction {
 impl Drop for Transaction {
     fn drop(&mut self) {
         if self.state.borrow().is_some() {
-            // Nobody is left to tell; a rollback that fails poisons the log, and the next restart finishes it.
+            // Nobody is left to tell; a rollback that fails is parked, and tried again.
             let _ = self.roll_back();
         }
     }
