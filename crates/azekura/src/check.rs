@@ -1,5 +1,7 @@
 //! Walking everything: what must hold in a sound store, looked up page by page.
 
+use std::fmt;
+
 use serde::Serialize;
 
 use crate::catalog::CATALOG;
@@ -13,6 +15,12 @@ pub struct Finding {
     pub page: u64,
     /// What is wrong.
     pub what: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "page {}: {}", self.page, self.what)
+    }
 }
 
 /// What is in one table.

@@ -53,8 +53,8 @@ pub struct RecoveryReport {
     pub losers: u64,
     /// Torn pages repaired from the double-write area.
     pub repaired_pages: u64,
-    /// Time of the whole opening.
-    #[serde(serialize_with = "as_millis")]
+    /// Time of the whole opening; in JSON milliseconds.
+    #[serde(rename = "time_ms", serialize_with = "as_millis")]
     pub time: Duration,
 }
 

@@ -73,6 +73,7 @@ impl Demo {
             return Ok(outcome(well));
         }
         let scratch = tempfile::Builder::new().prefix("azekura-demo-").tempdir()?;
+        remove_when_interrupted(scratch.path().to_path_buf())?;
         let ended = demo::run(settings, scratch.path(), out);
         if let Ok(true) = ended {
             scratch.close().context("cannot remove the demo's store")?;
@@ -99,6 +100,20 @@ impl Demo {
 
 const fn outcome(well: bool) -> Outcome {
     if well { Outcome::Well } else { Outcome::Failed }
+}
+
+/// Ctrl-C reaches the demo's child as well, which may write for a moment still: hence more than one try.
+fn remove_when_interrupted(path: PathBuf) -> Result<()> {
+    let stop = move || {
+        for _ in 0..50 {
+            if std::fs::remove_dir_all(&path).is_ok() || !path.exists() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        std::process::exit(130);
+    };
+    ctrlc::set_handler(stop).context("cannot listen for Ctrl-C")
 }
 
 fn refuse_unless_empty(path: &Path) -> Result<()> {
