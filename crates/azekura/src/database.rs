@@ -316,16 +316,8 @@ impl Database {
         loop {
             let tx = self.begin()?;
             match body(&tx) {
-                outcome if tx.must_retry() => {
+                Ok(_) | Err(_) if tx.must_retry() => {
                     drop(tx);
-                    if let (Err(error), Some(failed)) = (outcome, self.shared.wal.failure()) {
-                        // Who holds what this one waits for may not be able to end any more.
-                        return Err(if matches!(error, Error::LockTimeout { .. }) {
-                            failed.into()
-                        } else {
-                            error
-                        });
-                    }
                     pause.sleep();
                 }
                 Ok(value) => return Ok((value, tx)),

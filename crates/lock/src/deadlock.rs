@@ -57,6 +57,8 @@ pub(crate) struct Waits {
     pub(crate) begun: u64,
     pub(crate) deadlocks: u64,
     pub(crate) timeouts: u64,
+    /// Nobody waits any more.
+    pub(crate) is_closed: bool,
 }
 
 impl Waits {
@@ -77,6 +79,11 @@ impl Waits {
         let cycle: Vec<TxnId> = cycle.iter().map(|&o| owners.get(o).txn()).collect();
         self.deadlocks += 1;
         self.sentences.push((owner, LockError::Deadlock { victim: owners.get(owner).txn(), cycle }));
+    }
+
+    /// Owners that wait, or waited once, and where.
+    pub(crate) fn places(&self) -> Vec<(u32, WaitPlace)> {
+        (0..).zip(self.places.iter().copied()).filter(|(_, place)| place.request != NONE).collect()
     }
 
     pub(crate) fn take_sentence(&mut self, owner: u32) -> LockError {

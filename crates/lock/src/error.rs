@@ -11,7 +11,7 @@ pub struct WouldBlock;
 
 /// A wait for a lock ended without the lock. What the transaction held before it still holds.
 ///
-/// In both cases the caller rolls the transaction back and may retry it.
+/// The caller rolls the transaction back; after a deadlock or a timeout it may retry it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
@@ -38,6 +38,9 @@ pub enum LockError {
         /// Who was in the way when the wait was given up.
         holders: Vec<TxnId>,
     },
+    /// Nobody waits any more: [`LockTable::close_waits`](crate::LockTable::close_waits) was called.
+    #[error("the lock is taken, and who holds it may never let go: the store takes no more changes")]
+    Closed,
 }
 
 fn circle(cycle: &[TxnId]) -> String {

@@ -5,6 +5,7 @@
 //! | grant | the thread that released or gave up | the stripe's latch |
 //! | deadlock | the thread whose wait closed the circle | waits latch, then stripe's latch |
 //! | timeout | the waiter itself | waits latch, then stripe's latch |
+//! | closing | the thread that closes | waits latch, then stripe's latch |
 //!
 //! - **SLEEP-1** The state word leaves `WAITING` exactly once per wait, under the stripe's latch, together with the
 //!   request's leaving the waiters. So a waiter that finds itself timed out looks under the same latch who was first.
@@ -34,6 +35,8 @@ const SPINS: u32 = if cfg!(loom) { 0 } else { 100 };
 pub(crate) enum Begun {
     /// It was granted after all: by this request.
     Granted(u32),
+    /// It may not wait: see [`LockTable::close_waits`].
+    Refused,
     /// It waits (or is a victim already: the state word says), first of all for this thread.
     Waiting(u32, ThreadTag),
 }
@@ -45,6 +48,7 @@ impl LockTable {
         let began = Instant::now();
         match self.begin_wait(demand) {
             Begun::Granted(request) => Ok(self.granted(t, demand, request)),
+            Begun::Refused => Err(LockError::Closed),
             Begun::Waiting(request, holder) => {
                 let site =
                     if demand.id.family() == crate::claims::Family::Table { &TABLE_LOCK } else { &KEY_LOCK };
@@ -64,6 +68,9 @@ impl LockTable {
         let mut stripe = self.stripes[number].latch(&STRIPE);
         if let Some(request) = stripe.attempt(demand, &self.owners) {
             return Begun::Granted(request);
+        }
+        if waits.is_closed {
+            return Begun::Refused;
         }
         let request = stripe.enqueue(demand, &self.owners);
         let holder =
@@ -96,6 +103,27 @@ impl LockTable {
             }
             wakes.push(victim);
         }
+    }
+
+    /// Ends every wait with [`LockError::Closed`], and refuses those that would begin from now on: some holder can
+    /// never release. What can be granted at once still is.
+    pub fn close_waits(&self) {
+        let mut waits = self.waits.latch(&WAITS); // WAIT-1
+        if std::mem::replace(&mut waits.is_closed, true) {
+            return;
+        }
+        let mut wakes = Wakes::new();
+        for (owner, place) in waits.places() {
+            let mut stripe = self.stripes[place.stripe as usize].latch(&STRIPE);
+            if stripe.is_waiting(place.request, owner) {
+                waits.sentences.push((owner, LockError::Closed));
+                stripe.cancel(place.request, &self.owners, &mut wakes);
+                self.owners.get(owner).end_wait(VICTIM); // SLEEP-1
+                wakes.push(owner);
+            }
+        }
+        drop(waits);
+        self.wake(&mut wakes);
     }
 
     /// The edges of `owner` in the waits-for graph, now.

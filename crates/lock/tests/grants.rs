@@ -241,6 +241,42 @@ fn a_strong_lock_waits_for_noted_intents_and_new_intents_wait_for_it() {
 }
 
 #[test]
+fn closing_ends_every_wait_and_refuses_new_ones_but_no_grant() {
+    let table = table();
+    let mut holder = table.begin(TxnId(1));
+    table.lock_table(&mut holder, TREE, TableMode::IX).unwrap();
+    table.lock_key(&mut holder, TREE, key("k"), KeyMode::UPDATE).unwrap();
+    std::thread::scope(|scope| {
+        let waiters: Vec<_> = (2..6)
+            .map(|txn| {
+                let table = &table;
+                scope.spawn(move || {
+                    let mut waiter = table.begin(TxnId(txn));
+                    let refused = if txn % 2 == 0 {
+                        table.lock_table(&mut waiter, TREE, TableMode::S)
+                    } else {
+                        table.lock_key(&mut waiter, TREE, key("k"), KeyMode::READ)
+                    };
+                    assert_eq!(refused, Err(LockError::Closed));
+                    table.release_all(waiter, None);
+                })
+            })
+            .collect();
+        while table.stats().waits < 4 {
+            std::thread::yield_now();
+        }
+        table.close_waits();
+        waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
+    });
+    let mut late = table.begin(TxnId(9));
+    assert_eq!(table.lock_key(&mut late, TREE, key("k"), KeyMode::READ), Err(LockError::Closed));
+    assert!(table.lock_key(&mut late, TREE, key("other"), KeyMode::UPDATE).is_ok());
+    table.release_all(holder, None);
+    assert!(table.lock_key(&mut late, TREE, key("k"), KeyMode::READ).is_ok());
+    table.release_all(late, None);
+}
+
+#[test]
 fn a_timeout_names_who_was_in_the_way() {
     let table = table();
     let (mut holder, mut waiter) = (table.begin(TxnId(1)), table.begin(TxnId(2)));

@@ -4,7 +4,8 @@
 //!   list as well, so that the log which a restart needs for its undo stays too.
 //!
 //! A parked rollback goes on where it stopped: before the next checkpoint and, in stores without background threads, before the
-//! next transaction; else at the next restart.
+//! next transaction; else at the next restart. Once the log has failed only the restart is left: then nobody may wait for a lock any
+//! more, because it may be one of these.
 
 use azekura_base::TxnId;
 use azekura_base::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -40,6 +41,9 @@ impl Shared {
             Err(error) => {
                 self.parked.count.fetch_add(1, Relaxed);
                 self.parked.rollbacks.lock().push((id, state));
+                if self.wal.failure().is_some() {
+                    self.locks.close_waits();
+                }
                 Err(error)
             }
         }

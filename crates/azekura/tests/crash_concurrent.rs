@@ -1,0 +1,195 @@
+//! Power loss at a random I/O while many threads write, the store's own threads flush, clean and checkpoint, and
+//! some transactions abort or go back to savepoints (invariant 1; RESTART-1).
+//!
+//! Each thread's own rows tell which of its transactions are there: a prefix of what it tried, at least as long as
+//! what it was told. Accounts that all share tell whether transactions are atomic across threads. Threads make the
+//! runs differ; `AZEKURA_CRASH_SEEDS=100` makes that many (12 unless set).
+
+#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use azekura::{Database, Error, Savepoint, Table, Transaction};
+use azekura_io::FaultFs;
+use common::assert_clean;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+/// (thread, key) → number of the transaction that wrote it, and padding.
+const ROWS: Table<(u32, u32), [u8]> = Table::new("rows");
+const ACCOUNTS: Table<u32, i64> = Table::new("accounts");
+const THREADS: u32 = 4;
+const KEYS: u32 = 60;
+const SHARED: u32 = 10;
+/// The row that every transaction of a thread that commits writes.
+const MARKER: u32 = u32::MAX;
+
+fn open(fs: &FaultFs) -> Result<Database, Error> {
+    Database::builder()
+        .page_size(4096)
+        .cache_bytes(48 * 4096)
+        .wal_workers(3)
+        .wal_streams(2)
+        .wal_segment_bytes(2 << 20)
+        // Small, so that checkpoints follow each other.
+        .recovery_log_bytes(64 << 10)
+        .file_system(Arc::new(fs.clone()))
+        .open("db")
+}
+
+/// What transaction `number` of a thread writes: the same each time it is asked.
+struct Plan {
+    writes: Vec<(u32, usize)>,
+    removes: Vec<u32>,
+    undone: Vec<u32>,
+    aborts: bool,
+}
+
+impl Plan {
+    fn of(seed: u64, thread: u32, number: u64) -> Self {
+        let mut rng = StdRng::seed_from_u64(seed << 32 ^ u64::from(thread) << 24 ^ number);
+        let mut keys = |max: usize| -> Vec<u32> {
+            (0..rng.random_range(0..=max)).map(|_| rng.random_range(0..KEYS)).collect()
+        };
+        let (writes, removes, undone) = (keys(6), keys(2), keys(4));
+        let len = |rng: &mut StdRng| if rng.random_ratio(1, 12) { 6_000 } else { rng.random_range(0..300) };
+        let writes = writes.into_iter().map(|key| (key, len(&mut rng))).collect();
+        Self { writes, removes, undone, aborts: rng.random_ratio(1, 5) }
+    }
+
+    fn run(&self, tx: &Transaction, thread: u32, number: u64) -> Result<(), Error> {
+        let rows = tx.table(&ROWS)?;
+        let bytes = |len: usize| [&number.to_le_bytes()[..], &vec![thread as u8; len]].concat();
+        for &(key, len) in &self.writes {
+            rows.insert(&(thread, key), &bytes(len))?;
+        }
+        let before: Savepoint = tx.savepoint();
+        for &key in &self.undone {
+            rows.insert(&(thread, key), &bytes(3_000))?;
+            rows.remove(&(thread, key + 1))?;
+        }
+        tx.rollback_to(before)?;
+        for &key in &self.removes {
+            rows.remove(&(thread, key))?;
+        }
+        rows.insert(&(thread, MARKER), &bytes(0))
+    }
+
+    fn apply(&self, rows: &mut BTreeMap<u32, (u64, usize)>, number: u64) {
+        if self.aborts {
+            return;
+        }
+        for &(key, len) in &self.writes {
+            rows.insert(key, (number, len));
+        }
+        for key in &self.removes {
+            rows.remove(key);
+        }
+        rows.insert(MARKER, (number, 0));
+    }
+}
+
+fn transfer(tx: &Transaction, rng: &mut StdRng) -> Result<(), Error> {
+    let accounts = tx.table(&ACCOUNTS)?;
+    let (from, to) = (rng.random_range(0..SHARED), rng.random_range(0..SHARED));
+    let amount = rng.random_range(1..50);
+    let balance = accounts.get(&from)?.unwrap_or(0);
+    accounts.insert(&from, &(balance - amount))?;
+    let balance = accounts.get(&to)?.unwrap_or(0);
+    accounts.insert(&to, &(balance + amount))
+}
+
+/// Runs until the power goes; gives the last transaction acknowledged and the last one tried.
+fn work(db: &Database, seed: u64, thread: u32) -> (u64, u64) {
+    let mut rng = StdRng::seed_from_u64(seed ^ u64::from(thread));
+    let mut acknowledged = 0;
+    for number in 1.. {
+        let plan = Plan::of(seed, thread, number);
+        let result = if plan.aborts {
+            db.begin().and_then(|tx| {
+                plan.run(&tx, thread, number)?;
+                tx.abort()
+            })
+        } else {
+            db.transact(|tx| {
+                plan.run(tx, thread, number)?;
+                transfer(tx, &mut rng)
+            })
+        };
+        match result {
+            Ok(()) if !plan.aborts => acknowledged = number,
+            Ok(()) => {}
+            Err(_) => return (acknowledged, number),
+        }
+    }
+    unreachable!("the power goes")
+}
+
+fn assert_thread(db: &Database, seed: u64, thread: u32, (acknowledged, tried): (u64, u64)) {
+    let found: BTreeMap<u32, (u64, usize)> = db
+        .transact(|tx| {
+            tx.table(&ROWS)?
+                .range((thread, 0)..=(thread, MARKER))
+                .map(|row| row.map(|((_, key), value)| (key, number_of(&value))))
+                .collect()
+        })
+        .unwrap();
+    let last = found.get(&MARKER).map_or(0, |&(number, _)| number);
+    let context = format!("seed {seed}, thread {thread}");
+    assert!(
+        (acknowledged..=tried).contains(&last),
+        "{context}: {last} is there, {acknowledged} was acknowledged, {tried} tried"
+    );
+    let mut expected = BTreeMap::new();
+    (1..=last).for_each(|number| Plan::of(seed, thread, number).apply(&mut expected, number));
+    assert_eq!(found, expected, "{context}: after {last} transactions");
+}
+
+fn number_of(value: &[u8]) -> (u64, usize) {
+    let (number, rest) = value.split_first_chunk().expect("eight bytes at least");
+    (u64::from_le_bytes(*number), rest.len())
+}
+
+fn assert_all(db: &Database, seed: u64, outcome: &[(u64, u64)]) {
+    for (thread, &seen) in (0..).zip(outcome) {
+        assert_thread(db, seed, thread, seen);
+    }
+    let total: i64 = db
+        .transact(|tx| tx.table(&ACCOUNTS)?.iter().map(|row| row.map(|(_, balance)| balance)).sum())
+        .unwrap();
+    assert_eq!(total, 0, "seed {seed}: money came from nowhere");
+    assert_clean(db, &format!("seed {seed}"));
+}
+
+#[test]
+fn power_loss_under_many_threads_leaves_each_ones_acknowledged_transactions() {
+    let runs = std::env::var("AZEKURA_CRASH_SEEDS").ok().and_then(|v| v.parse().ok()).unwrap_or(12);
+    let most = AtomicU64::new(0);
+    for seed in 1..=runs {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let fs = FaultFs::new();
+        let db = open(&fs).unwrap();
+        fs.cut_power_at(rng.random_range(60..6_000));
+        let outcome: Vec<(u64, u64)> = std::thread::scope(|scope| {
+            let db = &db;
+            let workers: Vec<_> =
+                (0..THREADS).map(|thread| scope.spawn(move || work(db, seed, thread))).collect();
+            workers.into_iter().map(|worker| worker.join().unwrap()).collect()
+        });
+        assert!(fs.power_is_off(), "seed {seed}: {:?}", db.stats());
+        drop(db);
+        most.fetch_max(outcome.iter().map(|&(acknowledged, _)| acknowledged).max().unwrap_or(0), Relaxed);
+        // A recovery that loses power, and one that does not.
+        let disk = fs.crash(seed);
+        disk.cut_power_at(rng.random_range(1..60));
+        drop(open(&disk));
+        let disk = disk.crash(seed + 1);
+        let db = open(&disk).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        assert_all(&db, seed, &outcome);
+    }
+    assert!(most.into_inner() > 20, "the runs are long enough to matter");
+}
