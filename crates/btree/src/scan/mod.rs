@@ -46,6 +46,13 @@ fn successor(key: &[u8]) -> Vec<u8> {
     next
 }
 
+/// From which end of the range records are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Front,
+    Back,
+}
+
 /// What one leaf had for a scan.
 struct Part {
     /// What was copied does not reach the end of the leaf or range.
@@ -102,12 +109,31 @@ impl Scan {
         locks: &mut dyn KeyLocks,
         batch: &mut LeafBatch,
     ) -> Result<Outcome<()>, TreeError> {
+        self.fill(env, End::Front, limit, locks, batch)
+    }
+
+    fn fill(
+        &mut self,
+        env: &Env,
+        end: End,
+        limit: usize,
+        locks: &mut dyn KeyLocks,
+        batch: &mut LeafBatch,
+    ) -> Result<Outcome<()>, TreeError> {
         batch.clear();
         let mut descent = Descent::new(env, self.tree);
         while batch.is_empty() && !self.is_done {
-            let leaf = descent.leaf(Seek::Covering(&self.from))?;
-            match self.forward(env, &leaf, limit.max(1), locks, batch) {
-                Attempt::Part(part) => self.consume_front(part, batch),
+            let seek = match end {
+                End::Front => Seek::Covering(&self.from),
+                End::Back => self.to.as_deref().map_or(Seek::Last, Seek::Before),
+            };
+            let leaf = descent.leaf(seek)?;
+            let attempt = match end {
+                End::Front => self.forward(env, &leaf, limit.max(1), locks, batch),
+                End::Back => self.backward(env, &leaf, limit.max(1), locks, batch),
+            };
+            match attempt {
+                Attempt::Part(part) => self.consume(end, part, batch),
                 Attempt::Blocked => return Ok(Outcome::Blocked),
                 Attempt::Stopped(stop) => {
                     drop(leaf);
@@ -158,16 +184,6 @@ impl Scan {
         Attempt::Part(Part { is_cut, is_last, fence })
     }
 
-    fn consume_front(&mut self, part: Part, batch: &LeafBatch) {
-        if part.is_cut {
-            self.from = successor(batch.key(batch.len() - 1));
-        } else {
-            self.from = part.fence;
-            self.is_done = part.is_last;
-        }
-        self.is_done |= self.to.as_ref().is_some_and(|to| *to <= self.from);
-    }
-
     /// Why what was read of `leaf` does not count, if it does not: the leaf has changed, or it is none that the tree
     /// should lead to. (With fences that lie a scan could leave out records, or go round for ever.)
     fn distrust<'e>(&self, leaf: &Leaf<'e>, is_right_leaf: bool) -> Option<Stop<'e>> {
@@ -197,21 +213,7 @@ impl Scan {
         locks: &mut dyn KeyLocks,
         batch: &mut LeafBatch,
     ) -> Result<Outcome<()>, TreeError> {
-        batch.clear();
-        let mut descent = Descent::new(env, self.tree);
-        while batch.is_empty() && !self.is_done {
-            let leaf = descent.leaf(self.to.as_deref().map_or(Seek::Last, Seek::Before))?;
-            match self.backward(env, &leaf, limit.max(1), locks, batch) {
-                Attempt::Part(part) => self.consume_back(part, batch),
-                Attempt::Blocked => return Ok(Outcome::Blocked),
-                Attempt::Stopped(stop) => {
-                    drop(leaf);
-                    batch.clear();
-                    descent.stopped(stop)?;
-                }
-            }
-        }
-        Ok(Outcome::Done(()))
+        self.fill(env, End::Back, limit, locks, batch)
     }
 
     fn backward<'e>(
@@ -249,15 +251,17 @@ impl Scan {
         Attempt::Part(Part { is_cut: copied < end - start, is_last, fence })
     }
 
-    fn consume_back(&mut self, part: Part, batch: &LeafBatch) {
-        self.is_gap_locked = true;
-        if part.is_cut {
-            self.to = Some(batch.key(batch.len() - 1).to_vec());
-        } else {
-            self.to = Some(part.fence);
-            self.is_done = part.is_last;
+    /// Takes what a leaf had out of the range.
+    fn consume(&mut self, end: End, part: Part, batch: &LeafBatch) {
+        let last = part.is_cut.then(|| batch.key(batch.len() - 1));
+        match (end, last) {
+            (End::Front, Some(last)) => self.from = successor(last),
+            (End::Front, None) => self.from = part.fence,
+            (End::Back, Some(last)) => self.to = Some(last.to_vec()),
+            (End::Back, None) => self.to = Some(part.fence),
         }
-        self.is_done |= self.to.as_ref().is_some_and(|to| *to <= self.from);
+        self.is_gap_locked |= end == End::Back;
+        self.is_done = !part.is_cut && part.is_last || self.to.as_ref().is_some_and(|to| *to <= self.from);
     }
 }
 
