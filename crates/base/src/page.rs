@@ -141,20 +141,27 @@ impl<'a> PageWords<'a> {
             out = &mut out[1..];
         }
         let index = at / 8;
-        let (whole, rest) = out.as_chunks_mut::<8>();
+        let (whole, rest) = out.split_at_mut(out.len() & !7);
+        self.read_words(index, whole);
+        if !rest.is_empty() {
+            let last = self.word(index + whole.len() / 8).to_le_bytes();
+            rest.copy_from_slice(&last[..rest.len()]);
+        }
+    }
+
+    /// Copies the words from `index` on over `out`, whose length is a multiple of 8; words beyond the page are zero.
+    #[inline]
+    pub fn read_words(self, index: usize, out: &mut [u8]) {
+        let (chunks, _) = out.as_chunks_mut::<8>();
         // One check of bounds for all words, where they all lie in the page.
-        if let Some(words) = self.0.get(index..index + whole.len()) {
-            for (chunk, word) in whole.iter_mut().zip(words) {
+        if let Some(words) = self.0.get(index..index + chunks.len()) {
+            for (chunk, word) in chunks.iter_mut().zip(words) {
                 *chunk = word.load(Relaxed).to_ne_bytes();
             }
         } else {
-            for (chunk, index) in whole.iter_mut().zip(index..) {
+            for (chunk, index) in chunks.iter_mut().zip(index..) {
                 *chunk = self.word(index).to_le_bytes();
             }
-        }
-        if !rest.is_empty() {
-            let last = self.word(index + whole.len()).to_le_bytes();
-            rest.copy_from_slice(&last[..rest.len()]);
         }
     }
 

@@ -17,18 +17,23 @@ pub enum ValueRef<'a> {
 /// Where a record lies in a batch's buffer: key, then value.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    key_at: usize,
-    value_at: usize,
-    end: usize,
+    key_at: u32,
+    value_at: u32,
+    end: u32,
     flags: u16,
 }
+
+/// Room behind the last record, so that words and the prefix can be copied whole.
+const SLACK: usize = 16;
 
 /// Records copied out of one leaf, in the order of the scan. Reuse it: it keeps its memory.
 #[derive(Debug, Default)]
 pub struct LeafBatch {
     bytes: Vec<u8>,
     used: usize,
+    /// The prefix of all keys, padded to a multiple of [`SLACK`].
     prefix: Vec<u8>,
+    prefix_len: usize,
     entries: Vec<Entry>,
 }
 
@@ -59,7 +64,7 @@ impl LeafBatch {
     #[must_use]
     pub fn key(&self, i: usize) -> &[u8] {
         let entry = self.entries[i];
-        &self.bytes[entry.key_at..entry.value_at]
+        &self.bytes[entry.key_at as usize..entry.value_at as usize]
     }
 
     /// The value of record `i`.
@@ -70,7 +75,7 @@ impl LeafBatch {
     #[must_use]
     pub fn value(&self, i: usize) -> ValueRef<'_> {
         let entry = self.entries[i];
-        let bytes = &self.bytes[entry.value_at..entry.end];
+        let bytes = &self.bytes[entry.value_at as usize..entry.end as usize];
         match OverflowRef::decode(bytes) {
             Some(reference) if entry.flags & FLAG_OVERFLOW != 0 => ValueRef::Large(reference),
             _ => ValueRef::Inline(bytes),
@@ -100,6 +105,8 @@ impl LeafBatch {
         self.clear();
         self.prefix.clear();
         node.prefix_into(&mut self.prefix);
+        self.prefix_len = self.prefix.len();
+        self.prefix.resize(self.prefix_len.next_multiple_of(SLACK), 0);
     }
 
     /// Forgets all records and keeps the memory.
@@ -114,20 +121,32 @@ impl LeafBatch {
         let slot = node.slot(i);
         let (suffix_len, value_len) = (usize::from(slot.suffix_len), usize::from(slot.value_len));
         let key_at = self.used;
-        let value_at = key_at + self.prefix.len() + suffix_len;
+        let suffix_at = key_at + self.prefix_len;
+        let value_at = suffix_at + suffix_len;
         let end = value_at + value_len;
-        // Room for the head as a whole word, too.
-        if end + 8 > self.bytes.len() {
-            self.bytes.resize((end + 8).next_power_of_two(), 0);
+        if end + SLACK > self.bytes.len() {
+            self.bytes.resize((end + SLACK).next_power_of_two(), 0);
         }
-        let suffix_at = key_at + self.prefix.len();
-        self.bytes[key_at..suffix_at].copy_from_slice(&self.prefix);
+        // What is copied too much is overwritten by what comes behind.
+        let (chunks, _) = self.prefix.as_chunks::<SLACK>();
+        for (n, chunk) in chunks.iter().enumerate() {
+            let at = key_at + n * SLACK;
+            self.bytes[at..at + SLACK].copy_from_slice(chunk);
+        }
         self.bytes[suffix_at..suffix_at + 8].copy_from_slice(&slot.head.to_be_bytes());
         if suffix_len > 8 {
             node.page().read(8 * usize::from(slot.offset), &mut self.bytes[suffix_at + 8..value_at]);
         }
-        node.page().read(slot.value_at(), &mut self.bytes[value_at..end]);
-        self.entries.push(Entry { key_at, value_at, end, flags: slot.flags });
+        node.page().read_words(
+            slot.value_at() / 8,
+            &mut self.bytes[value_at..value_at + value_len.next_multiple_of(8)],
+        );
+        self.entries.push(Entry {
+            key_at: key_at as u32,
+            value_at: value_at as u32,
+            end: end as u32,
+            flags: slot.flags,
+        });
         self.used = end;
     }
 }
