@@ -105,7 +105,7 @@ pub struct Accounted {
 /// Who is in a latch.
 #[derive(Debug, Default)]
 struct Account {
-    holders: Vec<Box<Holder>>,
+    holders: Vec<Holder>,
     longest: Duration,
 }
 
@@ -120,7 +120,7 @@ impl Account {
         let me = thread_tag();
         match movement {
             Movement::None => {}
-            Movement::Enters => self.holders.push(Box::new(Holder { thread: me, since: Instant::now() })),
+            Movement::Enters => self.holders.push(Holder { thread: me, since: Instant::now() }),
             Movement::Leaves => {
                 if let Some(at) = self.holders.iter().position(|h| h.thread == me) {
                     let held = self.holders.swap_remove(at).since.elapsed();

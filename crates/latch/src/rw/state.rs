@@ -55,10 +55,9 @@ impl State {
     /// As one word.
     #[must_use]
     pub fn pack(self) -> u64 {
-        u64::from(self.readers)
-            | (self.writer as u64) << WRITER_SHIFT
-            | u64::from(self.has_waiters) * WAITERS
-            | u64::from(self.writer_thread.0) << THREAD_SHIFT
+        let waiters = if self.has_waiters { WAITERS } else { 0 };
+        let writer = (self.writer as u64) << WRITER_SHIFT;
+        u64::from(self.readers) | writer | waiters | u64::from(self.writer_thread.0) << THREAD_SHIFT
     }
 
     /// From one word.
