@@ -105,7 +105,11 @@ pub struct Accounted {
 /// Who is in a latch.
 #[derive(Debug, Default)]
 struct Account {
-    holders: Vec<Holder>,
+    #[expect(
+        clippy::vec_box,
+        reason = "each is a piece of memory of its own there, taken and freed under the mutex"
+    )]
+    holders: Vec<Box<Holder>>,
     longest: Duration,
 }
 
@@ -120,7 +124,7 @@ impl Account {
         let me = thread_tag();
         match movement {
             Movement::None => {}
-            Movement::Enters => self.holders.push(Holder { thread: me, since: Instant::now() }),
+            Movement::Enters => self.holders.push(Box::new(Holder { thread: me, since: Instant::now() })),
             Movement::Leaves => {
                 if let Some(at) = self.holders.iter().position(|h| h.thread == me) {
                     let held = self.holders.swap_remove(at).since.elapsed();
