@@ -3,7 +3,8 @@
 //!
 //! What is to be named is known by construction: the account makes the latch's mutex the longest section by far that every read by key passes,
 //! and twice; without that mutex the next longest is the pool's. A single short recording on a busy machine may be ruled by one
-//! holder that lost its processor, so most of several recordings must agree.
+//! holder that lost its processor, so most of several recordings must agree. The verdicts, which predict throughput, are
+//! counted beside.
 
 use super::front::pool::BUF_POOL;
 use super::front::search::{Latch, SEARCH_MUTEX};
@@ -18,13 +19,13 @@ pub struct Finding {
     pub latch: Latch,
     /// The lock to be named.
     pub expected: &'static str,
-    /// The recordings whose verdict named it.
-    pub named_in: usize,
+    /// Recordings in which the analyzer put it first among the waits of one `index_read`: the paper's criterion.
+    pub first_in: usize,
+    /// Recordings whose verdict, which asks what throughput would be without a lock, names it.
+    pub verdict_in: usize,
     /// Recordings.
     pub of: usize,
-    /// The lock with the longest bar: most waited for per `index_read`.
-    pub longest_bar: String,
-    /// Whether more than half of the verdicts named it.
+    /// Whether it was first in more than half of them.
     pub holds: bool,
 }
 
@@ -44,11 +45,10 @@ pub fn findings(recorded: &[Recorded], processors: usize) -> Vec<Finding> {
 }
 
 fn judge(latch: Latch, expected: &'static str, recorded: &Recorded) -> Finding {
-    let named_in = recorded.named.iter().filter(|label| is_site(label, expected)).count();
-    let bars = recorded.analysis.waits.iter().filter(|w| w.operation == super::study::CHOSEN);
-    let longest = bars.max_by_key(|w| w.net_ns).map_or_else(|| "none".to_owned(), |w| w.site.clone());
-    let of = recorded.named.len();
-    Finding { latch, expected, named_in, of, longest_bar: longest, holds: 2 * named_in > of }
+    let count = |labels: &[String]| labels.iter().filter(|label| is_site(label, expected)).count();
+    let (first_in, verdict_in, of) =
+        (count(&recorded.first), count(&recorded.verdicts), recorded.first.len());
+    Finding { latch, expected, first_in, verdict_in, of, holds: 2 * first_in > of }
 }
 
 /// Whether a report's label, `name (file:line)`, is that of the site.

@@ -24,10 +24,10 @@ pub fn html(study: &Study) -> String {
         let (class, word) = if finding.holds { ("ok", "found") } else { ("failed", "NOT found") };
         let _ = writeln!(
             out,
-            "<p class=\"{class}\">{}: <b>{}</b> {word}, in {} of {} recordings</p>",
+            "<p class=\"{class}\">{}: <b>{}</b> {word}: first among the waits in {} of {} recordings</p>",
             escape(finding.latch.name()),
             escape(finding.expected),
-            finding.named_in,
+            finding.first_in,
             finding.of
         );
     }

@@ -71,11 +71,11 @@ impl Settings {
             users: vec![800, 3_200],
             limits: vec![Some(4), None],
             processors: all[all.len() - 1..].to_vec(),
-            warm_up: Duration::from_millis(80),
-            measured: Duration::from_millis(150),
-            recorded: Duration::from_millis(150),
-            recordings: 3,
-            pairs: 3,
+            warm_up: Duration::from_millis(50),
+            measured: Duration::from_millis(120),
+            recorded: Duration::from_millis(120),
+            recordings: 5,
+            pairs: 2,
             ..Self::full()
         }
     }

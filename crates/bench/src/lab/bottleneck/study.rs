@@ -74,8 +74,10 @@ pub struct Recorded {
     pub recordings: usize,
     /// Processors that other processes used meanwhile, in the mean.
     pub others: f64,
-    /// What each recording's analysis named: a site's label, or another verdict's sentence.
-    pub named: Vec<String>,
+    /// The lock that each recording's analysis put first among the waits of the chosen operation.
+    pub first: Vec<String>,
+    /// What each recording's verdict named: a lock's label, or another sentence.
+    pub verdicts: Vec<String>,
     /// The analysis.
     pub analysis: Analysis,
 }
@@ -203,11 +205,12 @@ impl Lab<'_> {
         let (mut recorded, mut medians) = (Vec::new(), Vec::new());
         for ((point, _), mut runs) in kinds.into_iter().zip(runs) {
             runs.sort_by(|a, b| a.rate.total_cmp(&b.rate));
-            let named = runs.iter().map(|run| named(&run.analysis)).collect();
+            let first = runs.iter().map(|run| first(&run.analysis)).collect();
+            let verdicts = runs.iter().map(|run| verdict(&run.analysis)).collect();
             let recordings = runs.len();
             let others = runs.iter().map(|run| run.others).sum::<f64>() / recordings as f64;
             let Once { rate, analysis, recording, .. } = runs.swap_remove(recordings / 2);
-            recorded.push(Recorded { point, rate, recordings, others, named, analysis });
+            recorded.push(Recorded { point, rate, recordings, others, first, verdicts, analysis });
             medians.push(recording);
         }
         Ok((recorded, medians))
@@ -320,8 +323,14 @@ fn best_limit(points: &[Measured], like: Point) -> Option<usize> {
     points.iter().filter(of_kind).max_by(|a, b| a.rate.total_cmp(&b.rate))?.point.limit
 }
 
+/// The lock most waited for in one execution of the chosen operation.
+fn first(analysis: &Analysis) -> String {
+    let bars = analysis.waits.iter().filter(|w| w.operation == CHOSEN);
+    bars.max_by_key(|w| w.net_ns).map_or_else(|| "none".to_owned(), |w| w.site.clone())
+}
+
 /// What an analysis accuses.
-fn named(analysis: &Analysis) -> String {
+fn verdict(analysis: &Analysis) -> String {
     match &analysis.verdict {
         Verdict::Lock { site, .. } => site.clone(),
         verdict => verdict.sentence(),

@@ -240,13 +240,13 @@ fn findings(out: &mut String, study: &Study) {
     for finding in &study.findings {
         let _ = writeln!(
             out,
-            "{}  {}: {} is to be named; {} of {} recordings name it; longest bar: {}",
+            "{}  {}: {} is to be named; first among the waits in {} of {} recordings; verdicts: {}",
             if finding.holds { "ok    " } else { "FAILED" },
             finding.latch.name(),
             finding.expected,
-            finding.named_in,
+            finding.first_in,
             finding.of,
-            finding.longest_bar
+            finding.verdict_in
         );
     }
 }

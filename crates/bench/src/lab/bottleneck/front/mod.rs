@@ -11,8 +11,8 @@
 //! The store needs none of this: its page cache has no such mutex, and inner pages are read without a latch. The lab puts it in front so
 //! that the paper's locks lie on the way of each operation again, as real code, and nothing else is changed.
 //!
-//! Isolation: changes, and reads of what is then changed, go to the store under its locks. Reads by key that the hash index answers are the
-//! row's latest committed state without a lock, like InnoDB's consistent reads.
+//! Isolation: changes, and reads of what is then changed, go to the store under its locks. Reads by key that the hash index answers take
+//! no lock, like InnoDB's consistent reads: they see each row as the last transaction left it that came to its commit.
 
 pub mod admission;
 pub mod pool;
@@ -196,6 +196,24 @@ impl Front {
         })
     }
 
+    /// Rows in the hash index that are not what the store has: none, when nothing runs (SEARCH-1).
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub fn stale_rows(&self) -> Result<Vec<Key>, Error> {
+        let learnt = self.search.rows();
+        self.db.transact(|tx| {
+            let mut stale = Vec::new();
+            for (key, row) in &learnt {
+                if tx.table(&key.table.table())?.get(&key.bytes)?.as_deref() != Some(row) {
+                    stale.push(key.clone());
+                }
+            }
+            Ok(stale)
+        })
+    }
+
     fn operation(&self, of_rows: &'static Operation) -> Option<OperationGuard> {
         (self.probes == Probes::Rows).then(|| operation(of_rows))
     }
@@ -273,12 +291,12 @@ impl<'f> Session<'f> {
 pub struct Statement<'s, 'f> {
     tx: Transaction,
     session: &'s mut Session<'f>,
-    /// Keys that it changed: what it reads of them is nobody else's to know yet (SEARCH-1).
-    changed: Vec<Key>,
+    /// What it made of rows, and which it removed: nobody else's to know before the commit (SEARCH-1).
+    changed: Vec<(Key, Option<Vec<u8>>)>,
 }
 
 impl Statement<'_, '_> {
-    /// The row of `key`: its latest committed state, or what this transaction made of it.
+    /// The row of `key`: as the last transaction left it that came to its commit, or what this transaction made of it.
     ///
     /// # Errors
     ///
@@ -286,7 +304,7 @@ impl Statement<'_, '_> {
     pub fn index_read(&mut self, key: &Key) -> Result<Option<Arc<[u8]>>, Error> {
         let _operation = self.session.front.operation(&INDEX_READ);
         self.session.enter();
-        let is_ours = self.changed.contains(key);
+        let is_ours = self.changed.iter().any(|(changed, _)| changed == key);
         if !is_ours && let Some(row) = self.session.front.search.guess(key) {
             self.session.front.pool.use_all([key.leaf()]);
             return Ok(Some(row));
@@ -358,7 +376,7 @@ impl Statement<'_, '_> {
         if !self.tx.table(&key.table.table())?.insert_new(&key.bytes, row)? {
             return Err(Error::Invalid(format!("a row of {} is there already", key.table.name())));
         }
-        self.changed.push(key);
+        self.changed.push((key, Some(row.to_vec())));
         Ok(())
     }
 
@@ -372,8 +390,7 @@ impl Statement<'_, '_> {
         self.session.enter();
         self.descend(&key);
         self.tx.table(&key.table.table())?.insert(&key.bytes, row)?;
-        self.session.front.search.forget(&key);
-        self.changed.push(key);
+        self.changed.push((key, Some(row.to_vec())));
         Ok(())
     }
 
@@ -387,13 +404,16 @@ impl Statement<'_, '_> {
         self.session.enter();
         self.descend(&key);
         self.tx.table(&key.table.table())?.remove(&key.bytes)?;
-        self.session.front.search.forget(&key);
-        self.changed.push(key);
+        self.changed.push((key, None));
         Ok(())
     }
 
     fn commit(self) -> Result<(), Error> {
         let _operation = self.session.front.operation(&COMMIT);
+        // In the order of the changes: the last one counts. All rows are locked yet.
+        for (key, row) in &self.changed {
+            self.session.front.search.change(key, row.as_deref());
+        }
         self.tx.commit()
     }
 

@@ -1,9 +1,8 @@
 //! `buf_pool` of InnoDB 5.0: one mutex over the table of pages and the list of their last uses.
 //!
 //! The store below has a page cache of its own without such a mutex; this one keeps account of the pages that an engine like
-//! InnoDB would touch: under one mutex a look into the page table, a count of uses, and a move to the young end of the list. (The
-//! list is an exact one: every use moves its page. InnoDB moves a page only when it has not been moved for some time, but had
-//! the mutex's cache line travel between sixteen processors.)
+//! InnoDB would touch: under one mutex a look into the page table, a count of uses, and, now and then, a move to the young
+//! end of the list. (InnoDB moves a page when it has not been moved for some time, here it is every eighth use.)
 
 use azekura_latch::SyncMutex;
 use azekura_trace::Site;
@@ -35,6 +34,9 @@ pub struct Pool {
 }
 
 const NONE: u32 = u32::MAX;
+
+/// A page is moved to the young end of the list at every so many uses, the first of which brings it in.
+const USES_PER_MOVE: u64 = 8;
 
 #[derive(Debug)]
 struct Pages {
@@ -110,8 +112,9 @@ impl Pages {
     }
 
     fn use_again(&mut self, at: u32) {
-        self.blocks[at as usize].uses += 1;
-        if at != self.youngest {
+        let block = &mut self.blocks[at as usize];
+        block.uses += 1;
+        if block.uses.is_multiple_of(USES_PER_MOVE) && at != self.youngest {
             self.unlink(at);
             self.link_youngest(at);
         }
@@ -177,20 +180,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_that_was_not_used_for_longest_goes_first() {
-        // Against a plain list, youngest first.
-        let pool = Pool::new(8);
-        let mut list: Vec<u64> = Vec::new();
+    fn the_page_that_was_not_moved_for_longest_goes_first() {
+        // Against a plain list of pages with their uses, youngest first.
+        let pool = Pool::new(4);
+        let mut list: Vec<(u64, u64)> = Vec::new();
         let mut found = 0;
         for i in 0..20_000u64 {
-            let number = i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60;
-            let was_there = list.contains(&number);
-            list.retain(|&n| n != number);
-            list.insert(0, number);
-            list.truncate(8);
+            // Some pages are asked for far more often than others.
+            let number = (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56).leading_zeros().into();
+            let place = list.iter().position(|&(n, _)| n == number);
+            let uses = place.map_or(1, |at| list[at].1 + 1);
+            let was_there = place.is_some();
+            match place {
+                Some(at) if !uses.is_multiple_of(USES_PER_MOVE) => list[at].1 = uses,
+                _ => {
+                    list.retain(|&(n, _)| n != number);
+                    list.insert(0, (number, uses));
+                    list.truncate(4);
+                }
+            }
             assert_eq!(pool.get(Page { table: 1, number }), was_there, "step {i}");
             found += u32::from(was_there);
         }
-        assert!((1_000..19_000).contains(&found), "{found} found: both ways were taken");
+        assert!((100..19_900).contains(&found), "{found} found: both ways were taken");
     }
 }

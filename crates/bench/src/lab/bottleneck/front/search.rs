@@ -4,8 +4,9 @@
 //! As there, a change of a row leaves the structure of the index alone and needs the latch only shared: InnoDB's entries point at the
 //! record on its page, ours have a cell of their own. Exclusively it is latched for new keys.
 //!
-//! - **SEARCH-1** What [`SearchIndex::guess`] finds is the row's latest committed state at that moment: it was learnt
-//!   under the store's shared lock on the row, and whoever holds its exclusive lock forgets it before the commit.
+//! - **SEARCH-1** What [`SearchIndex::guess`] finds is the row as the last transaction left it that came to its commit: it is
+//!   learnt under the store's shared lock on the row, and changed under the exclusive lock, just before the commit. (A
+//!   commit that has begun fails only when the log does, and the store takes no more commits then.)
 
 use super::Key;
 use azekura_base::sync::Mutex;
@@ -65,8 +66,10 @@ pub trait SearchIndex: Send + Sync + std::fmt::Debug {
     fn guess(&self, key: &Key) -> Option<Arc<[u8]>>;
     /// Remembers a row that the caller has just read under its lock. Latches exclusively if the key is new.
     fn learn(&self, key: &Key, row: &[u8]);
-    /// Forgets a row that the caller has just changed under its lock. Latches shared.
-    fn forget(&self, key: &Key);
+    /// Changes a row that the caller holds locked exclusively, if it was learnt; `None`: it is no more. Latches shared.
+    fn change(&self, key: &Key, row: Option<&[u8]>);
+    /// All rows that are known. Latches shared, for long: for checks.
+    fn rows(&self) -> Vec<(Key, Arc<[u8]>)>;
 }
 
 /// Rows remembered at most; when full, the index starts anew.
@@ -110,9 +113,15 @@ impl<S: StateCell + std::fmt::Debug> SearchIndex for HashIndex<S> {
         rows.insert(key.clone(), Mutex::new(Some(row)));
     }
 
-    fn forget(&self, key: &Key) {
-        // A row that is not there cannot come while its exclusive lock is ours.
-        self.set(key, None);
+    fn change(&self, key: &Key, row: Option<&[u8]>) {
+        // A row that is not there cannot come while its exclusive lock is the caller's.
+        self.set(key, row.map(Arc::from).as_ref());
+    }
+
+    fn rows(&self) -> Vec<(Key, Arc<[u8]>)> {
+        let rows = self.rows.shared();
+        let known = rows.iter().filter_map(|(key, cell)| cell.lock().clone().map(|row| (key.clone(), row)));
+        known.collect()
     }
 }
 
@@ -122,7 +131,7 @@ mod tests {
     use crate::lab::bottleneck::front::TableId;
 
     #[test]
-    fn what_was_learnt_is_found_until_it_is_forgotten() {
+    fn what_was_learnt_is_found_as_it_was_changed_last() {
         for latch in Latch::ALL {
             let index = latch.index();
             let key = Key::new(TableId::Item, 7u64);
@@ -130,8 +139,13 @@ mod tests {
             index.learn(&key, b"a row");
             assert_eq!(index.guess(&key).as_deref(), Some(b"a row".as_slice()));
             assert!(index.guess(&Key::new(TableId::Author, 7u64)).is_none());
-            index.forget(&key);
+            index.change(&key, Some(b"another"));
+            assert_eq!(index.guess(&key).as_deref(), Some(b"another".as_slice()));
+            index.change(&key, None);
             assert!(index.guess(&key).is_none());
+            let unknown = Key::new(TableId::Item, 8u64);
+            index.change(&unknown, Some(b"nobody asked for it"));
+            assert!(index.guess(&unknown).is_none());
         }
     }
 }
