@@ -37,6 +37,7 @@
 //! | [`machine`] | where it ran |
 //! | [`table`] | reports as text, with ratios |
 //! | [`plot`] | reports as SVG charts and an HTML page |
+//! | [`lab`] | the papers' evaluations, run again |
 //! | [`progress`] | a bar on a terminal |
 //! | [`error`] | what can go wrong |
 //! | [`conformance`] | what every adapter must get right, as checks for its tests |
@@ -48,6 +49,7 @@ pub mod compare;
 pub mod conformance;
 pub mod engine;
 pub mod error;
+pub mod lab;
 pub mod latency;
 pub mod machine;
 pub mod phase;

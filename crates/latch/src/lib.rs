@@ -18,11 +18,16 @@
 //! |---|---|
 //! | [`hybrid`] | one word: version, shared holders, exclusive holder |
 //! | `park` | where waiters sleep |
+//! | [`rw`] | the reader–writer latch of InnoDB 5.0 and its cure, for the bottleneck lab |
+//! | [`sync_mutex`] | the mutex of InnoDB 5.0: spins, yields, sleeps |
 //! | [`ttas`] | test-and-test-and-set with exponential back-off |
 
 pub mod hybrid;
 mod park;
+pub mod rw;
+pub mod sync_mutex;
 pub mod ttas;
 
 pub use hybrid::{HybridLatch, Version};
+pub use sync_mutex::{SyncMutex, SyncMutexGuard};
 pub use ttas::{TtasGuard, TtasLock};

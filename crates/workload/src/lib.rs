@@ -24,9 +24,11 @@
 //! | [`population`] | which records exist while inserts run |
 //! | [`dataset`] | the records that are there before the work begins |
 //! | [`key`] | eight-byte keys, in order or scattered |
+//! | [`bookstore`] | the bookstore of DBT-1 (a simple TPC-W): rows, users, pages |
 //! | [`value`] | values that are never the same twice, and that show when they are damaged |
 #![forbid(unsafe_code)]
 
+pub mod bookstore;
 pub mod dataset;
 pub mod key;
 pub mod popularity;

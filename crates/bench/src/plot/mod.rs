@@ -1,9 +1,12 @@
 //! Reports as line charts: rate over threads, one line per engine, one chart per workload.
 
+pub(crate) mod bars;
 mod page;
 mod svg;
+pub(crate) mod xy;
 
 pub use page::html;
+pub(crate) use svg::escape;
 
 use crate::report::Report;
 use svg::{Chart, Line};

@@ -22,7 +22,7 @@ const TOP: f64 = 40.0;
 const BOTTOM: f64 = 45.0;
 
 /// Told apart by people with the usual kinds of colour blindness (Okabe and Ito's palette), and by dashes besides.
-const COLOURS: [&str; 8] =
+pub(super) const COLOURS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8a8a00"];
 
 impl Chart {
@@ -125,19 +125,19 @@ impl Chart {
 }
 
 /// A step of 1, 2 or 5 times a power of ten that fits the highest value about five times.
-fn tick_step(highest: f64) -> f64 {
+pub(super) fn tick_step(highest: f64) -> f64 {
     let rough = highest / 5.0;
     let power = 10f64.powf(rough.log10().floor());
     [1.0, 2.0, 5.0, 10.0].into_iter().map(|m| m * power).find(|&s| s >= rough).unwrap_or(power * 10.0)
 }
 
-fn text(out: &mut String, x: f64, y: f64, anchor: &str, content: &str) {
+pub(super) fn text(out: &mut String, x: f64, y: f64, anchor: &str, content: &str) {
     let _ =
         writeln!(out, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{}</text>", escape(content));
 }
 
 /// Text as XML character data and attribute values want it.
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

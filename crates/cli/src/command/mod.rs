@@ -6,6 +6,7 @@ mod delete;
 mod demo;
 mod dump;
 mod get;
+mod lab;
 mod load;
 mod put;
 mod scan;
@@ -24,6 +25,7 @@ pub(crate) use delete::Delete;
 pub(crate) use demo::{Demo, DemoChild};
 pub(crate) use dump::Dump;
 pub(crate) use get::Get;
+pub(crate) use lab::Lab;
 pub(crate) use load::Load;
 pub(crate) use put::Put;
 pub(crate) use scan::Scan;
@@ -52,5 +54,6 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<Outcome>
         Some(Command::Check(command)) => command.run(store, out),
         Some(Command::Bench(command)) => command.run(store, out),
         Some(Command::Trace(command)) => command.run(out),
+        Some(Command::Lab(command)) => command.run(out),
     }
 }

@@ -1,0 +1,69 @@
+//! Whether the analyzer named the lock that is to be named: before the cure the mutex inside `btr_search_latch`, after it
+//! the mutex of `buf_pool`, as in sections 4.2 and 5.2 of the paper.
+//!
+//! What is to be named is known by construction: the account makes the latch's mutex the longest section by far that every read by key passes,
+//! and twice; without that mutex the next longest is the pool's. A single short recording on a busy machine may be ruled by one
+//! holder that lost its processor, so most of several recordings must agree. The verdicts, which predict throughput, are
+//! counted beside.
+
+use super::front::pool::BUF_POOL;
+use super::front::search::{Latch, SEARCH_MUTEX};
+use super::study::Recorded;
+use azekura_trace::Site;
+use serde::Serialize;
+
+/// What was to be named, and what was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// The latch.
+    pub latch: Latch,
+    /// The lock to be named.
+    pub expected: &'static str,
+    /// Recordings in which the analyzer put it first among the waits of one `index_read`: the paper's criterion.
+    pub first_in: usize,
+    /// Recordings whose verdict, which asks what throughput would be without a lock, names it.
+    pub verdict_in: usize,
+    /// Recordings.
+    pub of: usize,
+    /// Whether it was first in more than half of them.
+    pub holds: bool,
+}
+
+/// Judges the recordings without a limit on all processors.
+#[must_use]
+pub fn findings(recorded: &[Recorded], processors: usize) -> Vec<Finding> {
+    let planted: [(Latch, &'static Site); 2] = [(Latch::Account, &SEARCH_MUTEX), (Latch::Word, &BUF_POOL)];
+    planted
+        .into_iter()
+        .filter_map(|(latch, site)| {
+            let is_it = |r: &&Recorded| {
+                r.point.latch == latch && r.point.limit.is_none() && r.point.processors == processors
+            };
+            recorded.iter().find(is_it).map(|recorded| judge(latch, site.name(), recorded))
+        })
+        .collect()
+}
+
+fn judge(latch: Latch, expected: &'static str, recorded: &Recorded) -> Finding {
+    let count = |labels: &[String]| labels.iter().filter(|label| is_site(label, expected)).count();
+    let (first_in, verdict_in, of) =
+        (count(&recorded.first), count(&recorded.verdicts), recorded.first.len());
+    Finding { latch, expected, first_in, verdict_in, of, holds: 2 * first_in > of }
+}
+
+/// Whether a report's label, `name (file:line)`, is that of the site.
+fn is_site(label: &str, name: &str) -> bool {
+    label.strip_prefix(name).is_some_and(|rest| rest.starts_with(" ("))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_latch_and_its_mutex_are_not_taken_for_each_other() {
+        assert!(is_site("mutex of btr_search_latch (front/search.rs:20)", SEARCH_MUTEX.name()));
+        assert!(!is_site("btr_search_latch (front/search.rs:18)", SEARCH_MUTEX.name()));
+        assert!(!is_site("No lock: the processors are busy (98 % used).", BUF_POOL.name()));
+    }
+}

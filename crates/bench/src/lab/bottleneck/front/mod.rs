@@ -1,0 +1,464 @@
+//! A storage engine's upper side as InnoDB 5.0 had it, over the real store: the operations of the paper's Tables 2 and 3, and on the
+//! way of each the locks that the paper looks at.
+//!
+//! | on the way | as in InnoDB | module |
+//! |---|---|---|
+//! | at a transaction's first operation, if out | `conc_lock` | [`admission`] |
+//! | every page looked at | the mutex of `buf_pool` | [`pool`] |
+//! | every row read by its key | `btr_search_latch` over the adaptive hash index | [`search`] |
+//! | what the hash index does not know, every scan, every change | the store's own transaction | `azekura` |
+//!
+//! The store needs none of this: its page cache has no such mutex, and inner pages are read without a latch. The lab puts it in front so
+//! that the paper's locks lie on the way of each operation again, as real code, and nothing else is changed.
+//!
+//! Isolation: changes, and reads of what is then changed, go to the store under its locks. Reads by key that the hash index answers take
+//! no lock, like InnoDB's consistent reads: they see each row as the last transaction left it that came to its commit.
+
+pub mod admission;
+pub mod pool;
+pub mod search;
+
+use admission::{Gate, Permit};
+use azekura::{Database, Durability, Error, Table, Transaction};
+use azekura_trace::{Operation, OperationGuard, operation};
+use pool::{Page, Pool};
+use search::{Latch, SearchIndex};
+use std::ops::Bound;
+use std::sync::Arc;
+
+static INDEX_READ: Operation = Operation::new("index_read");
+static GENERAL_FETCH: Operation = Operation::new("general_fetch");
+static WRITE_ROW: Operation = Operation::new("write_row");
+static UPDATE_ROW: Operation = Operation::new("update_row");
+static DELETE_ROW: Operation = Operation::new("delete_row");
+static COMMIT: Operation = Operation::new("commit");
+
+/// The operations, as the paper's tables list them.
+pub const OPERATIONS: [&str; 6] =
+    ["write_row", "update_row", "delete_row", "index_read", "general_fetch", "commit"];
+
+/// A table or index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+#[expect(missing_docs, reason = "the tables are the kit's; `…By…` are their indexes")]
+pub enum TableId {
+    Author,
+    AuthorByName,
+    Country,
+    Address,
+    AddressByContent,
+    Customer,
+    CustomerByName,
+    Item,
+    ItemBySubject,
+    ItemByTitle,
+    ItemByAuthor,
+    Order,
+    OrderByCustomer,
+    OrderByItem,
+    OrderLine,
+    CardPayment,
+    Cart,
+    CartLine,
+}
+
+impl TableId {
+    /// Its name in the store.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Author => "author",
+            Self::AuthorByName => "author_by_name",
+            Self::Country => "country",
+            Self::Address => "address",
+            Self::AddressByContent => "address_by_content",
+            Self::Customer => "customer",
+            Self::CustomerByName => "customer_by_name",
+            Self::Item => "item",
+            Self::ItemBySubject => "item_by_subject",
+            Self::ItemByTitle => "item_by_title",
+            Self::ItemByAuthor => "item_by_author",
+            Self::Order => "orders",
+            Self::OrderByCustomer => "orders_by_customer",
+            Self::OrderByItem => "orders_by_item",
+            Self::OrderLine => "order_line",
+            Self::CardPayment => "cc_xacts",
+            Self::Cart => "shopping_cart",
+            Self::CartLine => "shopping_cart_line",
+        }
+    }
+
+    const fn table(self) -> Table<[u8], [u8]> {
+        Table::new(self.name())
+    }
+}
+
+/// A table's key.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Key {
+    table: TableId,
+    bytes: Vec<u8>,
+}
+
+impl Key {
+    /// The encoding of `key`, in order.
+    pub fn new(table: TableId, key: impl azekura::Key) -> Self {
+        let mut bytes = Vec::with_capacity(16);
+        key.encode(&mut bytes);
+        Self { table, bytes }
+    }
+
+    /// The table.
+    #[must_use]
+    pub const fn table(&self) -> TableId {
+        self.table
+    }
+
+    /// The encoding.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The number that the key begins with; 0 for keys that do not begin with one.
+    #[must_use]
+    pub fn leading_number(&self) -> u64 {
+        self.bytes.first_chunk().map_or(0, |head| u64::from_be_bytes(*head))
+    }
+
+    /// The number that the key ends with; 0 for keys that do not end with one.
+    #[must_use]
+    pub fn trailing_number(&self) -> u64 {
+        self.bytes.last_chunk().map_or(0, |tail| u64::from_be_bytes(*tail))
+    }
+
+    /// The leaf that the row would be on: about so many rows to a page.
+    fn leaf(&self) -> Page {
+        const ROWS_PER_PAGE: u64 = 16;
+        let mut head = [0; 8];
+        for (to, from) in head.iter_mut().zip(&self.bytes) {
+            *to = *from;
+        }
+        Page { table: self.table as u8, number: u64::from_be_bytes(head) / ROWS_PER_PAGE }
+    }
+
+    /// The root and the branch above the leaf.
+    fn path(&self) -> [Page; 2] {
+        let branch = u64::MAX / 2 + self.leaf().number / 512;
+        [u64::MAX, branch].map(|number| Page { table: self.table as u8, number })
+    }
+}
+
+/// The engine.
+#[derive(Debug)]
+pub struct Front {
+    db: Database,
+    search: Box<dyn SearchIndex>,
+    pool: Pool,
+    gate: Option<Gate>,
+    probes: Probes,
+}
+
+/// Which operations a recording tells apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Probes {
+    /// Those of the engine, as in the paper: two events for every row.
+    #[default]
+    Rows,
+    /// The visitors' pages only: recorded are, besides, the contended waits.
+    Pages,
+}
+
+/// Pages that the account of uses remembers.
+const POOL_PAGES: usize = 1 << 16;
+
+impl Front {
+    /// An engine over `db`, with nothing learnt yet. Only one at a time may change `db` (SEARCH-1).
+    #[must_use]
+    pub fn new(db: Database, latch: Latch, limit: Option<usize>, probes: Probes) -> Self {
+        Self { db, search: latch.index(), pool: Pool::new(POOL_PAGES), gate: limit.map(Gate::new), probes }
+    }
+
+    /// Learns rows before anybody asks for them, as a server does that has run for a while.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub fn warm(&self, keys: impl Iterator<Item = Key> + Clone) -> Result<(), Error> {
+        self.db.transact(|tx| {
+            for key in keys.clone() {
+                if let Some(row) = tx.table(&key.table.table())?.get(&key.bytes)? {
+                    self.search.learn(&key, &row);
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Rows in the hash index that are not what the store has: none, when nothing runs (SEARCH-1).
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub fn stale_rows(&self) -> Result<Vec<Key>, Error> {
+        let learnt = self.search.rows();
+        self.db.transact(|tx| {
+            let mut stale = Vec::new();
+            for (key, row) in &learnt {
+                if tx.table(&key.table.table())?.get(&key.bytes)?.as_deref() != Some(row) {
+                    stale.push(key.clone());
+                }
+            }
+            Ok(stale)
+        })
+    }
+
+    fn operation(&self, of_rows: &'static Operation) -> Option<OperationGuard> {
+        (self.probes == Probes::Rows).then(|| operation(of_rows))
+    }
+
+    /// A thread's way into the engine.
+    #[must_use]
+    pub fn session(&self) -> Session<'_> {
+        Session { front: self, permit: None, tickets: 0, misses: 0 }
+    }
+}
+
+/// A thread's way into the engine, one transaction after another.
+#[derive(Debug)]
+pub struct Session<'f> {
+    front: &'f Front,
+    permit: Option<Permit<'f>>,
+    /// Operations for which it may stay in yet.
+    tickets: u32,
+    /// Reads that the hash index could not answer.
+    misses: u32,
+}
+
+/// One of so many reads that the hash index could not answer makes it learn the row: what is asked for often is learnt soon,
+/// what is asked for once mostly not.
+const LEARN_ONE_OF: u32 = 4_096;
+
+impl<'f> Session<'f> {
+    /// Runs `body` as one transaction; again, when the store rolled it back so that others can go on.
+    ///
+    /// # Errors
+    ///
+    /// The store's, or the body's.
+    pub fn transact<T>(
+        &mut self,
+        mut body: impl FnMut(&mut Statement<'_, 'f>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        loop {
+            let mut tx = self.front.db.begin()?;
+            tx.set_durability(Durability::Relaxed);
+            let mut statement = Statement { tx, session: self, changed: Vec::new() };
+            let done = body(&mut statement).and_then(|value| statement.commit().map(|()| value));
+            if self.tickets == 0 {
+                self.rest();
+            }
+            match done {
+                // It lets others go first.
+                Err(error) if error.is_retryable() => std::thread::yield_now(),
+                done => return done,
+            }
+        }
+    }
+
+    /// Leaves the engine: there is nothing to do for now.
+    pub fn rest(&mut self) {
+        self.permit = None;
+    }
+
+    fn is_worth_learning(&mut self) -> bool {
+        self.misses += 1;
+        self.misses.is_multiple_of(LEARN_ONE_OF)
+    }
+
+    fn enter(&mut self) {
+        let Some(gate) = &self.front.gate else { return };
+        if self.permit.is_none() {
+            self.permit = Some(gate.enter());
+            self.tickets = admission::TICKETS;
+        }
+        self.tickets = self.tickets.saturating_sub(1);
+    }
+}
+
+/// A transaction and its operations.
+#[derive(Debug)]
+pub struct Statement<'s, 'f> {
+    tx: Transaction,
+    session: &'s mut Session<'f>,
+    /// What it made of rows, and which it removed: nobody else's to know before the commit (SEARCH-1).
+    changed: Vec<(Key, Option<Vec<u8>>)>,
+}
+
+impl Statement<'_, '_> {
+    /// The row of `key`: as the last transaction left it that came to its commit, or what this transaction made of it.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub fn index_read(&mut self, key: &Key) -> Result<Option<Arc<[u8]>>, Error> {
+        let _operation = self.session.front.operation(&INDEX_READ);
+        self.session.enter();
+        let is_ours = self.changed.iter().any(|(changed, _)| changed == key);
+        if !is_ours && let Some(row) = self.session.front.search.guess(key) {
+            self.session.front.pool.use_all([key.leaf()]);
+            return Ok(Some(row));
+        }
+        let row = self.read(key)?;
+        if let (false, Some(row)) = (is_ours, &row)
+            && self.session.is_worth_learning()
+        {
+            self.session.front.search.learn(key, row);
+        }
+        Ok(row.map(Arc::from))
+    }
+
+    /// The row of `key`, locked, so that nobody changes it before this transaction's end.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub fn locked_read(&mut self, key: &Key) -> Result<Option<Vec<u8>>, Error> {
+        let _operation = self.session.front.operation(&INDEX_READ);
+        self.session.enter();
+        self.read(key)
+    }
+
+    fn read(&mut self, key: &Key) -> Result<Option<Vec<u8>>, Error> {
+        self.descend(key);
+        self.tx.table(&key.table.table())?.get(&key.bytes)
+    }
+
+    /// At most `limit` rows of one table from `from` up to and without `to`, or downwards from there.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub fn scan(&mut self, from: &Key, to: &Key, way: Way, limit: usize) -> Result<Vec<Row>, Error> {
+        self.session.enter();
+        let table = self.tx.table(&from.table.table())?;
+        let bounds = (Bound::Included(from.bytes.as_slice()), Bound::Excluded(to.bytes.as_slice()));
+        let mut rows = table.range::<&[u8]>(bounds);
+        let mut found = Vec::new();
+        while found.len() < limit {
+            // The first row takes a walk down the tree, the others stand beside it.
+            let _operation =
+                self.session.front.operation(if found.is_empty() { &INDEX_READ } else { &GENERAL_FETCH });
+            let row = match way {
+                Way::Up => rows.next(),
+                Way::Down => rows.next_back(),
+            };
+            let Some((bytes, value)) = row.transpose()? else { break };
+            let key = Key { table: from.table, bytes };
+            if found.is_empty() {
+                self.session.front.pool.use_all(key.path());
+            }
+            self.session.front.pool.use_all([key.leaf()]);
+            found.push(Row { key, value });
+        }
+        Ok(found)
+    }
+
+    /// Stores a row that is not there yet.
+    ///
+    /// # Errors
+    ///
+    /// The store's; [`Error::Invalid`] if it is there.
+    pub fn write_row(&mut self, key: Key, row: &[u8]) -> Result<(), Error> {
+        let _operation = self.session.front.operation(&WRITE_ROW);
+        self.session.enter();
+        self.descend(&key);
+        if !self.tx.table(&key.table.table())?.insert_new(&key.bytes, row)? {
+            return Err(Error::Invalid(format!("a row of {} is there already", key.table.name())));
+        }
+        self.changed.push((key, Some(row.to_vec())));
+        Ok(())
+    }
+
+    /// Stores a row in place of the one that is there.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub fn update_row(&mut self, key: Key, row: &[u8]) -> Result<(), Error> {
+        let _operation = self.session.front.operation(&UPDATE_ROW);
+        self.session.enter();
+        self.descend(&key);
+        self.tx.table(&key.table.table())?.insert(&key.bytes, row)?;
+        self.changed.push((key, Some(row.to_vec())));
+        Ok(())
+    }
+
+    /// Removes a row.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub fn delete_row(&mut self, key: Key) -> Result<(), Error> {
+        let _operation = self.session.front.operation(&DELETE_ROW);
+        self.session.enter();
+        self.descend(&key);
+        self.tx.table(&key.table.table())?.remove(&key.bytes)?;
+        self.changed.push((key, None));
+        Ok(())
+    }
+
+    fn commit(self) -> Result<(), Error> {
+        let _operation = self.session.front.operation(&COMMIT);
+        // In the order of the changes: the last one counts. All rows are locked yet.
+        for (key, row) in &self.changed {
+            self.session.front.search.change(key, row.as_deref());
+        }
+        self.tx.commit()
+    }
+
+    /// The pages of a walk from the root to the leaf.
+    fn descend(&self, key: &Key) {
+        self.session.front.pool.use_all(key.path());
+        self.session.front.pool.use_all([key.leaf()]);
+    }
+}
+
+/// Which way a scan goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// From the least key.
+    Up,
+    /// From the greatest.
+    Down,
+}
+
+/// A row that a scan met.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// Its key.
+    pub key: Key,
+    /// Its value; in an index, the number of the row that it leads to.
+    pub value: Vec<u8>,
+}
+
+impl Row {
+    /// The number that an index leads to.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] when the value is no number.
+    pub fn number(&self) -> Result<u64, Error> {
+        number(&self.value)
+    }
+}
+
+/// A number stored as an index's value.
+///
+/// # Errors
+///
+/// [`Error::Invalid`] when it is none.
+pub fn number(value: &[u8]) -> Result<u64, Error> {
+    let bytes = value.try_into().map_err(|_| Error::Invalid("an index's value is no number".into()))?;
+    Ok(u64::from_be_bytes(bytes))
+}

@@ -1,0 +1,172 @@
+//! One measured run: a latch, a limit, a crowd, with or without a recording.
+
+use super::front::search::Latch;
+use super::front::{Front, Probes};
+use super::shop::{Sequences, popular};
+use super::users::{Connection, Crowd, Phase};
+use crate::error::{BenchError, EngineError};
+use azekura::Database;
+use azekura_trace::{Options, Recording};
+use azekura_workload::bookstore::Tally;
+use rustix::thread::CpuSet;
+use rustix::time::{ClockId, clock_gettime};
+use std::time::{Duration, Instant};
+
+/// What to run.
+#[derive(Debug, Clone, Copy)]
+pub struct Setup {
+    /// The latch over the hash index.
+    pub latch: Latch,
+    /// Processors that the connections may use.
+    pub processors: usize,
+    /// Threads let into the engine at once (`conc_lock`); `None`: all.
+    pub limit: Option<usize>,
+    /// What a recording tells apart.
+    pub probes: Probes,
+    /// Who comes.
+    pub crowd: Crowd,
+    /// Time before the measured one.
+    pub warm_up: Duration,
+    /// Measured time.
+    pub measured: Duration,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Pages answered.
+    pub tally: Tally,
+    /// How long was measured.
+    pub measured: Duration,
+    /// CPU time of the process over measured time: 2.0 is two processors.
+    pub cpu: f64,
+    /// CPU time of all other processes of the machine, likewise; zero where it is not known.
+    pub others: f64,
+    /// The recording, if one was made.
+    pub recording: Option<Recording>,
+}
+
+impl Outcome {
+    /// Bogotransactions per second.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        self.tally.per_second(self.measured)
+    }
+}
+
+/// Runs `setup` on a filled store; records if `label` is given.
+///
+/// # Errors
+///
+/// The store's, and the recorder's.
+pub fn run(
+    db: &Database,
+    sequences: &Sequences,
+    setup: &Setup,
+    label: Option<String>,
+) -> Result<Outcome, BenchError> {
+    let _pinned = Pinned::to(setup.processors)?;
+    let front = Front::new(db.clone(), setup.latch, setup.limit, setup.probes);
+    let crowd = &setup.crowd;
+    front.warm(popular(crowd.scale)).map_err(|e| EngineError::failed("warming", e))?;
+    let phase = Phase::default();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..crowd.connections)
+            .map(|index| {
+                let connection = Connection { front: &front, sequences, crowd, index };
+                let phase = &phase;
+                scope.spawn(move || connection.run(phase))
+            })
+            .collect();
+        let _over = Over(&phase);
+        std::thread::sleep(setup.warm_up);
+        let timed = timed(&phase, setup.measured, label);
+        phase.end();
+        let mut tally = Tally::default();
+        for thread in threads {
+            let served = thread.join().map_err(|_| BenchError::Panicked)?;
+            tally.merge(&served.map_err(|e| EngineError::failed("serving a page", e))?);
+        }
+        let Timed { measured, cpu, others, recording } = timed?;
+        Ok(Outcome { tally, measured, cpu, others, recording })
+    })
+}
+
+/// What the measured part brought besides pages.
+struct Timed {
+    measured: Duration,
+    cpu: f64,
+    others: f64,
+    recording: Option<Recording>,
+}
+
+/// The measured part.
+fn timed(phase: &Phase, time: Duration, label: Option<String>) -> Result<Timed, BenchError> {
+    let records = label.is_some();
+    if let Some(label) = label {
+        let options = Options { label, ..Options::default() };
+        azekura_trace::start(options).map_err(|e| EngineError::failed("starting to record", e))?;
+    }
+    let (begin, cpu, machine) = (Instant::now(), process_cpu(), machine_cpu());
+    phase.measure();
+    std::thread::sleep(time);
+    phase.end();
+    let measured = begin.elapsed();
+    let cpu = process_cpu() - cpu;
+    let others = machine_cpu().saturating_sub(machine).saturating_sub(cpu);
+    let recording = match records {
+        true => Some(azekura_trace::stop().map_err(|e| EngineError::failed("ending the recording", e))?),
+        false => None,
+    };
+    let part = |cpu: Duration| cpu.as_secs_f64() / measured.as_secs_f64();
+    Ok(Timed { measured, cpu: part(cpu), others: part(others), recording })
+}
+
+/// Ends the phase whatever happens, or the connections would never leave.
+struct Over<'p>(&'p Phase);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+fn process_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// CPU time of the whole machine since it started, in steps of a hundredth of a second; zero where it is not told.
+fn machine_cpu() -> Duration {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let first = stat.lines().next().unwrap_or_default();
+    // "cpu  user nice system idle iowait irq softirq steal …"
+    let ticks = |at: usize| first.split_whitespace().nth(at).and_then(|t| t.parse::<u64>().ok()).unwrap_or(0);
+    Duration::from_millis([1, 2, 3, 6, 7, 8].map(ticks).iter().sum::<u64>() * 10)
+}
+
+/// The calling thread, and those it makes, on some of its processors only; until dropped.
+struct Pinned {
+    before: CpuSet,
+}
+
+impl Pinned {
+    fn to(processors: usize) -> Result<Self, BenchError> {
+        let failed = |e| EngineError::failed("choosing processors", std::io::Error::from(e));
+        let before = rustix::thread::sched_getaffinity(None).map_err(failed)?;
+        let mut chosen = CpuSet::new();
+        (0..CpuSet::MAX_CPU)
+            .filter(|&cpu| before.is_set(cpu))
+            .take(processors)
+            .for_each(|cpu| chosen.set(cpu));
+        rustix::thread::sched_setaffinity(None, &chosen).map_err(failed)?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // It was so before: it can be so again.
+        let _ = rustix::thread::sched_setaffinity(None, &self.before);
+    }
+}

@@ -1,0 +1,252 @@
+//! The paper's tables and figures as text.
+
+use super::front::search::Latch;
+use super::front::{OPERATIONS, Probes};
+use super::study::{CHOSEN, Measured, Recorded, Study};
+use azekura_trace::analyze::{Analysis, OperationRow, WaitRow};
+use std::fmt::Write;
+
+/// Bars shown of each recording.
+const BARS: usize = 6;
+/// Characters of the longest bar.
+const BAR_WIDTH: f64 = 40.0;
+
+/// The whole study.
+#[must_use]
+pub fn render(study: &Study) -> String {
+    let mut out = String::new();
+    let machine = &study.machine;
+    let cpu = machine.cpu.as_deref().unwrap_or("unknown processor");
+    line(&mut out, &format!("{cpu}, {} cores, {}", machine.cores, machine.system));
+    line(&mut out, &study.conditions);
+    pages(&mut out, study);
+    for latch in Latch::ALL {
+        for processors in processors(study) {
+            throughput(&mut out, study, latch, processors);
+        }
+    }
+    for recorded in study.recorded.iter().filter(|r| r.point.limit.is_none()) {
+        operations(&mut out, recorded);
+    }
+    for processors in processors(study) {
+        waits(&mut out, study, processors);
+    }
+    slowdowns(&mut out, study);
+    if !study.difference.is_empty() {
+        heading(&mut out, "Before and after the cure, by the analyzer");
+        out.push_str(&study.difference);
+    }
+    findings(&mut out, study);
+    out
+}
+
+fn line(out: &mut String, text: &str) {
+    out.push_str(text);
+    out.push('\n');
+}
+
+fn heading(out: &mut String, text: &str) {
+    let _ = writeln!(out, "\n{text}\n{}", "-".repeat(text.chars().count()));
+}
+
+/// Numbers of processors that were measured.
+pub(super) fn processors(study: &Study) -> Vec<usize> {
+    let mut all: Vec<usize> = study.points.iter().map(|m| m.point.processors).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// Which figure of the paper a throughput is.
+pub(super) fn figure_of_throughput(latch: Latch) -> &'static str {
+    if latch == Latch::Word { "Figs 10, 11" } else { "Figs 3, 4" }
+}
+
+fn pages(out: &mut String, study: &Study) {
+    heading(out, "Pages: parts in per cent, and mean response over all points");
+    line(out, &format!("{:24}{:>9}{:>11}{:>14}", "", "asked for", "table says", "response, ms"));
+    for row in &study.pages {
+        let _ =
+            writeln!(out, "{:24}{:>9.2}{:>11.2}{:>14.3}", row.page, row.part, row.expected, row.response_ms);
+    }
+}
+
+fn throughput(out: &mut String, study: &Study, latch: Latch, processors: usize) {
+    let of_kind: Vec<&Measured> =
+        study.points.iter().filter(|m| m.point.latch == latch && m.point.processors == processors).collect();
+    let mut users: Vec<usize> = of_kind.iter().map(|m| m.point.users).collect();
+    users.sort_unstable();
+    users.dedup();
+    let figure = figure_of_throughput(latch);
+    heading(out, &format!("{figure}: BT/s (CPU %), latch state: {}, processors: {processors}", latch.name()));
+    let columns: String = users.iter().map(|u| format!("{:>18}", format!("{u} users"))).collect();
+    line(out, &format!("{:12}{columns}", "conc_lock"));
+    let mut limits: Vec<String> = Vec::new();
+    for measured in &of_kind {
+        let limit = measured.point.limit_name();
+        if !limits.contains(&limit) {
+            limits.push(limit);
+        }
+    }
+    for limit in limits {
+        let cells = users.iter().map(|&users| {
+            let cell = of_kind.iter().find(|m| m.point.users == users && m.point.limit_name() == limit);
+            cell.map_or_else(String::new, |m| format!("{:.0} ({:.0})", m.rate, m.cpu * 100.0))
+        });
+        let cells: String = cells.map(|cell| format!("{cell:>18}")).collect();
+        line(out, &format!("{limit:12}{cells}"));
+    }
+}
+
+/// The engine's operations in the paper's order, then the pages.
+pub(super) fn operation_rows(analysis: &Analysis) -> Vec<&OperationRow> {
+    let of_engine = OPERATIONS.iter().filter_map(|name| analysis.operations.iter().find(|o| o.name == *name));
+    of_engine.collect()
+}
+
+fn seconds(ns: u64) -> String {
+    format!("{:.6}", ns as f64 / 1e9)
+}
+
+fn operations(out: &mut String, recorded: &Recorded) {
+    heading(
+        out,
+        &format!(
+            "Tables 2, 3: seconds by operation, latch state: {}, processors: {}, no limit, {} users, in {:.2} s",
+            recorded.point.latch.name(),
+            recorded.point.processors,
+            recorded.point.users,
+            recorded.analysis.recorded.duration_ns as f64 / 1e9
+        ),
+    );
+    line(
+        out,
+        &format!(
+            "{:16}{:>12}{:>12}{:>12}{:>12}{:>12}",
+            "", "elapsed", "CPU", "lock wait", "CPU in wait", "executions"
+        ),
+    );
+    for row in operation_rows(&recorded.analysis) {
+        let unknown = || "–".to_owned();
+        let _ = writeln!(
+            out,
+            "{:16}{:>12}{:>12}{:>12}{:>12}{:>12}",
+            row.name,
+            seconds(row.elapsed_ns),
+            row.cpu_ns.map_or_else(unknown, seconds),
+            seconds(row.lock_wait_ns),
+            row.cpu_while_waiting_ns.map_or_else(unknown, seconds),
+            row.executions
+        );
+    }
+    line(out, "CPU time in a wait counts as both, so CPU and lock wait may be more than elapsed.");
+}
+
+/// The longest waits of the chosen operation.
+pub(super) fn bars(analysis: &Analysis) -> Vec<&WaitRow> {
+    let mut bars: Vec<&WaitRow> = analysis.waits.iter().filter(|w| w.operation == CHOSEN).collect();
+    bars.sort_by_key(|w| std::cmp::Reverse(w.net_ns));
+    bars.truncate(BARS);
+    bars
+}
+
+fn waits(out: &mut String, study: &Study, processors: usize) {
+    let of_kind: Vec<&Recorded> =
+        study.recorded.iter().filter(|r| r.point.processors == processors).collect();
+    heading(out, &format!("Figs 5, 6, 12, 13: lock wait of one {CHOSEN}, µs, processors: {processors}"));
+    let longest =
+        of_kind.iter().flat_map(|r| bars(&r.analysis)).map(|w| w.per_execution_ns).fold(1.0, f64::max);
+    for recorded in of_kind {
+        let _ = writeln!(
+            out,
+            "{}, conc_lock {}: {:.0} BT/s; other processes: {:.0} % CPU",
+            recorded.point.latch.name(),
+            recorded.point.limit_name(),
+            recorded.rate,
+            recorded.others * 100.0
+        );
+        for bar in bars(&recorded.analysis) {
+            let length = (bar.per_execution_ns / longest * BAR_WIDTH).round() as usize;
+            let _ =
+                writeln!(out, "  {:52}{:>9.3} {}", bar.site, bar.per_execution_ns / 1e3, "█".repeat(length));
+        }
+    }
+}
+
+/// A 95 % interval, for people.
+pub(super) fn interval(of: Option<(f64, f64)>) -> String {
+    of.map_or_else(String::new, |(low, high)| format!("{:.1} to {:.1}", low * 100.0, high * 100.0))
+}
+
+/// What a recording told apart, for people.
+pub(super) fn probes_name(probes: Probes) -> &'static str {
+    match probes {
+        Probes::Rows => "every operation on a row",
+        Probes::Pages => "pages only",
+    }
+}
+
+fn slowdowns(out: &mut String, study: &Study) {
+    heading(out, "Table 4: what recording costs, at the heaviest load (interleaved pairs)");
+    line(
+        out,
+        &format!(
+            "{:16}{:>10} {:26}{:>9}{:>7}{:>9}{:>7}{:>11}{:>8}  {:16}{:>6}",
+            "latch state",
+            "conc_lock",
+            "recorded",
+            "BT/s",
+            "CPU %",
+            "BT/s on",
+            "CPU %",
+            "events/s",
+            "loss %",
+            "95 % interval",
+            "pairs"
+        ),
+    );
+    for row in &study.slowdowns {
+        let _ = writeln!(
+            out,
+            "{:16}{:>10} {:26}{:>9.0}{:>7.0}{:>9.0}{:>7.0}{:>11.0}{:>8.1}  {:16}{:>6}",
+            row.point.latch.name(),
+            row.point.limit_name(),
+            probes_name(row.probes),
+            row.without.0,
+            row.without.1 * 100.0,
+            row.with.0,
+            row.with.1 * 100.0,
+            row.events,
+            row.loss * 100.0,
+            interval(row.interval),
+            row.pairs
+        );
+    }
+    let lost: u64 = study.slowdowns.iter().map(|s| s.lost).sum();
+    line(out, &format!("Lost events: {lost}. The paper lost 20 to 35 % of its throughput."));
+}
+
+fn findings(out: &mut String, study: &Study) {
+    heading(out, "What the analyzer says, no limit");
+    for recorded in study.recorded.iter().filter(|r| r.point.limit.is_none()) {
+        let _ = writeln!(
+            out,
+            "{}, processors: {}: {}",
+            recorded.point.latch.name(),
+            recorded.point.processors,
+            recorded.analysis.verdict.sentence()
+        );
+    }
+    for finding in &study.findings {
+        let _ = writeln!(
+            out,
+            "{}  {}: {} is to be named; first among the waits in {} of {} recordings; verdicts: {}",
+            if finding.holds { "ok    " } else { "FAILED" },
+            finding.latch.name(),
+            finding.expected,
+            finding.first_in,
+            finding.of,
+            finding.verdict_in
+        );
+    }
+}

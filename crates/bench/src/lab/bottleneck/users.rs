@@ -1,0 +1,169 @@
+//! Emulated users over a fixed number of connections.
+//!
+//! Each connection is a thread and serves its share of the users one after another, whoever has been waiting for longest; a user who has
+//! got a page looks at it for the think time and then asks for the next. So the loop is closed, as in the kit: with *N* users,
+//! think time *T* and response *R*, *N/(T+R)* pages are asked for each second.
+
+use super::front::Front;
+use super::shop::{Sequences, serve};
+use azekura::Error;
+use azekura_base::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use azekura_trace::{Operation, Site, WaitKind, operation, wait};
+use azekura_workload::bookstore::{Conformance, Interaction, Mix, Scale, Tally, Think, User};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::{Duration, Instant};
+
+static NO_REQUEST: Site = Site::new("no user asks");
+
+/// One operation per page, around those of the engine.
+static PAGES: [Operation; 14] = [
+    Operation::new(Interaction::ALL[0].name()),
+    Operation::new(Interaction::ALL[1].name()),
+    Operation::new(Interaction::ALL[2].name()),
+    Operation::new(Interaction::ALL[3].name()),
+    Operation::new(Interaction::ALL[4].name()),
+    Operation::new(Interaction::ALL[5].name()),
+    Operation::new(Interaction::ALL[6].name()),
+    Operation::new(Interaction::ALL[7].name()),
+    Operation::new(Interaction::ALL[8].name()),
+    Operation::new(Interaction::ALL[9].name()),
+    Operation::new(Interaction::ALL[10].name()),
+    Operation::new(Interaction::ALL[11].name()),
+    Operation::new(Interaction::ALL[12].name()),
+    Operation::new(Interaction::ALL[13].name()),
+];
+
+/// Think time of the paper's study; a visit's length is told in it, whatever the think time here.
+const PAPER_THINK: Duration = Duration::from_millis(3_600);
+
+/// Who comes, and how.
+#[derive(Debug, Clone, Copy)]
+pub struct Crowd {
+    /// Emulated users.
+    pub users: usize,
+    /// Connections; each is a thread.
+    pub connections: usize,
+    /// How long users look at a page.
+    pub think: Think,
+    /// What they do.
+    pub mix: Mix,
+    /// Whose rules they keep.
+    pub conformance: Conformance,
+    /// The shop's size.
+    pub scale: Scale,
+    /// Seed of all choices.
+    pub seed: u64,
+}
+
+/// What the users are told from outside.
+#[derive(Debug, Default)]
+pub struct Phase(AtomicU8);
+
+const MEASURED: u8 = 1;
+const OVER: u8 = 2;
+
+impl Phase {
+    /// From now on pages count.
+    pub fn measure(&self) {
+        self.0.store(MEASURED, Relaxed); // tells nothing but itself
+    }
+
+    /// From now on they do not, and everybody leaves.
+    pub fn end(&self) {
+        self.0.store(OVER, Relaxed);
+    }
+}
+
+/// A user among those of one connection.
+struct Visitor {
+    user: User,
+    /// The visit's own clock.
+    clock: Duration,
+}
+
+/// One connection's share of the crowd.
+#[derive(Debug)]
+pub struct Connection<'a> {
+    /// The engine.
+    pub front: &'a Front,
+    /// Numbers for new rows.
+    pub sequences: &'a Sequences,
+    /// The crowd.
+    pub crowd: &'a Crowd,
+    /// Which connection of the crowd's.
+    pub index: usize,
+}
+
+impl Connection<'_> {
+    /// Serves its users until the phase is over. Returns what counted.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub fn run(&self, phase: &Phase) -> Result<Tally, Error> {
+        let begin = Instant::now();
+        let mut visitors = self.visitors();
+        let mut due: BinaryHeap<Reverse<(Duration, usize)>> = self.first_requests(visitors.len());
+        let mut tally = Tally::default();
+        let mut page = String::new();
+        let mut session = self.front.session();
+        while let Some(Reverse((asked, at))) = due.pop() {
+            if asked > begin.elapsed() {
+                session.rest();
+            }
+            if !wait_until(begin, asked, phase) {
+                break;
+            }
+            let visitor = &mut visitors[at];
+            let request = visitor.user.next(visitor.clock);
+            let answer = {
+                let _operation = operation(&PAGES[request.interaction().index()]);
+                serve(&mut session, self.sequences, &request, &mut page)?
+            };
+            visitor.user.answered(&answer);
+            let now = begin.elapsed();
+            if phase.0.load(Relaxed) == MEASURED {
+                tally.add(request.interaction(), now.saturating_sub(asked), answer.is_error);
+            }
+            visitor.clock += PAPER_THINK;
+            due.push(Reverse((now + visitor.user.think(self.crowd.think), at)));
+        }
+        Ok(tally)
+    }
+
+    fn visitors(&self) -> Vec<Visitor> {
+        let Crowd { users, connections, scale, mix, conformance, seed, .. } = *self.crowd;
+        (self.index..users)
+            .step_by(connections.max(1))
+            .map(|n| {
+                let seed = seed ^ (n as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                Visitor { user: User::new(scale, mix, conformance, seed), clock: Duration::ZERO }
+            })
+            .collect()
+    }
+
+    /// The users come one after another in the first think time, not all at once.
+    fn first_requests(&self, users: usize) -> BinaryHeap<Reverse<(Duration, usize)>> {
+        let (Think::Constant(mean) | Think::Exponential(mean)) = self.crowd.think;
+        let turn = |at: usize| mean.mul_f64((at as f64 + 0.5) / users.max(1) as f64);
+        (0..users).map(|at| Reverse((turn(at), at))).collect()
+    }
+}
+
+/// Sleeps until somebody asks; whether the phase goes on.
+fn wait_until(begin: Instant, asked: Duration, phase: &Phase) -> bool {
+    /// The end of the phase is noticed within this time.
+    const NAP: Duration = Duration::from_millis(5);
+    loop {
+        if phase.0.load(Relaxed) == OVER {
+            return false;
+        }
+        let left = asked.saturating_sub(begin.elapsed());
+        if left.is_zero() {
+            return true;
+        }
+        let _idle = wait(&NO_REQUEST, 0, WaitKind::Idle);
+        std::thread::sleep(left.min(NAP));
+    }
+}

@@ -1,0 +1,3 @@
+//! The papers' evaluations, run again on this store.
+
+pub mod bottleneck;

@@ -1,0 +1,121 @@
+//! `lab bottleneck`: which lock is in the way, before the paper's cure and after it.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use azekura_bench::Progress;
+use azekura_bench::lab::bottleneck::{Settings, page, study, text};
+use azekura_workload::bookstore::{Conformance, Mix, Scale, Think};
+use clap::{Args, ValueEnum};
+
+use crate::Outcome;
+use crate::arguments::seconds;
+
+const EXAMPLES: &str = "\
+Examples:
+  azekura lab bottleneck --quick
+  azekura lab bottleneck --html bottleneck.html --json > bottleneck.json
+  azekura lab bottleneck --traces . && azekura trace report before.trace
+
+Exit code 1: the analyzer did not name the lock that is to be named, before
+the cure or after it. Runs in memory; some minutes unless --quick.";
+
+/// The DBT-1 bookstore with the locks of InnoDB 5.0: find the one in the way, cure it, find the next
+///
+/// After T. Horikawa's study by event tracing (2010): tables 2 to 4, figures 3 to 6 and 10 to 13.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Bottleneck {
+    /// All parts in a few seconds, with few points
+    #[arg(long)]
+    quick: bool,
+
+    /// Print the numbers as JSON instead of text
+    #[arg(long)]
+    json: bool,
+
+    /// Write a page with the figures
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+
+    /// Keep a recording from before the cure and one from after it in this directory, for `azekura trace`
+    #[arg(long, value_name = "DIR")]
+    traces: Option<PathBuf>,
+
+    /// What visitors do
+    #[arg(long, value_enum, default_value_t = MixName::Shopping)]
+    mix: MixName,
+
+    /// Keep TPC-W's rules where the kit departs from them
+    #[arg(long)]
+    tpc_w: bool,
+
+    /// Think time [unless given: 0.012, for a page takes microseconds here; the paper's 3.6 is for MySQL]
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    think: Option<Duration>,
+
+    /// Exponential think times, as the kit has them, instead of constant ones, as the paper has them
+    #[arg(long)]
+    exponential: bool,
+
+    /// Items in the shop
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(10..=10_000_000))]
+    items: u64,
+
+    /// Connections, each a thread of the engine
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    connections: Option<u16>,
+
+    /// Seed of rows and visitors
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum MixName {
+    /// Looking and buying
+    Shopping,
+    /// Looking
+    Browsing,
+    /// Buying
+    Ordering,
+}
+
+impl Bottleneck {
+    pub(crate) fn run(&self, out: &mut dyn Write) -> Result<Outcome> {
+        let progress = Progress::stderr();
+        let study = study(&self.settings(), self.traces.as_deref(), &progress)?;
+        if let Some(path) = &self.html {
+            std::fs::write(path, page::html(&study))
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        if self.json {
+            serde_json::to_writer_pretty(&mut *out, &study)?;
+            out.write_all(b"\n")?;
+        } else {
+            out.write_all(text::render(&study).as_bytes())?;
+        }
+        Ok(if study.is_well() { Outcome::Well } else { Outcome::Failed })
+    }
+
+    fn settings(&self) -> Settings {
+        let like = if self.quick { Settings::quick() } else { Settings::full() };
+        let (Think::Constant(usual) | Think::Exponential(usual)) = like.think;
+        let think = self.think.unwrap_or(usual);
+        Settings {
+            scale: Scale::new(self.items, 1),
+            mix: match self.mix {
+                MixName::Shopping => Mix::Shopping,
+                MixName::Browsing => Mix::Browsing,
+                MixName::Ordering => Mix::Ordering,
+            },
+            conformance: if self.tpc_w { Conformance::TpcW } else { Conformance::Kit },
+            think: if self.exponential { Think::Exponential(think) } else { Think::Constant(think) },
+            connections: self.connections.map_or(like.connections, usize::from),
+            seed: self.seed,
+            ..like
+        }
+    }
+}

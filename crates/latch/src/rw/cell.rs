@@ -1,0 +1,165 @@
+//! Where a reader–writer latch keeps its state, and how it changes it: the two sides of the paper's Fig. 9.
+
+use std::time::{Duration, Instant};
+
+use azekura_base::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Relaxed};
+use azekura_trace::{Site, ThreadTag, thread_tag};
+
+use super::State;
+use crate::SyncMutex;
+
+/// Who entered or left with a change of state; for a cell that keeps account of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Movement {
+    /// Nobody.
+    None,
+    /// The calling thread, shared or exclusively.
+    Enters,
+    /// The calling thread.
+    Leaves,
+}
+
+/// A place for a [`State`] that threads change one after another.
+///
+/// - **CELL-1** Each change is applied to the state that the change before it left.
+/// - **CELL-2** What a thread did before a change is visible to whoever applies a later change.
+pub trait StateCell: Send + Sync {
+    /// A cell with nobody in. `mutex` is the name of the mutex inside, where there is one.
+    fn new(mutex: &'static Site) -> Self;
+
+    /// The state as it was a moment ago. Orders nothing.
+    fn peek(&self) -> State;
+
+    /// Applies `change`, which may run several times; its last result counts. It says who moved.
+    fn update<R>(&self, change: impl FnMut(&mut State) -> (R, Movement)) -> R;
+}
+
+/// The state guarded by a mutex, as InnoDB 5.0 had it (Fig. 9a): two turns of the mutex for each hold of the latch.
+#[derive(Debug)]
+pub struct Guarded {
+    mutex: SyncMutex<()>,
+    /// Changed only with the mutex held; peeked at without, as `writer` is there.
+    state: AtomicU64,
+}
+
+impl StateCell for Guarded {
+    fn new(mutex: &'static Site) -> Self {
+        Self { mutex: SyncMutex::new(mutex, ()), state: AtomicU64::new(0) }
+    }
+
+    fn peek(&self) -> State {
+        State::unpack(self.state.load(Relaxed))
+    }
+
+    fn update<R>(&self, mut change: impl FnMut(&mut State) -> (R, Movement)) -> R {
+        // CELL-1, CELL-2: by the mutex. Relaxed: the same.
+        let _turn = self.mutex.lock();
+        let mut state = State::unpack(self.state.load(Relaxed));
+        let (result, _) = change(&mut state);
+        self.state.store(state.pack(), Relaxed);
+        result
+    }
+}
+
+/// The state in one word, changed by compare-and-swap (Fig. 9b): no mutex.
+#[derive(Debug)]
+pub struct OneWord(AtomicU64);
+
+impl StateCell for OneWord {
+    fn new(_mutex: &'static Site) -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    fn peek(&self) -> State {
+        State::unpack(self.0.load(Relaxed))
+    }
+
+    fn update<R>(&self, mut change: impl FnMut(&mut State) -> (R, Movement)) -> R {
+        let mut old = self.0.load(Relaxed); // a guess; the CAS decides
+        loop {
+            let mut state = State::unpack(old);
+            let (result, _) = change(&mut state);
+            let new = state.pack();
+            // Nothing to change: a refusal, which reads nothing that the latch guards.
+            if new == old {
+                return result;
+            }
+            // AcqRel: CELL-2, both sides; pairs with itself.
+            match self.0.compare_exchange_weak(old, new, AcqRel, Relaxed) {
+                Ok(_) => return result,
+                Err(now) => old = now,
+            }
+        }
+    }
+}
+
+/// As [`Guarded`], and the mutex also guards an account of who is in and since when, as in InnoDB's debug build
+/// (`rw_lock_debug_t`): the mutex is held for longer.
+#[derive(Debug)]
+pub struct Accounted {
+    mutex: SyncMutex<Account>,
+    /// As in [`Guarded`].
+    state: AtomicU64,
+}
+
+/// Who is in a latch.
+#[derive(Debug, Default)]
+struct Account {
+    #[expect(
+        clippy::vec_box,
+        reason = "each is a piece of memory of its own there, taken and freed under the mutex"
+    )]
+    holders: Vec<Box<Holder>>,
+    longest: Duration,
+}
+
+#[derive(Debug)]
+struct Holder {
+    thread: ThreadTag,
+    since: Instant,
+}
+
+impl Account {
+    fn note(&mut self, movement: Movement) {
+        let me = thread_tag();
+        match movement {
+            Movement::None => {}
+            Movement::Enters => self.holders.push(Box::new(Holder { thread: me, since: Instant::now() })),
+            Movement::Leaves => {
+                if let Some(at) = self.holders.iter().position(|h| h.thread == me) {
+                    let held = self.holders.swap_remove(at).since.elapsed();
+                    self.longest = self.longest.max(held);
+                }
+            }
+        }
+    }
+}
+
+impl Accounted {
+    /// Threads that are in, and the longest hold that has ended.
+    #[must_use]
+    pub fn account(&self) -> (usize, Duration) {
+        let account = self.mutex.lock();
+        (account.holders.len(), account.longest)
+    }
+}
+
+impl StateCell for Accounted {
+    fn new(mutex: &'static Site) -> Self {
+        Self { mutex: SyncMutex::new(mutex, Account::default()), state: AtomicU64::new(0) }
+    }
+
+    fn peek(&self) -> State {
+        State::unpack(self.state.load(Relaxed))
+    }
+
+    fn update<R>(&self, mut change: impl FnMut(&mut State) -> (R, Movement)) -> R {
+        // CELL-1, CELL-2: by the mutex. Relaxed: the same.
+        let mut account = self.mutex.lock();
+        let mut state = State::unpack(self.state.load(Relaxed));
+        let (result, movement) = change(&mut state);
+        account.note(movement);
+        self.state.store(state.pack(), Relaxed);
+        result
+    }
+}

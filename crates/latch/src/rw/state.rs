@@ -1,0 +1,183 @@
+//! The state of a reader–writer latch and its transitions: what InnoDB 5.0 keeps in seven members (Fig. 7 of the
+//! paper) and the paper packs into one word (Fig. 8).
+//!
+//! | bits | member there | meaning |
+//! |---|---|---|
+//! | 0..13 | `reader_count` | shared holders, at most 8,191 |
+//! | 13..15 | `writer`, `writer_is_wait_ex` | none; one waits for the readers to leave; one holds |
+//! | 15 | `waiters` | somebody sleeps |
+//! | 32..64 | `writer_thread` | whose writer that is, to name it to those who wait |
+//!
+//! Left out: `writer_count` (a holder never locks again) and `pass` (nobody unlocks for another).
+
+use azekura_trace::ThreadTag;
+
+/// Most shared holders at once: 13 bits, as in the paper (section 5.1).
+pub const MOST_READERS: u32 = (1 << 13) - 1;
+
+const WRITER_SHIFT: u32 = 13;
+const WAITERS: u64 = 1 << 15;
+const THREAD_SHIFT: u32 = 32;
+
+/// Whether a writer is in, or before the door.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Writer {
+    /// `RW_LOCK_NOT_LOCKED`.
+    #[default]
+    None,
+    /// `RW_LOCK_WAIT_EX`: it has the next turn; no reader comes in any more.
+    Waiting,
+    /// `RW_LOCK_EX`.
+    Holding,
+}
+
+/// All that a reader–writer latch remembers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    readers: u32,
+    writer: Writer,
+    has_waiters: bool,
+    writer_thread: ThreadTag,
+}
+
+/// What came of a try to enter exclusively.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// We hold it.
+    Mine,
+    /// The next turn is ours, when the readers have left.
+    Next,
+    /// A writer is before us.
+    Another,
+}
+
+impl State {
+    /// As one word.
+    #[must_use]
+    pub fn pack(self) -> u64 {
+        let waiters = if self.has_waiters { WAITERS } else { 0 };
+        let writer = (self.writer as u64) << WRITER_SHIFT;
+        u64::from(self.readers) | writer | waiters | u64::from(self.writer_thread.0) << THREAD_SHIFT
+    }
+
+    /// From one word.
+    #[must_use]
+    pub fn unpack(word: u64) -> Self {
+        let writer = match word >> WRITER_SHIFT & 3 {
+            0 => Writer::None,
+            1 => Writer::Waiting,
+            _ => Writer::Holding,
+        };
+        Self {
+            readers: (word & u64::from(MOST_READERS)) as u32,
+            writer,
+            has_waiters: word & WAITERS != 0,
+            writer_thread: ThreadTag((word >> THREAD_SHIFT) as u32),
+        }
+    }
+
+    /// Shared holders.
+    #[must_use]
+    pub fn readers(&self) -> u32 {
+        self.readers
+    }
+
+    /// The writer in, or before the door.
+    #[must_use]
+    pub fn writer(&self) -> Writer {
+        self.writer
+    }
+
+    /// Whose writer it is; nobody's when there is none.
+    #[must_use]
+    pub fn writer_thread(&self) -> ThreadTag {
+        self.writer_thread
+    }
+
+    /// Enters shared if no writer is in or waiting: `rw_lock_s_lock_low`.
+    pub fn enter_shared(&mut self) -> bool {
+        let enters = self.writer == Writer::None && self.readers < MOST_READERS;
+        self.readers += u32::from(enters);
+        enters
+    }
+
+    /// Enters exclusively or claims the next turn: `rw_lock_x_lock_low`. `claimed`: the next turn is ours already.
+    pub fn enter_exclusive(&mut self, claimed: bool, me: ThreadTag) -> Turn {
+        if self.writer != Writer::None && !claimed {
+            return Turn::Another;
+        }
+        self.writer_thread = me;
+        if self.readers == 0 {
+            self.writer = Writer::Holding;
+            Turn::Mine
+        } else {
+            self.writer = Writer::Waiting;
+            Turn::Next
+        }
+    }
+
+    /// Leaves; says whether sleepers are to be woken.
+    pub fn leave_shared(&mut self) -> bool {
+        debug_assert!(self.readers > 0, "let go without holding");
+        self.readers -= 1;
+        self.readers == 0 && std::mem::take(&mut self.has_waiters)
+    }
+
+    /// Leaves; says whether sleepers are to be woken.
+    pub fn leave_exclusive(&mut self) -> bool {
+        debug_assert!(self.writer == Writer::Holding, "let go without holding");
+        self.writer = Writer::None;
+        self.writer_thread = ThreadTag::NONE;
+        std::mem::take(&mut self.has_waiters)
+    }
+
+    /// Notes that somebody is about to sleep.
+    pub fn note_waiter(&mut self) {
+        self.has_waiters = true;
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const ME: ThreadTag = ThreadTag(77);
+
+    #[test]
+    fn packing_keeps_every_member() {
+        for readers in [0, 1, MOST_READERS] {
+            for writer in [Writer::None, Writer::Waiting, Writer::Holding] {
+                for has_waiters in [false, true] {
+                    for thread in [0, 1, u32::MAX] {
+                        let state = State { readers, writer, has_waiters, writer_thread: ThreadTag(thread) };
+                        assert_eq!(State::unpack(state.pack()), state);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_waiting_writer_keeps_new_readers_out_and_enters_after_the_last_old_one() {
+        let mut state = State::default();
+        assert!(state.enter_shared() && state.enter_shared());
+        assert_eq!(state.enter_exclusive(false, ME), Turn::Next);
+        assert!(!state.enter_shared());
+        assert_eq!(state.enter_exclusive(false, ThreadTag(5)), Turn::Another);
+        assert_eq!(state.writer_thread(), ME);
+        state.note_waiter();
+        assert!(!state.leave_shared(), "a reader is still in");
+        assert_eq!(state.enter_exclusive(true, ME), Turn::Next);
+        assert!(state.leave_shared(), "the last one wakes");
+        assert_eq!(state.enter_exclusive(true, ME), Turn::Mine);
+        assert!(!state.leave_exclusive(), "they were woken already");
+        assert_eq!(state, State::default());
+    }
+
+    #[test]
+    fn one_reader_too_many_is_refused() {
+        let mut state = State { readers: MOST_READERS, ..State::default() };
+        assert!(!state.enter_shared());
+        assert_eq!(state.readers(), MOST_READERS);
+    }
+}

@@ -1,0 +1,200 @@
+//! A mutex that spins, yields, then sleeps until it is released: the `mutex_t` of InnoDB 5.0.
+//!
+//! | word | meaning | who leaves it |
+//! |---|---|---|
+//! | 0 | free | any thread, by CAS to 1 or by swap to 2 |
+//! | 1 | held | its holder, to 0; a thread about to sleep, to 2 |
+//! | 2 | held, and somebody may sleep | its holder, to 0, who then wakes all |
+//!
+//! - **SYNC-1** Only the thread that moved the word away from 0 uses the value, until it moves it back.
+//! - **SYNC-2** Who sleeps has read the bucket's count, then stored a 2 over a word that was not 0; so whoever lets
+//!   go afterwards finds a 2 and wakes, and moves the count first (PARK-1).
+//!
+//! All sleepers are woken at each release that finds some, as `os_event_set` does there: with many threads that is
+//! dear, and one of the reasons why contention feeds itself.
+
+use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut};
+
+use azekura_base::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use azekura_base::sync::{hint, thread};
+use azekura_trace::{HoldGuard, HoldMode, Site, WaitKind, hold, wait};
+
+use crate::park::Bucket;
+
+const FREE: u32 = 0;
+const HELD: u32 = 1;
+const HELD_WITH_SLEEPERS: u32 = 2;
+
+/// Looks at a held lock before its waiter gives the processor away (`SYNC_SPIN_ROUNDS`).
+const SPIN_ROUNDS: u32 = 20;
+/// Longest pause between two looks, in units of ten (`srv_spin_wait_delay`).
+const SPIN_DELAY: u32 = 6;
+
+/// Looks again and again, with pauses of uneven length, while `is_held`; then yields once.
+pub(crate) fn spin_while(is_held: impl Fn() -> bool) {
+    if cfg!(loom) {
+        return; // models sleep at once: spinning is only more of the same
+    }
+    for round in 0..SPIN_ROUNDS {
+        if !is_held() {
+            return;
+        }
+        // Multiples of an odd number stand for random ones.
+        (0..round.wrapping_mul(11) % SPIN_DELAY * 10).for_each(|_| hint::spin_loop());
+    }
+    thread::yield_now();
+}
+
+/// A mutex that knows the name under which its waits and holds are traced.
+#[derive(Debug)]
+pub struct SyncMutex<T> {
+    word: AtomicU32,
+    site: &'static Site,
+    value: UnsafeCell<T>,
+    /// Tells a model when two threads use the value with no order between them.
+    #[cfg(loom)]
+    witness: loom::cell::UnsafeCell<()>,
+}
+
+// SAFETY: SYNC-1 gives the value to one thread at a time, so `T: Send` is enough for the mutex to be shared.
+unsafe impl<T: Send> Sync for SyncMutex<T> {}
+
+impl<T> SyncMutex<T> {
+    /// A mutex around `value` that nobody holds.
+    #[must_use]
+    pub fn new(site: &'static Site, value: T) -> Self {
+        Self {
+            word: AtomicU32::new(FREE),
+            site,
+            value: UnsafeCell::new(value),
+            #[cfg(loom)]
+            witness: loom::cell::UnsafeCell::new(()),
+        }
+    }
+
+    /// The value, once nobody else holds the mutex. Blocks; a contended wait is told to the tracer.
+    #[inline]
+    pub fn lock(&self) -> SyncMutexGuard<'_, T> {
+        // Acquire: pairs with the Release of the guard's drop.
+        if self.word.compare_exchange(FREE, HELD, Acquire, Relaxed).is_err() {
+            self.wait();
+        }
+        self.entered()
+    }
+
+    /// The value if nobody holds the mutex.
+    #[inline]
+    pub fn try_lock(&self) -> Option<SyncMutexGuard<'_, T>> {
+        // Acquire: as in `lock`.
+        let taken = self.word.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok();
+        taken.then(|| self.entered())
+    }
+
+    fn entered(&self) -> SyncMutexGuard<'_, T> {
+        #[cfg(loom)]
+        self.witness.with_mut(|_| ());
+        SyncMutexGuard { mutex: self, _hold: hold(self.site, self.address(), HoldMode::Exclusive) }
+    }
+
+    fn address(&self) -> usize {
+        &raw const self.word as usize
+    }
+
+    #[cold]
+    fn wait(&self) {
+        let _waiting = wait(self.site, self.address(), WaitKind::Latch);
+        loop {
+            // Relaxed: a look; the CAS decides.
+            spin_while(|| self.word.load(Relaxed) != FREE);
+            // Acquire: as in `lock`.
+            if self.word.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok() {
+                return;
+            }
+            let bucket = Bucket::of(self.address());
+            let count = bucket.count();
+            // SYNC-2. Acquire: as in `lock`, for the case that it just became free. The 2 that is then stored costs
+            // the next release a needless wake-up.
+            if self.word.swap(HELD_WITH_SLEEPERS, Acquire) == FREE {
+                return;
+            }
+            bucket.sleep(count);
+        }
+    }
+
+    /// The value, by exclusive reference.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+}
+
+/// The right to use the value of a [`SyncMutex`].
+#[derive(Debug)]
+#[must_use]
+pub struct SyncMutexGuard<'a, T> {
+    mutex: &'a SyncMutex<T>,
+    /// Dropped after the destructor has let go.
+    _hold: HoldGuard,
+}
+
+impl<T> Deref for SyncMutexGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        // SAFETY: SYNC-1, and this guard is the proof that we are that thread.
+        unsafe { &*self.mutex.value.get() }
+    }
+}
+
+impl<T> DerefMut for SyncMutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: SYNC-1; the guard is borrowed exclusively, so this is the only reference.
+        unsafe { &mut *self.mutex.value.get() }
+    }
+}
+
+impl<T> Drop for SyncMutexGuard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        // Release: pairs with the Acquire of the next holder.
+        if self.mutex.word.swap(FREE, Release) == HELD_WITH_SLEEPERS {
+            Bucket::of(self.mutex.address()).wake();
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    static SITE: Site = Site::new("test");
+
+    #[test]
+    fn one_at_a_time_however_long_it_is_held() {
+        let mutex = SyncMutex::new(&SITE, 0u64);
+        std::thread::scope(|s| {
+            for _ in 0..8 {
+                s.spawn(|| {
+                    for i in 0..2_000 {
+                        let mut value = mutex.lock();
+                        let seen = *value;
+                        if i % 500 == 0 {
+                            // Longer than anybody spins: the others go to sleep.
+                            std::thread::sleep(std::time::Duration::from_micros(200));
+                        }
+                        *value = seen + 1;
+                    }
+                });
+            }
+        });
+        assert_eq!(*mutex.lock(), 16_000);
+    }
+
+    #[test]
+    fn a_held_mutex_is_refused_to_whoever_only_tries() {
+        let mutex = SyncMutex::new(&SITE, ());
+        let held = mutex.lock();
+        assert!(mutex.try_lock().is_none());
+        drop(held);
+        assert!(mutex.try_lock().is_some());
+    }
+}

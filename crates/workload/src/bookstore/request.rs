@@ -1,0 +1,171 @@
+//! A page with all it needs, and what its answer tells the visitor.
+
+use super::Interaction;
+use super::row::{Address, CardPayment, Customer};
+
+/// What is searched for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Search {
+    /// Books of authors whose last names begin with this.
+    Author(String),
+    /// Books whose titles begin with this.
+    Title(String),
+    /// Books of a subject.
+    Subject(u8),
+}
+
+/// Who buys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Buyer {
+    /// A customer, looked up by the user name of this number.
+    Known(u64),
+    /// Somebody new. The shop draws the number; the row's user name and password follow from it.
+    New(Box<(Customer, Address)>),
+}
+
+/// A page that a user asks for, with everything that is random about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// The first page, with the customer's name if known.
+    Home {
+        /// The known customer.
+        customer: Option<u64>,
+        /// The book whose related ones are promoted.
+        promotion: u64,
+    },
+    /// The newest books of a subject.
+    NewProducts {
+        /// The subject.
+        subject: u8,
+        /// As in `Home`.
+        promotion: u64,
+    },
+    /// The best sold books of a subject.
+    BestSellers {
+        /// The subject.
+        subject: u8,
+        /// As in `Home`.
+        promotion: u64,
+        /// Whether sales are counted (TPC-W); otherwise it is the query of `NewProducts` (the kit).
+        by_sales: bool,
+    },
+    /// One book with its author.
+    ProductDetail {
+        /// The book.
+        item: u64,
+    },
+    /// The form to search by.
+    SearchRequest {
+        /// As in `Home`; `None` where the page touches no table.
+        promotion: Option<u64>,
+    },
+    /// What a search found.
+    SearchResults {
+        /// What is searched for.
+        search: Search,
+    },
+    /// The cart.
+    ShoppingCart {
+        /// The user's cart; `None`: a new one.
+        cart: Option<u64>,
+        /// The book to put in.
+        add: Option<u64>,
+        /// The book to put in if the cart is empty otherwise.
+        instead: u64,
+        /// New quantities for the first lines; 0 removes a line.
+        refresh: Vec<u32>,
+        /// As in `Home`.
+        promotion: u64,
+    },
+    /// The form for new customers.
+    CustomerRegistration {
+        /// The known customer, where the page shows it.
+        customer: Option<u64>,
+    },
+    /// Who buys, and what it will cost.
+    BuyRequest {
+        /// The cart.
+        cart: Option<u64>,
+        /// Who buys.
+        buyer: Buyer,
+    },
+    /// The purchase.
+    BuyConfirm {
+        /// The cart; becomes the order's number.
+        cart: Option<u64>,
+        /// The customer.
+        customer: Option<u64>,
+        /// Where to ship to, if not home.
+        ship_to: Option<Address>,
+        /// How to ship.
+        ship_type: u8,
+        /// Days until it is shipped.
+        ship_days: u8,
+        /// How it is paid; the amount follows from the cart.
+        payment: Box<CardPayment>,
+        /// A comment on every line.
+        comment: String,
+    },
+    /// The form to ask for an order, with the user name filled in.
+    OrderInquiry {
+        /// The customer.
+        customer: u64,
+    },
+    /// The latest order of a customer who knows the password.
+    OrderDisplay {
+        /// The customer.
+        customer: u64,
+    },
+    /// The form to change a book.
+    AdminRequest {
+        /// The book.
+        item: u64,
+    },
+    /// The change of a book.
+    AdminConfirm {
+        /// The book.
+        item: u64,
+        /// Its new price.
+        cost: i64,
+        /// Its new pictures.
+        image: u64,
+        /// Its new date of publication.
+        published: u32,
+    },
+}
+
+impl Request {
+    /// Which kind of page it is.
+    #[must_use]
+    pub const fn interaction(&self) -> Interaction {
+        match self {
+            Self::Home { .. } => Interaction::Home,
+            Self::NewProducts { .. } => Interaction::NewProducts,
+            Self::BestSellers { .. } => Interaction::BestSellers,
+            Self::ProductDetail { .. } => Interaction::ProductDetail,
+            Self::SearchRequest { .. } => Interaction::SearchRequest,
+            Self::SearchResults { .. } => Interaction::SearchResults,
+            Self::ShoppingCart { .. } => Interaction::ShoppingCart,
+            Self::CustomerRegistration { .. } => Interaction::CustomerRegistration,
+            Self::BuyRequest { .. } => Interaction::BuyRequest,
+            Self::BuyConfirm { .. } => Interaction::BuyConfirm,
+            Self::OrderInquiry { .. } => Interaction::OrderInquiry,
+            Self::OrderDisplay { .. } => Interaction::OrderDisplay,
+            Self::AdminRequest { .. } => Interaction::AdminRequest,
+            Self::AdminConfirm { .. } => Interaction::AdminConfirm,
+        }
+    }
+}
+
+/// What a page tells the user who asked for it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// Books shown that can be clicked at.
+    pub shown: Vec<u64>,
+    /// The user's cart from now on.
+    pub cart: Option<u64>,
+    /// The user's number as a customer from now on.
+    pub customer: Option<u64>,
+    /// The page could not be made as asked: nothing was found, or something was missing. It does not count.
+    pub is_error: bool,
+}
