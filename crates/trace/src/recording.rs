@@ -49,7 +49,7 @@ impl Default for Options {
         Self {
             file: None,
             ring_events: 1 << 15,
-            drain_every: Some(Duration::from_millis(20)),
+            drain_every: Some(Duration::from_millis(5)),
             cpu: CpuTime::Auto,
             hold_sampling: 64,
             label: String::new(),
