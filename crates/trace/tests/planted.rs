@@ -114,7 +114,7 @@ fn the_processors_and_no_lock() {
     verdicts(
         4,
         &on(16, &steps),
-        |verdict, _| matches!(verdict, Verdict::Cpu { utilisation } if *utilisation > 0.95),
+        |verdict, _| matches!(verdict, Verdict::Cpu { utilisation, .. } if *utilisation > 0.95),
     );
 }
 

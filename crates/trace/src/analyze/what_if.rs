@@ -15,7 +15,7 @@
 //! the remaining locks; how they queue there is told by mean value analysis of the closed network (one queue
 //! per lock instance in use, all else a delay). The answer is bounded by the ceilings of the other locks and by the
 //! processors, *m/D'*, where *D'* is *D* without what is burnt spinning at the lock and *m* what other threads
-//! leave of the processors.
+//! and other processes leave of the processors.
 //!
 //! Departures: service times are taken as exponential, though most are shorter tailed; so between the knee and
 //! saturation of the next lock the prediction is low by up to a few per cent.
@@ -86,6 +86,8 @@ pub(crate) struct Setting {
     pub(crate) hold_sampling: u32,
     pub(crate) processors: u32,
     pub(crate) process_cpu_ns: u64,
+    /// Of all processes, if known.
+    pub(crate) machine_cpu_ns: Option<u64>,
 }
 
 /// Predicts for each lock site at which the threads of the chosen operation waited.
@@ -96,7 +98,8 @@ pub(crate) fn what_if(threads: &[ThreadSpans], operation: u16, setting: Setting)
     if throughput == 0.0 {
         return WhatIf::default();
     }
-    let others = setting.process_cpu_ns.saturating_sub(crew.cpu) as f64 / 1e9 / seconds;
+    let busy = setting.machine_cpu_ns.unwrap_or(0).max(setting.process_cpu_ns);
+    let others = busy.saturating_sub(crew.cpu) as f64 / 1e9 / seconds;
     let model = Model {
         throughput,
         // Others cannot take all processors: ours got some.
