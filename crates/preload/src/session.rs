@@ -43,7 +43,7 @@ struct Control {
     failed: AtomicU32,
 }
 
-/// Null until the constructor found the page; then never changed.
+/// Null until the constructor found the page, and again when this process is to record no more.
 static CONTROL: AtomicPtr<Control> = AtomicPtr::new(ptr::null_mut());
 /// The command under which this process records, 0 when it does not.
 static RECORDING: AtomicU32 = AtomicU32::new(0);
@@ -106,9 +106,15 @@ pub(crate) fn if_recording(record: impl FnOnce()) {
     }
 }
 
+/// Whether a recording is under way in this process: for hooks that are no reason to begin one.
+#[inline]
+pub(crate) fn is_recording() -> bool {
+    RECORDING.load(Relaxed) != 0 && is_on()
+}
+
 /// This thread begins with this function.
 pub(crate) fn thread_begins(function: usize) {
-    START.set(STARTS.of("thread", function));
+    START.set(quietly(|| STARTS.of("thread", function)));
     if is_on() {
         recording(|| ());
     }
@@ -148,12 +154,14 @@ fn begin(command: u32) {
         label: program(),
         ..Options::default()
     };
-    // Also when it fails: one try for each command.
-    let started = azekura_trace::start(options).is_ok() && watch(command);
-    if !started && let Some(control) = control() {
+    let started = azekura_trace::start(options).is_ok();
+    // Also when it failed: one try for each command. Before the watching thread looks.
+    RECORDING.store(command, Release);
+    if !(started && watch(command))
+        && let Some(control) = control()
+    {
         control.failed.fetch_add(1, Relaxed);
     }
-    RECORDING.store(command, Release);
 }
 
 /// Starts the thread that ends the recording when the command changes.
@@ -182,6 +190,8 @@ fn end(command: u32) {
 pub(crate) fn process_ends() {
     let recording = RECORDING.load(Acquire);
     if recording != 0 && PROCESS.load(Relaxed) == std::process::id() {
+        // Threads that still run must not begin another.
+        CONTROL.store(ptr::null_mut(), Release);
         quietly(|| end(recording));
     }
 }

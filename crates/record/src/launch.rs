@@ -79,7 +79,7 @@ pub fn launch(launch: &Launch) -> Result<Launched, RecordError> {
         std::thread::sleep(Duration::from_millis(5));
     };
     let ran = begun.elapsed();
-    Ok(Launched { status, ran, recorded: recorder.collect(&launch.output)? })
+    Ok(Launched { status, ran, recorded: recorder.collect(&launch.output, child.id())? })
 }
 
 /// Where in its run the program is.

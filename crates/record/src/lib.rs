@@ -12,8 +12,9 @@
 //! let mut program = Command::new("./server");
 //! recorder.prepare(&mut program);
 //! recorder.begin()?;
-//! program.status()?;
-//! for recorded in recorder.collect(Path::new("server.trace"))? {
+//! let mut child = program.spawn()?;
+//! child.wait()?;
+//! for recorded in recorder.collect(Path::new("server.trace"), child.id())? {
 //!     println!("{}: {} events", recorded.file.display(), recorded.events);
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())

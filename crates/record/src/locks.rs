@@ -84,7 +84,10 @@ fn known(trace: &Trace, calls: &HashMap<u32, Called>) -> BTreeMap<u64, Known> {
             known.what = called.what;
             match event.kind {
                 EventKind::Mark => known.made = Some(called.address),
-                EventKind::WaitBegin => open.push((event.site, event.object, event.ticks)),
+                EventKind::WaitBegin => {
+                    known.seen = called.address;
+                    open.push((event.site, event.object, event.ticks));
+                }
                 EventKind::WaitEnd => {
                     let is_it = |w: &(u32, u64, u64)| (w.0, w.1) == (event.site, event.object);
                     if let Some(index) = open.iter().rposition(is_it) {

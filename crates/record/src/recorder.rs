@@ -125,19 +125,21 @@ impl Recorder {
         self.read(Word::Loaded)
     }
 
-    /// Ends the recording, gives names to what was recorded last, and writes it: the process with the most events into
-    /// `output`, others beside it with their number at the end.
+    /// Ends the recording, gives names to what was recorded last, and writes it: process `first` into `output` (if it
+    /// recorded, else the one with the most events), others beside it with their number at the end.
     ///
     /// # Errors
     ///
     /// [`RecordError`]: nothing was recorded, or it could not be read or written.
-    pub fn collect(&self, output: &Path) -> Result<Vec<Recorded>, RecordError> {
+    pub fn collect(&self, output: &Path, first: u32) -> Result<Vec<Recorded>, RecordError> {
         self.end()?;
         let mut traces = Vec::new();
         for file in self.files()? {
             let Some(process) = process_of(&file, self.begun) else { continue };
             match Trace::read(&file) {
-                Ok(trace) => traces.push((process, trace)),
+                // One that ended at the moment it began has nothing to tell.
+                Ok(trace) if trace.event_count() > 0 => traces.push((process, trace)),
+                Ok(_) => {}
                 // A process that died while it began to record.
                 Err(azekura_trace::ReadError::NoHead { .. }) => {}
                 Err(source) => return Err(RecordError::Read { process, source }),
@@ -146,7 +148,9 @@ impl Recorder {
         if traces.is_empty() {
             return Err(self.why_nothing());
         }
-        traces.sort_by_key(|(process, trace)| (std::cmp::Reverse(trace.event_count()), *process));
+        traces.sort_by_key(|(process, trace)| {
+            (*process != first, std::cmp::Reverse(trace.event_count()), *process)
+        });
         let write = |(index, (process, trace)): (usize, (u32, Trace))| {
             let file = if index == 0 { output.to_owned() } else { beside(output, process) };
             write(process, &name(trace), file)

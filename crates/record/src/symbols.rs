@@ -183,6 +183,9 @@ fn debug_file(file: &object::File<'_>) -> Option<PathBuf> {
 
 /// The name as people write it; C++ argument lists go, they are long.
 fn demangled(name: &str) -> String {
+    if !name.starts_with("_Z") && !name.starts_with("_R") {
+        return name.to_owned(); // `c` is a name of C, and C++ for `char`
+    }
     let whole = addr2line::demangle_auto(name.into(), None).into_owned();
     let cut = whole.split("::h").next().filter(|_| name.starts_with("_ZN") && whole.len() > 19);
     let cut = cut.filter(|cut| whole.len() == cut.len() + 19).unwrap_or(&whole);
@@ -198,7 +201,7 @@ mod tests {
 
     #[test]
     fn names_are_demangled_and_lose_their_argument_lists() {
-        assert_eq!(demangled("main"), "main");
+        assert_eq!((demangled("main"), demangled("c")), ("main".into(), "c".into()));
         assert_eq!(demangled("_ZN5Queue3popEv"), "Queue::pop");
         assert_eq!(demangled("_ZN3foo3bar17h0123456789abcdefE"), "foo::bar");
     }

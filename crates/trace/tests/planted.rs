@@ -219,6 +219,14 @@ fn of_two_locks_the_slower() {
 }
 
 #[test]
+fn of_two_nested_locks_the_inner_one_that_others_hold() {
+    let inner = [lock(2), Compute(Exponential(20 * US)), Unlock { site: 2 }];
+    let both = [&[lock(1)], inner.as_slice(), &[Unlock { site: 1 }, Compute(Exponential(5 * US))]].concat();
+    let alone = [inner.as_slice(), &[Compute(Exponential(5 * US))]].concat();
+    verdicts(64, &[on(3, &both), on(5, &alone)].concat(), is_lock("second", 2));
+}
+
+#[test]
 fn a_lock_held_over_a_device() {
     let steps = [
         Compute(Exponential(10 * US)),

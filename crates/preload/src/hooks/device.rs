@@ -5,7 +5,7 @@
 
 use super::{begun, ended, hook};
 use crate::next::Next;
-use crate::session::{is_on, recording};
+use crate::session::{is_on, is_recording, recording};
 use crate::sites::SITES;
 use azekura_trace::{WaitKind, Watch};
 use libc::{c_int, c_void, off_t, size_t, ssize_t};
@@ -67,7 +67,7 @@ unsafe extern "C-unwind" fn msync_hook(bytes: *mut c_void, len: size_t, flags: c
 
 /// Records `call` if the thread left its processor in it.
 fn transfers(what: &'static str, file: c_int, from: usize, call: impl FnOnce() -> ssize_t) -> ssize_t {
-    if !is_on() {
+    if !is_recording() {
         return call();
     }
     let watch = recording(azekura_trace::watch);

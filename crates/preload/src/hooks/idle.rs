@@ -2,7 +2,7 @@
 
 use super::hook;
 use crate::next::Next;
-use crate::session::{is_on, recording};
+use crate::session::{is_recording, recording};
 use crate::sites::SITES;
 use azekura_trace::WaitKind;
 use libc::{
@@ -42,7 +42,7 @@ hook!(usleep => usleep_hook, "rsi", "x1");
 
 /// Records `call` if the thread left its processor in it.
 fn idles(what: &'static str, object: usize, from: usize, call: impl FnOnce() -> c_int) -> c_int {
-    if !is_on() {
+    if !is_recording() {
         return call();
     }
     let watch = recording(azekura_trace::watch);

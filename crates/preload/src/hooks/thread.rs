@@ -47,7 +47,7 @@ unsafe extern "C-unwind" fn create(
 unsafe extern "C-unwind" fn begin(work: *mut c_void) -> *mut c_void {
     // SAFETY: made in `create` for this thread alone.
     let Work { start, argument } = quietly(|| *unsafe { Box::from_raw(work.cast::<Work>()) });
-    quietly(|| thread_begins(start as usize));
+    thread_begins(start as usize);
     // SAFETY: what the program asked for.
     unsafe { start(argument) }
 }

@@ -118,7 +118,7 @@ impl Analysis {
 }
 
 /// The machine's CPU time is counted in steps of 10 ms on each processor: it tells nothing about less than this.
-const MACHINE_CLOCK_TELLS_NS: u64 = 200_000_000;
+const MACHINE_CLOCK_TELLS_NS: u64 = 100_000_000;
 
 /// Everything the rows are made of.
 pub(crate) struct Work<'t> {

@@ -375,7 +375,6 @@ impl Work<'_> {
             hold_sampling: trace.session.hold_sampling,
             processors: trace.session.processors,
             process_cpu_ns: trace.end.process_cpu_ns.saturating_sub(trace.begin.process_cpu_ns),
-            machine_cpu_ns: self.machine_cpu_ns(),
         };
         let what_if = what_if(&self.threads, self.chosen, setting);
         let locks = what_if.locks.iter().map(|lock| LockRow {

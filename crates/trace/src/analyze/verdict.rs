@@ -59,15 +59,18 @@ pub enum Verdict {
 impl Verdict {
     pub(crate) fn of(analysis: &Analysis) -> Self {
         let Some(row) = analysis.chosen() else { return Self::Nothing };
-        if let Some(lock) = Self::lock(analysis) {
-            return lock;
-        }
         let own = analysis.cpu_utilisation.unwrap_or(0.0);
         let utilisation = analysis.machine_utilisation.unwrap_or(0.0).max(own);
+        let is_busy = utilisation >= BUSY;
+        // Who stands in the queue for busy processors longer than for locks would only stand there longer without them.
+        let queues_more = is_busy && row.other_ns.is_some_and(|ns| ns > row.lock_wait_ns);
+        if let Some(lock) = Self::lock(analysis).filter(|_| !queues_more) {
+            return lock;
+        }
         let share = |ns: u64| ns as f64 / row.elapsed_ns.max(1) as f64;
         // Where others keep the processors busy, that matters only to an operation that stands in the queue for them.
         let queues = row.other_ns.is_none_or(|ns| share(ns) >= QUEUES);
-        if own >= BUSY || (utilisation >= BUSY && queues) {
+        if own >= BUSY || (is_busy && queues) {
             return Self::Cpu { utilisation, own };
         }
         if share(row.io_wait_ns) >= LARGE {

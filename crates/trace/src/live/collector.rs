@@ -10,8 +10,8 @@ use crate::file::{CpuSource, Encoder, SessionInfo, ThreadInfo, TimeSource};
 use crate::recording::Recording;
 use crate::ring::Consumer;
 use crate::site::Definition;
+use azekura_base::sync::WaitWord;
 use azekura_base::sync::atomic::Ordering::Relaxed;
-use azekura_base::sync::{Condvar, Mutex};
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -29,17 +29,17 @@ pub(super) struct Joining {
 }
 
 /// Wakes the collector's thread.
+///
+/// A word to sleep on, and no condition variable of the workspace: see [`ForkMutex`].
 #[derive(Default)]
-pub(super) struct Bell {
-    stop: Mutex<bool>,
-    wake: Condvar,
-}
+pub(super) struct Bell(WaitWord);
 
 impl Bell {
     /// Tells the collector's thread to come to its end.
     pub(super) fn ring(&self) {
-        *self.stop.lock() = true;
-        self.wake.notify_all();
+        // Relaxed: it tells nothing but itself; what the collector is to find is in the rings.
+        self.0.word().store(1, Relaxed);
+        self.0.wake_all();
     }
 }
 
@@ -47,12 +47,10 @@ impl Bell {
 pub(super) fn collect(mut collector: Box<Collector>, bell: &Bell, pause: Duration) -> Box<Collector> {
     loop {
         let busy = collector.drain();
-        let mut stop = bell.stop.lock();
-        if !*stop && !busy {
-            bell.wake.wait_for(&mut stop, pause);
+        if !busy {
+            bell.0.wait(0, Some(pause));
         }
-        if *stop {
-            drop(stop);
+        if bell.0.word().load(Relaxed) != 0 {
             return collector;
         }
     }

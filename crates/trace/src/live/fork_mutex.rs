@@ -1,11 +1,11 @@
 //! A mutex that the child of a fork can make new.
 //!
 //! A fork copies memory and one thread. A mutex that another thread held stays locked in the child for ever, and what it
-//! guards may be half changed.
+//! guards may be half changed. (std's mutex and not the workspace's: that one parks in a table of the process, whose
+//! locks would be copied as well.)
 
-use azekura_base::sync::Mutex;
 use std::cell::UnsafeCell;
-use std::ops::Deref;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A mutex that can be replaced when only one thread is left.
 pub(super) struct ForkMutex<T>(UnsafeCell<Mutex<T>>);
@@ -29,12 +29,12 @@ impl<T> ForkMutex<T> {
     }
 }
 
-impl<T> Deref for ForkMutex<T> {
-    type Target = Mutex<T>;
-
-    fn deref(&self) -> &Mutex<T> {
+impl<T> ForkMutex<T> {
+    /// Locks it.
+    pub(super) fn lock(&self) -> MutexGuard<'_, T> {
         // SAFETY: the only exclusive use is `renew`, which excludes this one.
-        unsafe { &*self.0.get() }
+        let mutex = unsafe { &*self.0.get() };
+        mutex.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -46,7 +46,6 @@ mod tests {
     fn a_mutex_left_locked_is_open_again_when_made_new() {
         let mutex = ForkMutex::new(1);
         std::mem::forget(mutex.lock());
-        assert!(mutex.try_lock().is_none());
         // SAFETY: one thread, and its guard was forgotten.
         unsafe { mutex.renew(2) };
         assert_eq!(*mutex.lock(), 2);
