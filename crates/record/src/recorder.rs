@@ -247,6 +247,9 @@ fn find_library() -> Result<PathBuf, RecordError> {
     let program = std::env::current_exe().unwrap_or_default();
     let here = program.parent().unwrap_or(Path::new("."));
     let looked = ["", "deps", "..", "../lib", "../lib/azekura"].map(|place| here.join(place).join(LIBRARY));
-    let found = looked.iter().find(|path| path.is_file()).and_then(|path| path.canonicalize().ok());
+    // The newest: cargo leaves an older one beside the program when it builds only the program anew.
+    let newest = |path: &&PathBuf| path.metadata().and_then(|m| m.modified()).ok();
+    let found = looked.iter().filter(|path| path.is_file()).max_by_key(newest);
+    let found = found.and_then(|path| path.canonicalize().ok());
     found.ok_or_else(|| RecordError::NoLibrary { looked: looked.into() })
 }
