@@ -23,6 +23,7 @@ use crate::database::Shared;
 impl Shared {
     /// Moves CONTROL as far as dirty pages and active transactions allow; writes no pages.
     pub(crate) fn advance_checkpoint(&self) -> Result<(), Error> {
+        let _checkpoint = crate::probe::checkpoint();
         let mut control = self.control.lock();
         let begin = self.wal.next_lsn();
         let oldest_page = self.pool.min_recovery_lsn();
@@ -48,6 +49,7 @@ impl Shared {
 
     /// Writes every page that is dirty now, then moves CONTROL.
     pub(crate) fn checkpoint_fully(&self) -> Result<(), Error> {
+        let _checkpoint = crate::probe::checkpoint();
         self.retry_parked();
         self.pool.flush_all()?;
         self.advance_checkpoint()

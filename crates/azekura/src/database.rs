@@ -211,6 +211,7 @@ impl Database {
     ///
     /// The error of `body`, or of the commit.
     pub fn transact<T>(&self, body: impl FnMut(&Transaction) -> Result<T, Error>) -> Result<T, Error> {
+        let _transaction = crate::probe::transaction();
         let (value, tx) = self.retry(body)?;
         tx.commit()?;
         Ok(value)
@@ -225,6 +226,7 @@ impl Database {
         &self,
         body: impl FnMut(&Transaction) -> Result<T, Error>,
     ) -> Result<(T, CommitTicket), Error> {
+        let _transaction = crate::probe::transaction();
         let (value, tx) = self.retry(body)?;
         Ok((value, tx.commit_async()?))
     }

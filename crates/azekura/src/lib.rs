@@ -50,6 +50,7 @@ mod error;
 mod key;
 mod locking;
 mod options;
+mod probe;
 mod range;
 mod restart;
 mod scan;

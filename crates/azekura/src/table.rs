@@ -7,6 +7,7 @@ use std::ops::{ControlFlow, RangeBounds};
 
 use crate::Error;
 use crate::key::{DecodeError, Key};
+use crate::probe;
 use crate::range::{ByteBounds, Range, RowRef};
 use crate::scan::Cursor;
 use crate::transaction::{Direction, OpenTree, Transaction, WriteKind};
@@ -97,6 +98,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
     ///
     /// Conflict errors, damage found on the way, or a value that is no `V`.
     pub fn get(&self, key: &K) -> Result<Option<V::Owned>, Error> {
+        let _get = probe::get();
         self.tx.with_key(key, |tx, bytes| tx.read(&self.tree, bytes, |value| self.take(value)))
     }
 
@@ -122,6 +124,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
     ///
     /// As for [`get`](Self::get).
     pub fn get_with<T>(&self, key: &K, each: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, Error> {
+        let _get = probe::get();
         self.tx.with_key(key, |tx, bytes| tx.read(&self.tree, bytes, |value| Ok(each(value))))
     }
 
@@ -131,6 +134,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
     ///
     /// As for [`get`](Self::get).
     pub fn contains(&self, key: &K) -> Result<bool, Error> {
+        let _get = probe::get();
         self.tx.with_key(key, |tx, bytes| tx.contains(&self.tree, bytes))
     }
 
@@ -168,6 +172,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
     ///
     /// As for [`insert`](Self::insert).
     pub fn remove(&self, key: &K) -> Result<Option<V::Owned>, Error> {
+        let _remove = probe::remove();
         let old = self.tx.with_key(key, |tx, bytes| tx.remove(&self.tree, bytes))?;
         old.map(|mut value| self.take(&mut value)).transpose()
     }
@@ -245,6 +250,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
     }
 
     fn write(&self, key: &K, value: &V::Input, kind: WriteKind) -> Result<Option<Vec<u8>>, Error> {
+        let _put = probe::put();
         self.tx.with_key(key, |tx, key| {
             tx.with_value(|bytes| {
                 V::encode(value, bytes).map_err(|e| self.decode_error(e))?;

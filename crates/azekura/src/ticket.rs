@@ -45,6 +45,7 @@ impl CommitTicket {
     ///
     /// [`Error::Log`] when the log failed first: whether the commit lasted is known only after reopening.
     pub fn wait(self) -> Result<(), Error> {
+        let _ticket = crate::probe::ticket();
         self.0.wait().map_err(Error::from)
     }
 

@@ -4,12 +4,14 @@
 //! half-made file behind, and the alignment comes from `statx` where the kernel tells it (Linux 6.1).
 
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use azekura_base::PageBuf;
 use azekura_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use azekura_trace::{Site, WaitGuard, WaitKind, wait};
 use rustix::fs::{AtFlags, FlockOperation, OFlags, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
@@ -24,6 +26,10 @@ const ZERO_BLOCK_BYTES: usize = 1 << 20;
 const MAX_LEN: u64 = i64::MAX as u64;
 
 static ZEROES: LazyLock<PageBuf> = LazyLock::new(|| PageBuf::zeroed(ZERO_BLOCK_BYTES));
+
+static READ: Site = Site::new("file read");
+static WRITE: Site = Site::new("file write");
+static SYNC: Site = Site::new("file sync");
 
 /// The operating system's file system.
 #[derive(Clone, Copy, Debug, Default)]
@@ -140,6 +146,11 @@ struct OsFile {
 }
 
 impl OsFile {
+    /// Tells the tracer that this thread waits for the device until the guard is dropped.
+    fn device(&self, site: &'static Site) -> WaitGuard {
+        wait(site, self.file.as_raw_fd() as usize, WaitKind::Device)
+    }
+
     /// Calls `write` until all of `buf` is written; a direct file goes on from a multiple of its alignment.
     fn write_all(
         &self,
@@ -149,6 +160,7 @@ impl OsFile {
     ) -> io::Result<()> {
         check_aligned(self.alignment(), offset, buf)?;
         check_end(offset, buf.len() as u64, MAX_LEN)?;
+        let _waiting = self.device(&WRITE);
         let mut done = 0;
         while done < buf.len() {
             let written = match write(&buf[done..], offset + done as u64) {
@@ -183,6 +195,7 @@ impl OsFile {
 impl File for OsFile {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
         check_aligned(self.alignment(), offset, buf)?;
+        let _waiting = self.device(&READ);
         let mut done = 0;
         while done < buf.len() {
             match self.file.read_at(&mut buf[done..], offset + done as u64) {
@@ -209,6 +222,7 @@ impl File for OsFile {
     }
 
     fn sync(&self) -> io::Result<()> {
+        let _waiting = self.device(&SYNC);
         // Not retried after EINTR: whether the pages are still dirty then is not defined. fdatasync does not return it
         // on the file systems in use. It includes the length, which reading the data back needs.
         Ok(rustix::fs::fdatasync(&self.file)?)

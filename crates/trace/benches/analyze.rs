@@ -56,6 +56,8 @@ fn trace() -> Trace {
         sites: (1..21).map(|i| (i, Name { line: i, ..name("site") })).collect(),
         operations: (1..7).map(|i| (i, Name { line: i.into(), ..name("operation") })).collect(),
         threads: (1..5).map(thread).collect(),
+        modules: Vec::new(),
+        machine_cpu_ns: None,
         ending: Ending::Complete,
     }
 }

@@ -40,6 +40,10 @@ pub struct Options {
     pub cpu: CpuTime,
     /// One of so many holds is recorded.
     pub hold_sampling: u32,
+    /// Also record what is mapped where in this process, for names that are addresses.
+    pub modules: bool,
+    /// Called once by the collector's thread before all else.
+    pub collector_begins: Option<fn()>,
     /// What to call the recording in reports.
     pub label: String,
 }
@@ -49,9 +53,11 @@ impl Default for Options {
         Self {
             file: None,
             ring_events: 1 << 15,
-            drain_every: Some(Duration::from_millis(20)),
+            drain_every: Some(Duration::from_millis(5)),
             cpu: CpuTime::Auto,
             hold_sampling: 64,
+            modules: false,
+            collector_begins: None,
             label: String::new(),
         }
     }

@@ -39,6 +39,8 @@ fn trace() -> Trace {
         sites: [(1, name("cache")), (2, name("log"))].into(),
         operations: [(1, name("get"))].into(),
         threads: (1..4).map(thread).collect(),
+        modules: Vec::new(),
+        machine_cpu_ns: None,
         ending: Ending::Complete,
     }
 }

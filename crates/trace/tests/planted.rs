@@ -114,7 +114,7 @@ fn the_processors_and_no_lock() {
     verdicts(
         4,
         &on(16, &steps),
-        |verdict, _| matches!(verdict, Verdict::Cpu { utilisation } if *utilisation > 0.95),
+        |verdict, _| matches!(verdict, Verdict::Cpu { utilisation, .. } if *utilisation > 0.95),
     );
 }
 
@@ -216,6 +216,14 @@ fn of_two_locks_the_slower() {
         Unlock { site: 2 },
     ];
     verdicts(64, &on(10, &steps), is_lock("second", 2));
+}
+
+#[test]
+fn of_two_nested_locks_the_inner_one_that_others_hold() {
+    let inner = [lock(2), Compute(Exponential(20 * US)), Unlock { site: 2 }];
+    let both = [&[lock(1)], inner.as_slice(), &[Unlock { site: 1 }, Compute(Exponential(5 * US))]].concat();
+    let alone = [inner.as_slice(), &[Compute(Exponential(5 * US))]].concat();
+    verdicts(64, &[on(3, &both), on(5, &alone)].concat(), is_lock("second", 2));
 }
 
 #[test]

@@ -27,6 +27,7 @@ use crate::Error;
 use crate::database::{Door, Shared};
 use crate::key::Key;
 use crate::options::Durability;
+use crate::probe;
 use crate::table::{OpenTable, Table};
 use crate::ticket::CommitTicket;
 use crate::value::Value;
@@ -147,6 +148,7 @@ impl Transaction {
     ///
     /// [`Error::Log`] when the log failed: whether the transaction is durable is then known only after reopening.
     pub fn commit(self) -> Result<(), Error> {
+        let _commit = probe::commit();
         let relaxed = self.durability == Durability::Relaxed;
         let lsn = self.commit_record()?;
         if relaxed { Ok(()) } else { self.db.wait_durable(lsn) }
@@ -160,6 +162,7 @@ impl Transaction {
     ///
     /// As for [`commit`](Self::commit).
     pub fn commit_async(self) -> Result<CommitTicket, Error> {
+        let _commit = probe::commit();
         let lsn = self.commit_record()?;
         Ok(CommitTicket::new(&self.db.wal, lsn))
     }

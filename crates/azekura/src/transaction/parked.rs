@@ -33,6 +33,7 @@ impl Parked {
 impl Shared {
     /// Undoes everything and releases the locks; parks what cannot be finished.
     pub(super) fn roll_back(&self, id: TxnId, mut state: Box<State>) -> Result<(), Error> {
+        let _rollback = crate::probe::rollback();
         match state.undo_all(self, id) {
             Ok(()) => {
                 self.end(state, None);

@@ -196,6 +196,7 @@ impl Transaction {
         max: usize,
         found: &mut LeafBatch,
     ) -> Result<bool, Error> {
+        let _scan = crate::probe::scan();
         let Some(tree) = self.resolve(open, TableMode::IS)? else {
             found.clear();
             return Ok(true);

@@ -9,6 +9,7 @@ use crate::engine::{
 };
 use crate::error::EngineError;
 use azekura::{CommitTicket, Database, Error, ErrorKind, OpenTable, Table, Transaction};
+use azekura_trace::{Operation, operation};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -20,6 +21,9 @@ pub struct AzekuraEngine {
     wal_workers: Option<usize>,
     wal_streams: Option<usize>,
 }
+
+/// Around the store's own operations, retries included: what the workload counts.
+static TRANSACTION: Operation = Operation::new("transaction");
 
 const TABLE: Table<[u8], [u8]> = Table::new("kv");
 
@@ -117,6 +121,7 @@ impl AzekuraSession<'_> {
         mut work: impl FnMut(&mut Steps<'_>) -> Result<(), EngineError>,
         commit: impl Fn(Transaction) -> Result<T, Error>,
     ) -> Result<(T, u64), EngineError> {
+        let _transaction = operation(&TRANSACTION);
         retry_conflicts(|| {
             let tx = self.0.begin().map_err(failed("beginning"))?;
             work(&mut Steps(tx.table(&TABLE).map_err(failed("opening the table"))?))?;

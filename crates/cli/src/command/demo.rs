@@ -57,6 +57,11 @@ pub(crate) struct Demo {
     /// Seed of everything random; a new one unless given
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
+
+    /// Record operations and waits of the child into this file; each round's child begins it anew. A recording cut
+    /// short by the kill can be reported on all the same
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
 }
 
 impl Demo {
@@ -64,7 +69,7 @@ impl Demo {
         let settings = self.settings(store);
         if let Some(path) = &self.dir {
             refuse_unless_empty(path)?;
-            let well = demo::run(settings, path, out)?;
+            let well = demo::run(&settings, path, out)?;
             let shown = path.display();
             writeln!(
                 out,
@@ -74,7 +79,7 @@ impl Demo {
         }
         let scratch = tempfile::Builder::new().prefix("azekura-demo-").tempdir()?;
         remove_when_interrupted(scratch.path().to_path_buf())?;
-        let ended = demo::run(settings, scratch.path(), out);
+        let ended = demo::run(&settings, scratch.path(), out);
         if let Ok(true) = ended {
             scratch.close().context("cannot remove the demo's store")?;
             return Ok(Outcome::Well);
@@ -93,6 +98,7 @@ impl Demo {
             round: self.seconds_per_round,
             threads: self.threads.unwrap_or_else(|| u16::try_from(cores * 4).unwrap_or(u16::MAX).min(256)),
             in_flight: self.in_flight.into(),
+            trace: self.trace.clone(),
             seed: self.seed.unwrap_or_else(|| rand::random::<u32>().into()),
         }
     }
@@ -142,11 +148,23 @@ pub(crate) struct DemoChild {
     threads: u16,
     #[arg(long)]
     in_flight: usize,
+    #[arg(long)]
+    trace: Option<PathBuf>,
 }
 
 impl DemoChild {
     pub(crate) fn run(&self, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
         let &Self { run, seed, accounts, threads, in_flight, .. } = self;
+        if let Some(file) = &self.trace {
+            let options = azekura_trace::Options {
+                file: Some(file.clone()),
+                label: format!("demo, round {run}"),
+                ..Default::default()
+            };
+            // Never stopped: the kill ends it, and the file is good up to its last whole block.
+            azekura_trace::start(options)
+                .with_context(|| format!("cannot record into {}", file.display()))?;
+        }
         child::run(store, &self.path, Orders { run, seed, accounts, threads, in_flight }, out)?;
         Ok(Outcome::Well)
     }

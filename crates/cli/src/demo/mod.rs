@@ -26,7 +26,7 @@ mod round;
 mod victim;
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -39,7 +39,7 @@ use report::Report;
 use round::Rounds;
 
 /// What kind of demo.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) store: StoreArguments,
     pub(crate) accounts: u32,
@@ -49,22 +49,24 @@ pub(crate) struct Settings {
     pub(crate) threads: u16,
     pub(crate) in_flight: usize,
     pub(crate) seed: u64,
+    /// Where a child records what it does.
+    pub(crate) trace: Option<PathBuf>,
 }
 
 /// Runs the demo in `path`, where no store is yet; says whether all audits passed.
 ///
 /// Stops after the first round that shows a problem, so that the store stays as it was found.
-pub(crate) fn run(settings: Settings, path: &Path, out: &mut dyn Write) -> Result<bool> {
+pub(crate) fn run(settings: &Settings, path: &Path, out: &mut dyn Write) -> Result<bool> {
     let mut report = Report::new(out);
-    report.begin(&settings, path)?;
+    report.begin(settings, path)?;
     let begun = Instant::now();
     let db = settings.store.open_or_create(path)?;
     bank::open_accounts(&db, settings.accounts)?;
     db.close()?;
-    report.accounts_opened(&settings, begun.elapsed())?;
+    report.accounts_opened(settings, begun.elapsed())?;
 
     let activity = progress::activity();
-    let mut rounds = Rounds::new(settings, path, StdRng::seed_from_u64(settings.seed));
+    let mut rounds = Rounds::new(settings.clone(), path, StdRng::seed_from_u64(settings.seed));
     for number in 1..=settings.rounds {
         let round = rounds.run(number, &|doing| {
             activity.set_message(format!("round {number} of {}: {doing}", settings.rounds));
@@ -75,5 +77,5 @@ pub(crate) fn run(settings: Settings, path: &Path, out: &mut dyn Write) -> Resul
         }
     }
     activity.finish_and_clear();
-    Ok(report.end(&settings, begun.elapsed())?)
+    Ok(report.end(settings, begun.elapsed())?)
 }

@@ -105,23 +105,23 @@ impl<'a> Rounds<'a> {
     /// Lets a child work and kills it, and if asked so, the next one while it recovers.
     fn crash(&mut self, again_in_recovery: bool) -> Result<Crash> {
         let share = self.random.random_range(0.2..1.0);
-        let (run, child) = self.start_child()?;
+        let (run, child) = self.start_child(self.settings.trace.clone().as_deref())?;
         let (mut told, worked) = child.kill_after_work_of(self.settings.round.mul_f64(share))?;
         let mut runs = vec![run];
         if again_in_recovery {
             let share = self.random.random_range(0.0..1.0);
-            let (run, child) = self.start_child()?;
+            let (run, child) = self.start_child(None)?;
             told.extend(child.kill_after(self.last_recovery.mul_f64(share))?);
             runs.push(run);
         }
         Ok(Crash { worked, told, again_in_recovery, runs })
     }
 
-    fn start_child(&mut self) -> Result<(u16, Victim)> {
+    fn start_child(&mut self, trace: Option<&Path>) -> Result<(u16, Victim)> {
         self.runs += 1;
         let Settings { store, accounts, threads, in_flight, seed, .. } = self.settings;
         let orders = Orders { run: self.runs, seed, accounts, threads, in_flight };
-        Ok((self.runs, Victim::start(&store, self.path, orders)?))
+        Ok((self.runs, Victim::start(&store, self.path, orders, trace)?))
     }
 
     fn verdict(&mut self, db: &Database, crash: &Crash) -> Result<Verdict> {

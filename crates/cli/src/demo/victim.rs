@@ -26,7 +26,12 @@ pub(super) struct Victim {
 
 impl Victim {
     /// Starts this program again as a child on the store at `path`, and a thread that listens to it.
-    pub(super) fn start(store: &StoreArguments, path: &Path, orders: Orders) -> Result<Self> {
+    pub(super) fn start(
+        store: &StoreArguments,
+        path: &Path,
+        orders: Orders,
+        trace: Option<&Path>,
+    ) -> Result<Self> {
         let program =
             std::env::current_exe().context("cannot find this program's own file to start it again")?;
         let Orders { run, seed, accounts, threads, in_flight } = orders;
@@ -42,6 +47,9 @@ impl Victim {
         command.arg("demo-child").arg(path).stdin(Stdio::null()).stdout(Stdio::piped());
         for (name, number) in numbers.into_iter().chain(cache) {
             command.arg(format!("{name}={number}"));
+        }
+        if let Some(file) = trace {
+            command.arg("--trace").arg(file);
         }
         let mut child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
         let stdout = child.stdout.take().expect("stdout is piped");

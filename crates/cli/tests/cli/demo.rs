@@ -28,6 +28,17 @@ fn a_kept_bank_can_be_looked_at_and_is_not_overwritten() {
 }
 
 #[test]
+fn a_killed_child_leaves_a_recording_that_can_be_reported_on() {
+    let scratch = Scratch::new();
+    let demo = [&SMALL[..], &["--rounds", "1", "--trace", "bank.trace"]].concat();
+    Run::in_dir(&scratch, &demo).well();
+    let said = Run::in_dir(&scratch, &["trace", "report", "bank.trace"]).well();
+    for part in ["CUT SHORT", "transaction", "commit", "file sync", "Own cost"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}
+
+#[test]
 fn a_child_whose_store_fails_ends_the_demo_as_wrong() {
     let scratch = Scratch::new();
     Run::in_dir(&scratch, &["put", "db", "accounts", "00000000", "1000"]).well();

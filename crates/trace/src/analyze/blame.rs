@@ -3,7 +3,8 @@
 //! The holder of a wait is the thread that the lock itself named ([`wait_for`](crate::wait_for)). Otherwise the
 //! wait is shared out among those whose recorded holds ([`hold`](crate::hold)) of the same object lie in it: in
 //! a convoy one waits for several in turn, and between two of them, and at the end, for the next one to wake up
-//! (*handover*). Otherwise it is the thread that let the object go nearest to the
+//! (*handover*). In a recording with holds drawn by lot a longer gap may be a hold that was not drawn: it is waited for
+//! somebody unknown. Otherwise it is the thread that let the object go nearest to the
 //! wait's end ([`released`](crate::released)). What is left is waited for somebody unknown. A wait counts at
 //! the one who let go.
 //!
@@ -17,6 +18,9 @@ use std::collections::{BTreeMap, HashMap};
 
 /// A release is looked for up to this long after the wait ended: the holder's record may come a moment late.
 const LATE_NS: u64 = 50_000;
+
+/// Where holds are drawn by lot, a gap between two recorded ones is a handover up to this long.
+const WAKE_UP_NS: u64 = 50_000;
 
 /// Waiter's operation, site, holder's operation (`None`: unknown who held).
 pub(crate) type BlameKey = (u16, u32, Option<u16>);
@@ -35,7 +39,7 @@ pub(crate) struct BlameSums {
 }
 
 /// Sums up all waits for locks.
-pub(crate) fn blame(threads: &[ThreadSpans]) -> BTreeMap<BlameKey, BlameSums> {
+pub(crate) fn blame(threads: &[ThreadSpans], hold_sampling: u32) -> BTreeMap<BlameKey, BlameSums> {
     let holders = Holders::new(threads);
     let outermost: Vec<Vec<&WaitSpan>> = threads.iter().map(outermost_waits).collect();
     let mut rows: BTreeMap<BlameKey, BlameSums> = BTreeMap::new();
@@ -44,21 +48,24 @@ pub(crate) fn blame(threads: &[ThreadSpans]) -> BTreeMap<BlameKey, BlameSums> {
             let (WaitClass::Lock, Some(end)) = (wait.kind.class(), wait.end) else { continue };
             let operation = wait.op.map_or(0, |op| thread.ops[op as usize].operation);
             let pieces = holders.of(index, wait, end);
-            let mut at = wait.begin;
+            let (mut at, mut unknown) = (wait.begin, 0);
             for (i, piece) in pieces.iter().enumerate() {
                 let row = rows.entry((operation, wait.site, Some(piece.operation))).or_default();
                 row.count += u64::from(i + 1 == pieces.len());
-                if i > 0 {
-                    row.hand_over(piece.begin - at);
+                let before = if i > 0 { piece.begin - at } else { 0 };
+                let after = if i + 1 == pieces.len() { end - piece.end } else { 0 };
+                for gap in [before, after] {
+                    if hold_sampling > 1 && gap > WAKE_UP_NS {
+                        unknown += gap;
+                    } else {
+                        row.hand_over(gap);
+                    }
                 }
                 row.add(piece, wait, &threads[piece.thread], &outermost[piece.thread]);
-                if i + 1 == pieces.len() {
-                    row.hand_over(end - piece.end);
-                }
                 at = piece.end;
             }
             // What lies before the first recorded hold, or all of it.
-            let unknown = pieces.first().map_or(end, |p| p.begin) - wait.begin;
+            unknown += pieces.first().map_or(end, |p| p.begin) - wait.begin;
             if unknown > 0 || pieces.is_empty() {
                 let row = rows.entry((operation, wait.site, None)).or_default();
                 row.count += u64::from(pieces.is_empty());

@@ -72,6 +72,8 @@ pub struct Analysis {
     pub slowdown: Option<Slowdown>,
     /// CPU time of the process over the time its processors offered.
     pub cpu_utilisation: Option<f64>,
+    /// CPU time of the whole machine over the time its processors offered.
+    pub machine_utilisation: Option<f64>,
     /// One row per operation, most time first.
     pub operations: Vec<OperationRow>,
     /// All outermost executions.
@@ -115,6 +117,9 @@ impl Analysis {
     }
 }
 
+/// The machine's CPU time is counted in steps of 10 ms on each processor: it tells nothing about less than this.
+const MACHINE_CLOCK_TELLS_NS: u64 = 100_000_000;
+
 /// Everything the rows are made of.
 pub(crate) struct Work<'t> {
     pub(crate) trace: &'t Trace,
@@ -142,6 +147,10 @@ impl Work<'_> {
             slowdown,
             cpu_utilisation: (recorded.process_cpu_ns > 0 && offered > 0.0)
                 .then(|| recorded.process_cpu_ns as f64 / offered),
+            machine_utilisation: recorded
+                .machine_cpu_ns
+                .filter(|_| self.duration >= MACHINE_CLOCK_TELLS_NS && offered > 0.0)
+                .map(|ns| (ns as f64 / offered).min(1.0)),
             operations: self.operation_rows(),
             total: self.operation_row("(all)".into(), String::new(), &self.attribution.total),
             waits: self.wait_rows(),
@@ -182,11 +191,19 @@ impl Work<'_> {
             cpu_unknown: by_source(CpuSource::None),
             interpolated_segments: self.threads.iter().map(|t| t.cpu.interpolated).sum(),
             process_cpu_ns,
+            machine_cpu_ns: self.machine_cpu_ns(),
             traced_cpu_ns: self.threads.iter().map(|t| t.cpu.total()).sum(),
             event_cost_ns: trace.session.event_cost_ps as f64 / 1000.0,
             own_cost_ns,
             own_cost_of_cpu: (process_cpu_ns > 0).then(|| own_cost_ns as f64 / process_cpu_ns as f64),
         }
+    }
+
+    /// CPU time of the whole machine during the recording, if it is known; never less than that of the process.
+    pub(crate) fn machine_cpu_ns(&self) -> Option<u64> {
+        let process = self.trace.end.process_cpu_ns.saturating_sub(self.trace.begin.process_cpu_ns);
+        let (first, last) = self.trace.machine_cpu_ns?;
+        Some(last.saturating_sub(first).max(process))
     }
 
     /// Whether CPU time is known on all threads.
@@ -291,13 +308,16 @@ impl<'t> Names<'t> {
     }
 
     pub(crate) fn operation_place(&self, id: u16) -> String {
-        self.operations.get(&id).map_or_else(String::new, |n| format!("{}:{}", n.file, n.line))
+        let name = self.operations.get(&id).filter(|n| !n.file.is_empty());
+        name.map_or_else(String::new, |n| format!("{}:{}", n.file, n.line))
     }
 
     /// A site as reports call it: name and line, as the paper does.
     pub(crate) fn site(&self, id: u32) -> String {
         match self.sites.get(&id) {
-            Some(n) => format!("{} ({}:{})", n.name, short(&n.file), n.line),
+            Some(n) if n.line > 0 => format!("{} ({}:{})", n.name, short(&n.file), n.line),
+            Some(n) if !n.file.is_empty() => format!("{} ({})", n.name, short(&n.file)),
+            Some(n) => n.name.clone(),
             None => format!("site {id}"),
         }
     }

@@ -44,6 +44,8 @@ pub struct Recorded {
     pub interpolated_segments: u64,
     /// CPU time of the process.
     pub process_cpu_ns: u64,
+    /// CPU time of the whole machine, other processes included; `None`: unknown.
+    pub machine_cpu_ns: Option<u64>,
     /// CPU time of the recorded threads between their first and last events.
     pub traced_cpu_ns: u64,
     /// Cost of an event, measured at the start.
@@ -344,7 +346,7 @@ impl Work<'_> {
     }
 
     pub(super) fn blame_rows(&self) -> Vec<BlameRow> {
-        let mut rows: Vec<_> = blame::blame(&self.threads)
+        let mut rows: Vec<_> = blame::blame(&self.threads, self.trace.session.hold_sampling)
             .into_iter()
             .map(|((operation, site, holder), sums)| BlameRow {
                 operation: self.names.operation(operation),

@@ -14,6 +14,9 @@ const BUSY: f64 = 0.85;
 /// A part of the elapsed time that is worth naming.
 const LARGE: f64 = 0.30;
 
+/// A part of the elapsed time off the processors, unexplained, that makes busy processors the reason.
+const QUEUES: f64 = 0.10;
+
 /// What is in the way of the chosen operation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
@@ -32,8 +35,10 @@ pub enum Verdict {
     },
     /// The processors are busy.
     Cpu {
-        /// Part of all processors' time that the process used.
+        /// Part of all processors' time that was used.
         utilisation: f64,
+        /// Part of it that the recorded process used.
+        own: f64,
     },
     /// Devices, network or the log.
     Io {
@@ -54,13 +59,20 @@ pub enum Verdict {
 impl Verdict {
     pub(crate) fn of(analysis: &Analysis) -> Self {
         let Some(row) = analysis.chosen() else { return Self::Nothing };
-        if let Some(lock) = Self::lock(analysis) {
+        let own = analysis.cpu_utilisation.unwrap_or(0.0);
+        let utilisation = analysis.machine_utilisation.unwrap_or(0.0).max(own);
+        let is_busy = utilisation >= BUSY;
+        // Who stands in the queue for busy processors longer than for locks would only stand there longer without them.
+        let queues_more = is_busy && row.other_ns.is_some_and(|ns| ns > row.lock_wait_ns);
+        if let Some(lock) = Self::lock(analysis).filter(|_| !queues_more) {
             return lock;
         }
-        if let Some(utilisation) = analysis.cpu_utilisation.filter(|u| *u >= BUSY) {
-            return Self::Cpu { utilisation };
-        }
         let share = |ns: u64| ns as f64 / row.elapsed_ns.max(1) as f64;
+        // Where others keep the processors busy, that matters only to an operation that stands in the queue for them.
+        let queues = row.other_ns.is_none_or(|ns| share(ns) >= QUEUES);
+        if own >= BUSY || (is_busy && queues) {
+            return Self::Cpu { utilisation, own };
+        }
         if share(row.io_wait_ns) >= LARGE {
             return Self::Io { site: slowest_io(analysis, row), share: share(row.io_wait_ns) };
         }
@@ -78,8 +90,10 @@ impl Verdict {
         }
         let is_limit = analysis.sites.iter().any(|s| s.label == best.site && s.kind == Some(WaitKind::Limit));
         let blame = analysis.blame.iter().filter(|b| b.site == best.site);
-        let (waited, off) =
-            blame.fold((0, 0), |(w, o), b| (w + b.wait_ns, o + b.holder_off_ns + b.handover_ns));
+        // What was waited for somebody unknown counts against this statement.
+        let off_cpu =
+            |b: &super::BlameRow| if b.holder.is_some() { b.holder_off_ns + b.handover_ns } else { 0 };
+        let (waited, off) = blame.fold((0, 0), |(w, o), b| (w + b.wait_ns, o + off_cpu(b)));
         let holder_off_cpu = waited > 0 && off as f64 > 0.5 * waited as f64;
         Some(Self::Lock { site: best.site.clone(), gain: best.gain, is_limit, holder_off_cpu })
     }
@@ -101,8 +115,11 @@ impl Verdict {
                 }
                 sentence
             }
-            Self::Cpu { utilisation } => {
-                format!("No lock: the processors are busy ({:.0} % used).", utilisation * 100.0)
+            Self::Cpu { utilisation, own } => {
+                let (used, own) = (utilisation * 100.0, own / utilisation.max(f64::EPSILON) * 100.0);
+                format!(
+                    "No lock: the processors are busy ({used:.0} % used, {own:.0} % of it by this program)."
+                )
             }
             Self::Io { site, share } => {
                 format!("No lock: {:.0} % of the time is waiting for I/O, most at {site}.", share * 100.0)

@@ -11,7 +11,8 @@
 //! services somebody is served with probability *U* and somebody waits with *U* squared. (Where all times are
 //! fixed, fewer wait and the lock looks too free; recorded holds do not have that fault.)
 //!
-//! **If a lock cost nothing**, its wait goes away and its hold goes on beside others. The threads then meet at
+//! **If a lock cost nothing**, its wait goes away and its hold goes on beside others. Locks under which it was waited for
+//! are held for so much less. The threads then meet at
 //! the remaining locks; how they queue there is told by mean value analysis of the closed network (one queue
 //! per lock instance in use, all else a delay). The answer is bounded by the ceilings of the other locks and by the
 //! processors, *m/D'*, where *D'* is *D* without what is burnt spinning at the lock and *m* what other threads
@@ -21,7 +22,7 @@
 //! saturation of the next lock the prediction is low by up to a few per cent.
 
 use super::attribute::net_times;
-use super::pair::{ThreadSpans, WaitSpan};
+use super::pair::{HoldSpan, ThreadSpans, WaitSpan};
 use crate::WaitClass;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -70,13 +71,23 @@ pub(crate) enum Limit {
 }
 
 /// A lock instance as a station of the network.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Station {
     site: u32,
     utilisation: f64,
     is_inferred: bool,
     /// Seconds of use per execution of the chosen operation.
     demand: f64,
+    /// By site: the part of its holds in which the holder itself waited there.
+    waiting: BTreeMap<u32, f64>,
+}
+
+impl Station {
+    /// The station when nobody waits at `site` any more: what was a wait there under this lock is gone.
+    fn without(&self, site: u32) -> Self {
+        let left = 1.0 - self.waiting.get(&site).copied().unwrap_or(0.0);
+        Self { utilisation: self.utilisation * left, demand: self.demand * left, ..self.clone() }
+    }
 }
 
 /// What the recording tells that is not in the spans.
@@ -171,6 +182,8 @@ impl Model {
     fn without(&self, site: u32) -> LockWhatIf {
         let (own, others): (Vec<&Station>, Vec<&Station>) =
             self.stations.iter().partition(|s| s.site == site);
+        let others: Vec<Station> = others.into_iter().map(|s| s.without(site)).collect();
+        let others: Vec<&Station> = others.iter().collect();
         let by_use = |a: &&&Station, b: &&&Station| a.utilisation.total_cmp(&b.utilisation);
         let (utilisation, is_inferred) =
             own.iter().max_by(by_use).map_or((0.0, true), |s| (s.utilisation, s.is_inferred));
@@ -227,7 +240,15 @@ fn mean_value_analysis(customers: u64, delay: f64, stations: &[&Station]) -> f64
 fn stations(threads: &[ThreadSpans], duration: u64, sampling: u32, throughput: f64) -> Vec<Station> {
     let mut waited: HashMap<(u32, u64), Vec<(u64, u64)>> = HashMap::new();
     let mut held: HashMap<(u32, u64), u64> = HashMap::new();
+    let mut inside: HashMap<(u32, u64), Inside> = HashMap::new();
     for thread in threads {
+        for (hold, waits) in waits_in_holds(thread) {
+            let inside = inside.entry((hold.site, hold.object)).or_default();
+            inside.held += hold.end - hold.begin;
+            for (site, ns) in waits {
+                *inside.waited.entry(site).or_default() += ns;
+            }
+        }
         for (wait, end) in proofs(&thread.waits) {
             waited.entry((wait.site, wait.object)).or_default().push((wait.begin, end));
         }
@@ -244,14 +265,41 @@ fn stations(threads: &[ThreadSpans], duration: u64, sampling: u32, throughput: f
         .map(|instance| {
             let waited = waited.get(&instance).copied().unwrap_or(0.0);
             let held = held.get(&instance).map(|ns| part(ns.saturating_mul(u64::from(sampling))));
-            (instance.0, held.is_none(), held.map_or(waited.sqrt(), |held| held.max(waited)))
+            (instance, held.is_none(), held.map_or(waited.sqrt(), |held| held.max(waited)))
         })
         .filter(|(.., utilisation)| *utilisation >= LEAST_USE)
-        .map(|(site, is_inferred, utilisation)| {
+        .map(|(instance, is_inferred, utilisation)| {
             let demand = utilisation / throughput;
-            Station { site, utilisation, is_inferred, demand }
+            let waiting = inside.get(&instance).map_or_else(BTreeMap::new, Inside::parts);
+            Station { site: instance.0, utilisation, is_inferred, demand, waiting }
         })
         .collect()
+}
+
+/// What holders of an instance waited for while they held it.
+#[derive(Debug, Default)]
+struct Inside {
+    held: u64,
+    waited: BTreeMap<u32, u64>,
+}
+
+impl Inside {
+    fn parts(&self) -> BTreeMap<u32, f64> {
+        let part = |ns: u64| (ns as f64 / self.held.max(1) as f64).min(1.0);
+        self.waited.iter().map(|(site, ns)| (*site, part(*ns))).collect()
+    }
+}
+
+/// The thread's recorded exclusive holds, each with its own waits for locks inside of it, by site.
+fn waits_in_holds(thread: &ThreadSpans) -> impl Iterator<Item = (&HoldSpan, Vec<(u32, u64)>)> {
+    let nets = net_times(&thread.waits);
+    thread.holds.iter().filter(|h| !h.shared && h.begin < h.end).map(move |hold| {
+        let first = thread.waits.partition_point(|w| w.begin < hold.begin);
+        let inside = thread.waits[first..].iter().zip(&nets[first..]).take_while(|(w, _)| w.begin < hold.end);
+        let locks =
+            inside.filter(|(w, _)| w.kind.class() == WaitClass::Lock && w.end.is_some_and(|e| e <= hold.end));
+        (hold, locks.map(|(w, net)| (w.site, net.ns)).collect())
+    })
 }
 
 /// Which waits prove that somebody held what they waited for. A wait with waits inside (hazard T4) does not: between
@@ -286,7 +334,14 @@ mod tests {
 
     #[test]
     fn the_recursion_meets_its_two_limits() {
-        let station = |demand| Station { site: 1, utilisation: 0.0, is_inferred: false, demand };
+        let waiting = BTreeMap::new();
+        let station = |demand| Station {
+            site: 1,
+            utilisation: 0.0,
+            is_inferred: false,
+            demand,
+            waiting: waiting.clone(),
+        };
         let (slow, quick) = (station(0.01), station(0.001));
         // One thread: no queue. Many: the slowest station's rate.
         let one = mean_value_analysis(1, 0.089, &[&slow, &quick]);

@@ -14,6 +14,8 @@
 //! | 5 events | a thread's tag, its losses so far, and delta-coded events (about ten bytes each) |
 //! | 6 clock | [`ClockSample`]; one at the start, one with each drain, one at the end |
 //! | 7 end | events and losses of the whole; nothing follows |
+//! | 8 modules | [`Module`]s; each such block replaces the one before |
+//! | 9 machine | CPU time used by the whole machine; one at the start, one at the end |
 //!
 //! Integers in payloads are LEB128 ([`azekura_base::varint`]), those of heads little endian. There is no index:
 //! a file whose writer was killed is read up to its last whole block, and [`Ending::CutShort`] says so. Blocks of
@@ -40,6 +42,8 @@ mod block {
     pub(super) const EVENTS: u8 = 5;
     pub(super) const CLOCK: u8 = 6;
     pub(super) const END: u8 = 7;
+    pub(super) const MODULES: u8 = 8;
+    pub(super) const MACHINE: u8 = 9;
     /// Bytes before a block's payload.
     pub(super) const HEAD: usize = 12;
 
@@ -122,6 +126,19 @@ pub struct Name {
     pub line: u32,
 }
 
+/// A program or library as it lay in the memory of the process: what makes addresses into symbols.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Module {
+    /// Address of a mapping of the file.
+    pub base: u64,
+    /// Bytes mapped there.
+    pub len: u64,
+    /// Where in the file the mapping begins.
+    pub offset: u64,
+    /// The file.
+    pub path: String,
+}
+
 /// One thread's part of a recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadTrace {
@@ -166,6 +183,10 @@ pub struct Trace {
     pub operations: BTreeMap<u16, Name>,
     /// Threads, by tag.
     pub threads: Vec<ThreadTrace>,
+    /// What was mapped where, if it was asked for ([`Options::modules`](crate::Options::modules)).
+    pub modules: Vec<Module>,
+    /// CPU time of the whole machine since its start, ns, at the first and last time it was read; `None`: unknown.
+    pub machine_cpu_ns: Option<(u64, u64)>,
     /// How the file ended.
     pub ending: Ending,
 }

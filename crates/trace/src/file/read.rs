@@ -1,8 +1,8 @@
 //! From bytes to a [`Trace`]: every length checked, every checksum verified, no byte trusted.
 
 use super::{
-    ClockSample, CpuSource, Ending, MAGIC, Name, SessionInfo, ThreadTrace, TimeSource, Trace, VERSION, block,
-    codec,
+    ClockSample, CpuSource, Ending, MAGIC, Module, Name, SessionInfo, ThreadTrace, TimeSource, Trace,
+    VERSION, block, codec,
 };
 use crate::error::ReadError;
 use azekura_base::checksum::{crc32c, crc32c_append};
@@ -91,6 +91,8 @@ struct Parts {
     sites: BTreeMap<u32, Name>,
     operations: BTreeMap<u16, Name>,
     threads: BTreeMap<u32, ThreadTrace>,
+    modules: Vec<Module>,
+    machine: Option<(u64, u64)>,
     /// Events and losses, as the end block counts them.
     end: Option<(u64, u64)>,
 }
@@ -108,6 +110,11 @@ impl Parts {
             (block::EVENTS, _) => self.take_events(input)?,
             (block::CLOCK, _) => self.take_clock(input)?,
             (block::END, _) => self.end = Some((number(input)?, number(input)?)),
+            (block::MODULES, _) => self.take_modules(input)?,
+            (block::MACHINE, _) => {
+                let now = number(input)?;
+                self.machine = Some((self.machine.map_or(now, |(first, _)| first), now));
+            }
             _ => return Ok(()), // of a later minor version
         }
         if payload.is_empty() { Ok(()) } else { Err("bytes behind the end of a block's content") }
@@ -145,6 +152,15 @@ impl Parts {
         codec::decode(input, &mut thread.events)
     }
 
+    fn take_modules(&mut self, input: &mut &[u8]) -> Result<(), Wrong> {
+        self.modules.clear();
+        while !input.is_empty() {
+            let (base, len, offset) = (number(input)?, number(input)?, number(input)?);
+            self.modules.push(Module { base, len, offset, path: text(input)? });
+        }
+        Ok(())
+    }
+
     fn take_clock(&mut self, input: &mut &[u8]) -> Result<(), Wrong> {
         let (ticks, monotonic_ns, process_cpu_ns) = (number(input)?, number(input)?, number(input)?);
         let sample = ClockSample { ticks, monotonic_ns, process_cpu_ns };
@@ -162,8 +178,17 @@ impl Parts {
         };
         let ending = if self.end.is_some() { Ending::Complete } else { Ending::CutShort { offset } };
         let threads = self.threads.into_values().collect();
-        let trace =
-            Trace { session, begin, end, sites: self.sites, operations: self.operations, threads, ending };
+        let trace = Trace {
+            session,
+            begin,
+            end,
+            sites: self.sites,
+            operations: self.operations,
+            threads,
+            modules: self.modules,
+            machine_cpu_ns: self.machine,
+            ending,
+        };
         match self.end {
             Some(counts) if counts != (trace.event_count(), trace.lost()) => {
                 Err(ReadError::Malformed { offset, what: "the end counts other events than there are" })

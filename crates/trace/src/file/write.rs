@@ -1,6 +1,6 @@
 //! A recording as bytes: blocks, appended to a buffer that goes to a file or stays in memory.
 
-use super::{ClockSample, CpuSource, MAGIC, SessionInfo, VERSION, block, codec};
+use super::{ClockSample, CpuSource, MAGIC, Module, SessionInfo, VERSION, block, codec};
 use crate::event::Event;
 use azekura_base::checksum::{crc32c, crc32c_append};
 use azekura_base::varint::{put_bytes, put_u64};
@@ -112,6 +112,23 @@ impl Encoder {
         });
     }
 
+    /// What is mapped where.
+    pub fn modules(&mut self, modules: &[Module]) {
+        self.block(block::MODULES, |out| {
+            for module in modules {
+                put_u64(out, module.base);
+                put_u64(out, module.len);
+                put_u64(out, module.offset);
+                put_bytes(out, module.path.as_bytes());
+            }
+        });
+    }
+
+    /// CPU time of the whole machine so far, ns.
+    pub fn machine(&mut self, cpu_ns: u64) {
+        self.block(block::MACHINE, |out| put_u64(out, cpu_ns));
+    }
+
     /// The end of the recording.
     pub fn end(&mut self, lost: u64) {
         let events = self.events;
@@ -158,7 +175,7 @@ impl Encoder {
 
 impl super::Trace {
     /// The trace as the bytes of a trace file. What [`Trace::from_bytes`](super::Trace::from_bytes) makes of
-    /// them is equal, if its ending is.
+    /// them is equal; of a trace that was cut short, but for the place where.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         /// Events per block: far below a block's length limit.
@@ -166,6 +183,13 @@ impl super::Trace {
         let mut encoder = Encoder::new();
         encoder.session(&self.session);
         encoder.clock(&self.begin);
+        if let Some((first, last)) = self.machine_cpu_ns {
+            encoder.machine(first);
+            encoder.machine(last);
+        }
+        if !self.modules.is_empty() {
+            encoder.modules(&self.modules);
+        }
         encoder.sites(self.sites.iter().map(|(id, n)| (*id, n.name.as_str(), n.file.as_str(), n.line)));
         encoder.operations(
             self.operations.iter().map(|(id, n)| (u32::from(*id), n.name.as_str(), n.file.as_str(), n.line)),
@@ -179,7 +203,9 @@ impl super::Trace {
             encoder.events(tag, thread.lost, &[]);
         }
         encoder.clock(&self.end);
-        encoder.end(self.lost());
+        if self.ending == super::Ending::Complete {
+            encoder.end(self.lost());
+        }
         encoder.into_bytes()
     }
 }

@@ -49,6 +49,17 @@ pub(super) fn thread_cpu_ns() -> u64 {
     nanoseconds(ClockId::ThreadCPUTime)
 }
 
+/// CPU time of another thread of this process; `None` when it is gone.
+pub(super) fn cpu_ns_of(os_id: u32) -> Option<u64> {
+    /// The kernel's encoding of "CPU clock of one thread": the id's complement over three bits of kind.
+    const PER_THREAD_SCHED: i32 = 0b110;
+    let clock = !i32::try_from(os_id).ok()? << 3 | PER_THREAD_SCHED;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call writes into `time` or fails.
+    let done = unsafe { libc::clock_gettime(clock, &raw mut time) };
+    (done == 0).then(|| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
 fn nanoseconds(clock: ClockId) -> u64 {
     let t = clock_gettime(clock);
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
@@ -77,6 +88,25 @@ pub(super) fn wall_ns() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_cpu_time_of_another_thread_is_its_own_clock() {
+        let (tell, told) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let begin = thread_cpu_ns();
+            while thread_cpu_ns() < begin + 3_000_000 {}
+            let id = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
+            tell.send((id, thread_cpu_ns())).unwrap();
+            let _ = ended.recv();
+            thread_cpu_ns()
+        });
+        let (id, before) = told.recv().unwrap();
+        let seen = cpu_ns_of(id).expect("it lives");
+        drop(end);
+        assert!((before..=thread.join().unwrap()).contains(&seen));
+        assert_eq!(cpu_ns_of(u32::MAX), None);
+    }
 
     #[test]
     fn both_sources_run_forward_and_agree_about_a_while() {

@@ -1,16 +1,17 @@
 //! The collector: takes events out of the rings, encodes them, and writes them or keeps them.
 
-use super::clock;
+use super::fork_mutex::ForkMutex;
 use super::registry::{OPERATIONS, SITES};
 use super::session::SESSION;
+use super::{clock, machine};
 use crate::error::{StartError, StopError};
-use crate::event::Event;
-use crate::file::{Encoder, SessionInfo, ThreadInfo, TimeSource};
+use crate::event::{Event, EventKind, SWITCHED};
+use crate::file::{CpuSource, Encoder, SessionInfo, ThreadInfo, TimeSource};
 use crate::recording::Recording;
 use crate::ring::Consumer;
 use crate::site::Definition;
+use azekura_base::sync::WaitWord;
 use azekura_base::sync::atomic::Ordering::Relaxed;
-use azekura_base::sync::{Condvar, Mutex};
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -18,7 +19,7 @@ use std::ptr;
 use std::time::Duration;
 
 /// Rings that the collector does not know yet.
-pub(super) static JOINING: Mutex<Vec<Joining>> = Mutex::new(Vec::new());
+pub(super) static JOINING: ForkMutex<Vec<Joining>> = ForkMutex::new(Vec::new());
 
 /// A ring that the collector does not know yet.
 pub(super) struct Joining {
@@ -28,17 +29,17 @@ pub(super) struct Joining {
 }
 
 /// Wakes the collector's thread.
+///
+/// A word to sleep on, and no condition variable of the workspace: see [`ForkMutex`].
 #[derive(Default)]
-pub(super) struct Bell {
-    stop: Mutex<bool>,
-    wake: Condvar,
-}
+pub(super) struct Bell(WaitWord);
 
 impl Bell {
     /// Tells the collector's thread to come to its end.
     pub(super) fn ring(&self) {
-        *self.stop.lock() = true;
-        self.wake.notify_all();
+        // Relaxed: it tells nothing but itself; what the collector is to find is in the rings.
+        self.0.word().store(1, Relaxed);
+        self.0.wake_all();
     }
 }
 
@@ -46,12 +47,10 @@ impl Bell {
 pub(super) fn collect(mut collector: Box<Collector>, bell: &Bell, pause: Duration) -> Box<Collector> {
     loop {
         let busy = collector.drain();
-        let mut stop = bell.stop.lock();
-        if !*stop && !busy {
-            bell.wake.wait_for(&mut stop, pause);
+        if !busy {
+            bell.0.wait(0, Some(pause));
         }
-        if *stop {
-            drop(stop);
+        if bell.0.word().load(Relaxed) != 0 {
             return collector;
         }
     }
@@ -63,26 +62,56 @@ enum Sink {
     File { path: PathBuf, file: File, failed: Option<io::Error> },
 }
 
+/// The ring of a thread that was alive when it was drained last.
+struct Open {
+    tag: u32,
+    os_id: u32,
+    cpu: CpuSource,
+    /// Ticks of its latest event.
+    last: u64,
+    consumer: Consumer,
+}
+
+impl Open {
+    /// The thread's CPU time now, as if it had recorded an anchor: what it did since its last event is then known in
+    /// sum. `None` when the thread is gone or CPU time is not recorded.
+    fn last_anchor(&self, time: TimeSource) -> Option<Event> {
+        if self.cpu == CpuSource::None || self.last == 0 {
+            return None;
+        }
+        let ticks = clock::ticks(time).max(self.last);
+        let object = clock::cpu_ns_of(self.os_id)?;
+        Some(Event { object, flags: SWITCHED, ..Event::new(ticks, EventKind::Anchor) })
+    }
+}
+
 /// Drains rings, encodes, writes.
 pub(super) struct Collector {
     session: u32,
     time: TimeSource,
     encoder: Encoder,
     sink: Sink,
-    rings: Vec<(u32, Consumer)>,
+    rings: Vec<Open>,
     /// Losses of rings that are gone.
     lost_before: u64,
     threads: u64,
     sites_seen: *const Definition,
     operations_seen: *const Definition,
     batch: Vec<Event>,
+    /// Whether to tell what is mapped where.
+    modules: bool,
 }
 
 // SAFETY: the two pointers are positions on the registries' lists of statics; any thread may follow them.
 unsafe impl Send for Collector {}
 
 impl Collector {
-    pub(super) fn new(session: u32, info: &SessionInfo, path: Option<PathBuf>) -> Result<Self, StartError> {
+    pub(super) fn new(
+        session: u32,
+        info: &SessionInfo,
+        path: Option<PathBuf>,
+        modules: bool,
+    ) -> Result<Self, StartError> {
         let sink = match path {
             None => Sink::Memory,
             Some(path) => match File::create(&path) {
@@ -93,6 +122,7 @@ impl Collector {
         let mut encoder = Encoder::new();
         encoder.session(info);
         encoder.clock(&clock::sample(info.time));
+        machine::cpu_ns().into_iter().for_each(|ns| encoder.machine(ns));
         let mut collector = Self {
             session,
             time: info.time,
@@ -104,6 +134,7 @@ impl Collector {
             sites_seen: ptr::null(),
             operations_seen: ptr::null(),
             batch: Vec::new(),
+            modules,
         };
         collector.write();
         match collector.sink {
@@ -118,10 +149,11 @@ impl Collector {
         let (encoder, batch) = (&mut self.encoder, &mut self.batch);
         let (mut busy, mut any) = (false, false);
         let mut gone = 0;
-        self.rings.retain_mut(|(tag, consumer)| {
+        self.rings.retain_mut(|Open { tag, consumer, last, .. }| {
             let closed = consumer.is_closed(); // before the drain (RING-3)
             batch.clear();
             let taken = consumer.drain(|e| batch.push(e));
+            *last = batch.last().map_or(*last, |e| e.ticks.max(*last));
             busy |= taken * 2 >= consumer.capacity();
             if taken > 0 || closed {
                 any = true;
@@ -146,13 +178,17 @@ impl Collector {
             // A thread may join a recording that has just ended: its ring is dropped here.
             if joining.session == self.session {
                 self.encoder.thread(&joining.thread);
-                self.rings.push((joining.thread.tag, joining.consumer));
+                let (tag, os_id, cpu) = (joining.thread.tag, joining.thread.os_id, joining.thread.cpu);
+                self.rings.push(Open { tag, os_id, cpu, last: 0, consumer: joining.consumer });
                 self.threads += 1;
             }
         }
     }
 
     fn name_new(&mut self) {
+        if self.modules && SITES.has_more_than(self.sites_seen) {
+            self.encoder.modules(&machine::modules());
+        }
         let tell = |(id, d): (u32, &'static Definition)| (id, d.name, d.file, d.line);
         self.encoder.sites(SITES.since(&mut self.sites_seen).into_iter().map(tell));
         self.encoder.operations(OPERATIONS.since(&mut self.operations_seen).into_iter().map(tell));
@@ -173,11 +209,13 @@ impl Collector {
 
     pub(super) fn finish(mut self) -> Result<Recording, StopError> {
         self.drain();
-        for (tag, consumer) in &self.rings {
-            self.encoder.events(*tag, consumer.lost(), &[]);
+        for ring in &self.rings {
+            let anchor = ring.last_anchor(self.time);
+            self.encoder.events(ring.tag, ring.consumer.lost(), anchor.as_slice());
         }
-        let lost = self.lost_before + self.rings.iter().map(|(_, c)| c.lost()).sum::<u64>();
+        let lost = self.lost_before + self.rings.iter().map(|r| r.consumer.lost()).sum::<u64>();
         self.encoder.clock(&clock::sample(self.time));
+        machine::cpu_ns().into_iter().for_each(|ns| self.encoder.machine(ns));
         self.name_new();
         self.encoder.end(lost);
         self.write();

@@ -11,12 +11,14 @@
 mod clock;
 mod collector;
 mod cpu;
+mod fork_mutex;
+mod machine;
 mod recorder;
 mod registry;
 mod session;
 
 pub(crate) use registry::Registration;
-pub use session::{start, stop};
+pub use session::{forget_after_fork, start, stop, without_signals};
 
 use crate::event::{Event, EventKind, SAMPLED, SHARED};
 use crate::{HoldMode, Operation, Site, ThreadTag, WaitKind};
@@ -243,6 +245,33 @@ pub fn hold(site: &'static Site, object: usize, mode: HoldMode) -> HoldGuard {
     }
 }
 
+/// As [`hold`], for callers to whom the site is worth looking up only when the hold is recorded.
+#[inline]
+pub fn hold_at(site: impl FnOnce() -> &'static Site, object: usize, mode: HoldMode) -> HoldGuard {
+    let session = SESSION.load(Relaxed);
+    let nothing = HoldGuard { session: 0, site: 0, object: 0, begin: 0, flags: 0, here: PhantomData };
+    if session == 0 {
+        return nothing;
+    }
+    let drawn = with_recorder(session, |r| {
+        let waited = std::mem::take(&mut r.waited).1 == object as u64;
+        let drawn = r.draws_this_hold();
+        (drawn || waited).then(|| (r.ticks(), if drawn { SAMPLED } else { 0 }))
+    });
+    let Some((begin, flags)) = drawn.flatten() else { return nothing };
+    let flags = flags | if mode == HoldMode::Shared { SHARED } else { 0 };
+    HoldGuard { session, site: SITES.id(&site().0), object: object as u64, begin, flags, here: PhantomData }
+}
+
+impl HoldGuard {
+    /// Whether its drop will record something; if not, it need not be kept.
+    #[inline]
+    #[must_use]
+    pub fn is_recorded(&self) -> bool {
+        self.session != 0
+    }
+}
+
 #[inline(never)]
 fn begin_hold(session: u32, site: &'static Site, object: u64, mode: HoldMode) -> HoldGuard {
     let site = SITES.id(&site.0);
@@ -280,6 +309,46 @@ fn end_hold(guard: &HoldGuard) {
             Event { flags: guard.flags, operation, site: guard.site, ..Event::new(0, EventKind::Hold) };
         r.record_event(When::After, Event { object: guard.object, argument, ..event });
     });
+}
+
+/// An instant from [`watch`].
+#[derive(Debug)]
+pub struct Watch {
+    session: u32,
+    begin: u64,
+    here: PhantomData<*const ()>,
+}
+
+/// Watches a call that seldom waits: afterwards [`Watch::waited`] tells whether the thread left its CPU in it.
+///
+/// About ten nanoseconds and no event, unless there was a wait. Between the two there must be no other probe of this
+/// thread. Works where the kernel gives the sign of a switch; elsewhere nothing is recorded.
+#[inline]
+#[must_use]
+pub fn watch() -> Watch {
+    let session = SESSION.load(Relaxed);
+    let begin = match session {
+        0 => None,
+        session => with_recorder(session, Recorder::watch).flatten(),
+    };
+    Watch { session: if begin.is_some() { session } else { 0 }, begin: begin.unwrap_or(0), here: PhantomData }
+}
+
+impl Watch {
+    /// Whether the thread left its CPU since.
+    #[inline]
+    #[must_use]
+    pub fn has_left(&self) -> bool {
+        self.session != 0 && with_recorder(self.session, |r| r.has_left()).unwrap_or(false)
+    }
+
+    /// Records that the thread waited from then until now.
+    pub fn waited(self, site: &'static Site, object: usize, kind: WaitKind) {
+        if self.session != 0 && self.session == SESSION.load(Relaxed) {
+            let site = SITES.id(&site.0);
+            with_recorder(self.session, |r| r.record_past_wait(self.begin, site, object as u64, kind as u64));
+        }
+    }
 }
 
 /// Tells that `object` was just let go while others wait for it: they waited for this thread.

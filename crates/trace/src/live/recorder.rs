@@ -35,6 +35,8 @@ pub(super) struct Recorder {
     switch: SwitchWord,
     /// This segment has no anchor yet.
     owed: bool,
+    /// This segment's first event, which is to carry the sign, was not pushed yet.
+    unsigned: bool,
     /// The innermost operation, 0 for none.
     operation: u16,
     producer: Producer,
@@ -67,6 +69,7 @@ impl Recorder {
             cpu,
             switch,
             owed: false,
+            unsigned: false,
             operation: 0,
             producer,
             until_sample: 0,
@@ -138,9 +141,51 @@ impl Recorder {
         }
     }
 
+    /// This instant, so that [`Recorder::has_left`] can tell whether the thread left its CPU since; `None` where
+    /// the kernel gives no sign.
+    #[inline]
+    pub(super) fn watch(&mut self) -> Option<u64> {
+        if !self.switch.is_rseq() {
+            return None;
+        }
+        if !self.switch.is_armed() {
+            self.switch.arm();
+            (self.owed, self.unsigned) = (true, true);
+        }
+        Some(self.ticks())
+    }
+
+    /// Whether the thread left its CPU since the last [`Recorder::watch`].
+    #[inline]
+    pub(super) fn has_left(&self) -> bool {
+        !self.switch.is_armed()
+    }
+
+    /// Records a wait that began at `begin`, the instant of the last [`Recorder::watch`], and ends now.
+    pub(super) fn record_past_wait(&mut self, begin: u64, site: u32, object: u64, argument: u64) {
+        let flags = self.sign();
+        let operation = self.operation;
+        self.producer.push(Event {
+            ticks: begin,
+            kind: EventKind::WaitBegin,
+            flags,
+            operation,
+            site,
+            object,
+            argument,
+        });
+        self.record(When::After, EventKind::WaitEnd, site, object, 0);
+    }
+
+    /// The sign of a switch, if the segment's first event still has to carry it.
+    fn sign(&mut self) -> u8 {
+        if std::mem::take(&mut self.unsigned) { SWITCHED } else { 0 }
+    }
+
     /// Pushes the event; if the thread left its CPU, as the first of a new segment.
     fn push_in_segment(&mut self, mut event: Event) {
         event.ticks = self.ticks();
+        event.flags |= self.sign();
         while !self.switch.is_armed() {
             self.switch.arm();
             event.flags |= SWITCHED;
@@ -153,7 +198,7 @@ impl Recorder {
 
     /// Reads the thread clock for this segment. Gives up when disturbed again and again; then it stays owed.
     fn anchor(&mut self) {
-        let mut flags = 0;
+        let mut flags = self.sign();
         for _ in 0..4 {
             if !self.switch.is_armed() {
                 self.switch.arm();
@@ -169,6 +214,7 @@ impl Recorder {
                 return;
             }
         }
+        self.unsigned = flags != 0;
     }
 
     /// Without switch detection every event is a segment of its own, with its own anchor.
@@ -211,6 +257,10 @@ impl Recorder {
 
 impl Drop for Recorder {
     fn drop(&mut self) {
+        if self.operation != 0 {
+            // The thread ends inside an operation whose guard was never dropped (`pthread_exit`).
+            self.record(When::After, EventKind::Exit, 0, 0, 0);
+        }
         if self.owed {
             self.anchor(); // the thread's last waits keep their CPU time
         }

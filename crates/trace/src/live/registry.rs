@@ -69,6 +69,12 @@ impl Registry {
         }
     }
 
+    /// Whether definitions were registered since `seen`.
+    pub(super) fn has_more_than(&self, seen: *const Definition) -> bool {
+        // Relaxed: an address to compare and not to follow.
+        self.newest.load(Relaxed).cast_const() != seen
+    }
+
     /// Definitions registered since `seen` was moved here last, newest first, with their ids. `seen` is null
     /// at first.
     pub(super) fn since(&self, seen: &mut *const Definition) -> Vec<(u32, &'static Definition)> {

@@ -11,6 +11,7 @@
 //! drain. Rings live as long as their two ends, so nothing dangles whoever leaves first.
 
 use super::collector::{Bell, Collector, JOINING, Joining, collect};
+use super::fork_mutex::ForkMutex;
 use super::recorder::{Recorder, When};
 use super::{clock, cpu};
 use crate::error::{StartError, StopError};
@@ -19,7 +20,6 @@ use crate::file::{CpuSource, SessionInfo, ThreadInfo, TimeSource};
 use crate::recording::{CpuTime, Options, Recording};
 use crate::ring;
 use azekura_base::CachePadded;
-use azekura_base::sync::Mutex;
 use azekura_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ use std::time::Duration;
 pub(super) static SESSION: CachePadded<AtomicU32> = CachePadded::new(AtomicU32::new(0));
 
 /// The recording under way. Held for moments, except by [`start`] and [`stop`] themselves.
-static ACTIVE: Mutex<Option<Active>> = Mutex::new(None);
+static ACTIVE: ForkMutex<Option<Active>> = ForkMutex::new(None);
 
 /// What a joining thread must know, and what [`stop`] needs.
 struct Active {
@@ -59,10 +59,10 @@ pub fn start(options: Options) -> Result<(), StartError> {
     }
     let info = session_info(&options)?;
     let session = SESSIONS.fetch_add(1, Relaxed) + 1;
-    let collector = Box::new(Collector::new(session, &info, options.file)?);
+    let collector = Box::new(Collector::new(session, &info, options.file, options.modules)?);
     let collector = match options.drain_every {
         None => Collecting::AtStop(collector),
-        Some(pause) => spawn(collector, pause)?,
+        Some(pause) => spawn(collector, pause, options.collector_begins)?,
     };
     *active = Some(Active { session, info, ring_events: options.ring_events, collector });
     SESSION.store(session, Relaxed);
@@ -149,19 +149,53 @@ pub(super) fn join(tag: u32) -> Option<Recorder> {
     let thread = ThreadInfo {
         tag,
         os_id: rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs(),
-        name: std::thread::current().name().unwrap_or_default().to_owned(),
+        name: rustix::thread::name()
+            .map_or_else(|_| String::new(), |name| name.to_string_lossy().into_owned()),
         cpu: recorder.cpu_source(),
     };
     JOINING.lock().push(Joining { session, thread, consumer });
     Some(recorder)
 }
 
-fn spawn(collector: Box<Collector>, pause: Duration) -> Result<Collecting, StartError> {
+fn spawn(collector: Box<Collector>, pause: Duration, begins: Option<fn()>) -> Result<Collecting, StartError> {
     let bell = Arc::new(Bell::default());
     let theirs = Arc::clone(&bell);
-    let thread = std::thread::Builder::new()
-        .name("azekura-trace".to_owned())
-        .spawn(move || collect(collector, &theirs, pause))
-        .map_err(|source| StartError::Thread { source })?;
+    let spawned = without_signals(|| {
+        std::thread::Builder::new().name("azekura-trace".to_owned()).spawn(move || {
+            begins.into_iter().for_each(|begins| begins());
+            collect(collector, &theirs, pause)
+        })
+    });
+    let thread = spawned.map_err(|source| StartError::Thread { source })?;
     Ok(Collecting::Thread { bell, thread })
+}
+
+/// Runs `f` with all signals blocked; a thread that it starts inherits that, so that no handler of the program ever
+/// runs there. For threads that serve the recording.
+pub fn without_signals<R>(f: impl FnOnce() -> R) -> R {
+    let mut before = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: both sets are initialised by the calls before they are read; the mask is put back as it was.
+    unsafe {
+        let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+        libc::sigfillset(all.as_mut_ptr());
+        let masked = libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) == 0;
+        let result = f();
+        if masked {
+            libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
+        }
+        result
+    }
+}
+
+/// To be called in the child of a fork, by its only thread: forgets the parent's recording, whose collector does not
+/// exist here. A new one may then be started.
+///
+/// The parent's file and rings are left alone; what they hold in memory is leaked.
+pub fn forget_after_fork() {
+    SESSION.store(0, Relaxed);
+    // SAFETY: the caller is the only thread of its process and holds no guard of these, which only this crate can make.
+    unsafe {
+        JOINING.renew(Vec::new());
+        ACTIVE.renew(None);
+    }
 }

@@ -245,7 +245,10 @@ fn trust(analysis: &Analysis, out: &mut String) {
         "  CPU: process {}, recorded threads {}{}.",
         time(r.process_cpu_ns as f64),
         time(r.traced_cpu_ns as f64),
-        analysis.cpu_utilisation.map_or_else(String::new, |u| format!("; processors {} busy", percent(u)))
+        [(analysis.cpu_utilisation, "by it"), (analysis.machine_utilisation, "in all")]
+            .into_iter()
+            .filter_map(|(used, by)| Some(format!("; processors {} busy {by}", percent(used?))))
+            .collect::<String>()
     );
     let _ = writeln!(
         out,

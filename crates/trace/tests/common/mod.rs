@@ -112,6 +112,8 @@ pub(crate) fn trace(duration: u64, operations: &[&str], sites: &[&str], threads:
         sites: (1..).zip(named(sites)).collect(),
         operations: (1..).zip(named(operations)).collect(),
         threads: threads.into_iter().enumerate().map(thread).collect(),
+        modules: Vec::new(),
+        machine_cpu_ns: None,
         ending: Ending::Complete,
     }
 }

@@ -3,7 +3,7 @@
 use azekura_base::checksum::{crc32c, crc32c_append};
 use azekura_trace::event::{Event, EventKind};
 use azekura_trace::file::{
-    ClockSample, CpuSource, Ending, Name, SessionInfo, ThreadTrace, TimeSource, Trace,
+    ClockSample, CpuSource, Ending, Module, Name, SessionInfo, ThreadTrace, TimeSource, Trace,
 };
 use azekura_trace::report::{ReportOptions, report};
 
@@ -85,6 +85,8 @@ fn trace() -> Trace {
         sites: [(1, name("cache")), (2, name("log"))].into(),
         operations: [(1, name("get"))].into(),
         threads: (1..4).map(thread).collect(),
+        modules: vec![Module { base: 0x5000, len: 4096, offset: 0, path: "/usr/bin/x".into() }],
+        machine_cpu_ns: Some((7, 9)),
         ending: Ending::Complete,
     }
 }

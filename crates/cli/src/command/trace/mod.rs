@@ -1,4 +1,7 @@
-//! `trace`: what a recording says. Thin over `azekura-trace`, which analyses and writes.
+//! `trace`: recordings of any program, and what they say. Thin over `azekura-record`, which records, and
+//! `azekura-trace`, which analyses and writes.
+
+mod record;
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -9,15 +12,17 @@ use azekura_trace::report::{Format, ReportOptions, diff_files, report_file};
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::Outcome;
+use record::Record;
 
 const EXAMPLES: &str = "\
 Examples:
   azekura bench kv --workload u1 --threads 8 --trace before.trace
+  azekura trace record -o before.trace -- ./server --threads 8
   azekura trace report before.trace
   azekura trace report before.trace --format html -o before.html
   azekura trace diff before.trace after.trace";
 
-/// Tell which waits cost how much, from a recording
+/// Record what a program waits for, and tell which waits cost how much
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Trace {
@@ -27,6 +32,7 @@ pub(crate) struct Trace {
 
 #[derive(Debug, Subcommand)]
 enum What {
+    Record(Record),
     /// Report on one recording: operations, where they wait, for whom, and what would be without
     #[command(after_help = EXAMPLES)]
     Report {
@@ -85,6 +91,7 @@ enum Style {
 impl Trace {
     pub(crate) fn run(&self, out: &mut dyn Write) -> Result<Outcome> {
         match &self.what {
+            What::Record(record) => record.run(),
             What::Report { file, options } => options.write(out, |out| {
                 report_file(file, &options.report(), out).with_context(|| file.display().to_string())
             }),

@@ -1,0 +1,79 @@
+//! `trace record`: what an unmodified program waits for.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use azekura_record::{Launch, Recorded, launch};
+use clap::Args;
+
+use crate::arguments::seconds;
+use crate::{Outcome, show};
+
+const EXAMPLES: &str = "\
+Examples:
+  azekura trace record -- ./server --threads 8
+  azekura trace record -o load.trace --delay 10 --seconds 30 -- mariadbd --datadir db
+  azekura trace report load.trace
+
+The program is started with one library put before its own. Recorded are contended waits for mutexes, reader-writer
+and spin locks, waits on condition variables and semaphores, futex calls through the C library, syncs of files, and
+reads, writes and sleeps that left the processor. Each thread is an operation, named by its first function; a lock is
+named by its variable, or where it was made, and where it is waited for. Statically linked programs cannot be recorded
+this way. Other processes of the program are written beside FILE, with their number at the end.";
+
+/// Run a program, unchanged, and record what its threads wait for
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Record {
+    /// Where the recording goes
+    #[arg(short, long, value_name = "FILE", default_value = "azekura.trace")]
+    output: PathBuf,
+
+    /// Begin to record so long after the start
+    #[arg(long, value_name = "S", default_value = "0", value_parser = seconds)]
+    delay: Duration,
+
+    /// Record only for so long; the program goes on
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    seconds: Option<Duration>,
+
+    /// Events that each thread can have waiting to be written [unless given: 8192]; more lose less
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1 << 24))]
+    ring: Option<u32>,
+
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    command: Vec<OsString>,
+}
+
+impl Record {
+    pub(super) fn run(&self) -> Result<Outcome> {
+        let launched = launch(&Launch {
+            command: self.command.clone(),
+            output: self.output.clone(),
+            delay: self.delay,
+            duration: self.seconds,
+            ring_events: self.ring.map(|events| events as usize),
+        })?;
+        launched.recorded.iter().for_each(tell);
+        if launched.status.success() {
+            return Ok(Outcome::Well);
+        }
+        eprintln!("the program ended with {}", launched.status);
+        Ok(Outcome::Failed)
+    }
+}
+
+fn tell(recorded: &Recorded) {
+    let Recorded { file, program, process, threads, events, lost, is_cut_short } = recorded;
+    let cut = if *is_cut_short { ", cut short" } else { "" };
+    eprintln!(
+        "{program} ({process}): {} of {} in {}, {} lost{cut}",
+        show::counted(*events, "event"),
+        show::counted(*threads as u64, "thread"),
+        file.display(),
+        show::count(*lost)
+    );
+}

@@ -1,0 +1,145 @@
+//! Condition variables, semaphores, barriers, joins: waiting for somebody to have done something.
+//!
+//! Never contention: a thread without work waits as long as one likes. The mutex of a condition variable is taken again
+//! inside the C library; a wait for it there counts as part of this one.
+
+use super::{address, begun, ended, hook};
+use crate::held;
+use crate::next::Next;
+use crate::session::{if_recording, is_on};
+use azekura_trace::{HoldMode, WaitKind};
+use libc::{
+    c_int, c_void, clockid_t, pthread_barrier_t, pthread_cond_t, pthread_mutex_t, pthread_t, sem_t, timespec,
+};
+
+type Cond = *mut pthread_cond_t;
+type Mutex = *mut pthread_mutex_t;
+
+static WAIT: Next<unsafe extern "C-unwind" fn(Cond, Mutex) -> c_int> = Next::condvar(c"pthread_cond_wait");
+static TIMED: Next<unsafe extern "C-unwind" fn(Cond, Mutex, *const timespec) -> c_int> =
+    Next::condvar(c"pthread_cond_timedwait");
+static CLOCK: Next<unsafe extern "C-unwind" fn(Cond, Mutex, clockid_t, *const timespec) -> c_int> =
+    Next::new(c"pthread_cond_clockwait");
+static SEMAPHORE: Next<unsafe extern "C-unwind" fn(*mut sem_t) -> c_int> = Next::new(c"sem_wait");
+static TRY_SEMAPHORE: Next<unsafe extern "C-unwind" fn(*mut sem_t) -> c_int> = Next::new(c"sem_trywait");
+static TIMED_SEMAPHORE: Next<unsafe extern "C-unwind" fn(*mut sem_t, *const timespec) -> c_int> =
+    Next::new(c"sem_timedwait");
+static JOIN: Next<unsafe extern "C-unwind" fn(pthread_t, *mut *mut c_void) -> c_int> =
+    Next::new(c"pthread_join");
+static BARRIER: Next<unsafe extern "C-unwind" fn(*mut pthread_barrier_t) -> c_int> =
+    Next::new(c"pthread_barrier_wait");
+
+hook!(pthread_cond_wait => wait, "rdx", "x2");
+hook!(pthread_cond_timedwait => timed_wait, "rcx", "x3");
+hook!(pthread_cond_clockwait => clock_wait, "r8", "x4");
+hook!(sem_wait => semaphore, "rsi", "x1");
+hook!(sem_timedwait => timed_semaphore, "rdx", "x2");
+hook!(pthread_join => join, "rdx", "x2");
+hook!(pthread_barrier_wait => barrier, "rsi", "x1");
+
+/// Records `call`, in which `mutex` is let go and taken again.
+fn waits(cond: Cond, mutex: Mutex, from: usize, call: impl FnOnce() -> c_int) -> c_int {
+    if held::any() {
+        if_recording(|| held::let_go(address(mutex)));
+    }
+    let waiting = begun("condition", from, address(cond), WaitKind::Idle);
+    let result = call();
+    ended(waiting);
+    if_recording(|| held::taken("mutex", from, address(mutex), HoldMode::Exclusive));
+    result
+}
+
+unsafe extern "C-unwind" fn wait(cond: Cond, mutex: Mutex, from: usize) -> c_int {
+    // SAFETY: here and below, the caller's arguments, passed on to the function it meant to call.
+    let call = || unsafe { WAIT.get()(cond, mutex) };
+    if is_on() { waits(cond, mutex, from, call) } else { call() }
+}
+
+unsafe extern "C-unwind" fn timed_wait(
+    cond: Cond,
+    mutex: Mutex,
+    until: *const timespec,
+    from: usize,
+) -> c_int {
+    // SAFETY: as in `wait`.
+    let call = || unsafe { TIMED.get()(cond, mutex, until) };
+    if is_on() { waits(cond, mutex, from, call) } else { call() }
+}
+
+unsafe extern "C-unwind" fn clock_wait(
+    cond: Cond,
+    mutex: Mutex,
+    clock: clockid_t,
+    until: *const timespec,
+    from: usize,
+) -> c_int {
+    // SAFETY: as in `wait`.
+    let call = || unsafe { CLOCK.get()(cond, mutex, clock, until) };
+    if is_on() { waits(cond, mutex, from, call) } else { call() }
+}
+
+unsafe extern "C-unwind" fn semaphore(semaphore: *mut sem_t, from: usize) -> c_int {
+    // SAFETY: as in `wait`; and a try in its place.
+    unsafe {
+        if !is_on() {
+            return SEMAPHORE.get()(semaphore);
+        }
+        if tried(semaphore) {
+            return 0;
+        }
+        let waiting = begun("semaphore", from, address(semaphore), WaitKind::Idle);
+        let result = SEMAPHORE.get()(semaphore);
+        ended(waiting);
+        result
+    }
+}
+
+unsafe extern "C-unwind" fn timed_semaphore(
+    semaphore: *mut sem_t,
+    until: *const timespec,
+    from: usize,
+) -> c_int {
+    // SAFETY: as in `semaphore`.
+    unsafe {
+        if !is_on() {
+            return TIMED_SEMAPHORE.get()(semaphore, until);
+        }
+        if tried(semaphore) {
+            return 0;
+        }
+        let waiting = begun("semaphore", from, address(semaphore), WaitKind::Idle);
+        let result = TIMED_SEMAPHORE.get()(semaphore, until);
+        ended(waiting);
+        result
+    }
+}
+
+/// Whether the semaphore could be had at once; leaves `errno` alone if not (HOOK-1).
+unsafe fn tried(semaphore: *mut sem_t) -> bool {
+    // SAFETY: the caller's semaphore.
+    crate::quiet::quietly(|| unsafe { TRY_SEMAPHORE.get()(semaphore) }) == 0
+}
+
+unsafe extern "C-unwind" fn join(thread: pthread_t, result: *mut *mut c_void, from: usize) -> c_int {
+    // SAFETY: as in `wait`.
+    let call = || unsafe { JOIN.get()(thread, result) };
+    if !is_on() {
+        return call();
+    }
+    let waiting = begun("join", from, thread as usize, WaitKind::Idle);
+    let result = call();
+    ended(waiting);
+    result
+}
+
+unsafe extern "C-unwind" fn barrier(barrier: *mut pthread_barrier_t, from: usize) -> c_int {
+    // SAFETY: as in `wait`.
+    let call = || unsafe { BARRIER.get()(barrier) };
+    if !is_on() {
+        return call();
+    }
+    let waiting = begun("barrier", from, address(barrier), WaitKind::Idle);
+    let result = call();
+    ended(waiting);
+    result
+}

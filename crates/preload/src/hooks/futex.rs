@@ -1,0 +1,103 @@
+//! `syscall(SYS_futex, …)`: how runtimes and programs with locks of their own go to sleep (InnoDB, Rust's std,
+//! parking_lot).
+//!
+//! The kernel is only told an address and a value, not what they are for. By the value that the word is expected to
+//! have, a wait is taken to be for a lock if the word says "taken and waited for" in one of the usual ways: 2, or
+//! the highest bit set (all bits set is a parked thread). Everything else counts as waiting for work. This is a guess, and
+//! reports call such a lock `futex`.
+
+use super::{address, begun, ended};
+use crate::next::Next;
+use crate::session::is_on;
+use azekura_trace::WaitKind;
+use libc::{c_int, c_long};
+
+type Syscall = unsafe extern "C" fn(c_long, c_long, c_long, c_long, c_long, c_long, c_long) -> c_long;
+
+static NEXT: Next<Syscall> = Next::new(c"syscall");
+
+// A futex call keeps its arguments in their order, the call site in the place of the number; all other calls go on as
+// they came. The seventh argument stays where it is, on the stack.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+extern "C" fn syscall() {
+    std::arch::naked_asm!(
+        "cmp rdi, {number}",
+        "jne 2f",
+        "mov rdi, [rsp]",
+        "jmp {futex}",
+        "2:",
+        "jmp {other}",
+        number = const libc::SYS_futex,
+        futex = sym futex,
+        other = sym other,
+    )
+}
+
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+extern "C" fn syscall() {
+    std::arch::naked_asm!(
+        "cmp x0, {number}",
+        "b.ne 2f",
+        "mov x0, x30",
+        "b {futex}",
+        "2:",
+        "b {other}",
+        number = const libc::SYS_futex,
+        futex = sym futex,
+        other = sym other,
+    )
+}
+
+unsafe extern "C" fn other(
+    number: c_long,
+    a: c_long,
+    b: c_long,
+    c: c_long,
+    d: c_long,
+    e: c_long,
+    f: c_long,
+) -> c_long {
+    // SAFETY: the caller's arguments; those that the call does not have are whatever lay in their places, and are not
+    // looked at, as in the C library's own function.
+    unsafe { NEXT.get()(number, a, b, c, d, e, f) }
+}
+
+unsafe extern "C" fn futex(
+    from: usize,
+    word: *const u32,
+    operation: c_long,
+    value: c_long,
+    timeout: c_long,
+    second: c_long,
+    third: c_long,
+) -> c_long {
+    // SAFETY: as in `other`.
+    let call = || unsafe {
+        NEXT.get()(libc::SYS_futex, address(word) as c_long, operation, value, timeout, second, third)
+    };
+    if !is_on() {
+        return call();
+    }
+    let Some(kind) = kind_of(operation as c_int, value as u32) else { return call() };
+    let waiting = begun("futex", from, address(word), kind);
+    // The kernel's answer is in errno, which `ended` leaves alone.
+    let result = call();
+    ended(waiting);
+    result
+}
+
+/// What such a wait is taken to be for; `None` if it is none.
+fn kind_of(operation: c_int, value: u32) -> Option<WaitKind> {
+    match operation & libc::FUTEX_CMD_MASK {
+        libc::FUTEX_LOCK_PI => Some(WaitKind::Other),
+        libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET => {
+            let is_locked = value == 2 || (value >> 31 == 1 && value != u32::MAX);
+            Some(if is_locked { WaitKind::Other } else { WaitKind::Idle })
+        }
+        _ => None,
+    }
+}

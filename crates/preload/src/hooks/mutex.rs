@@ -1,0 +1,141 @@
+//! Mutexes and spin locks: tried first, and recorded only when that failed; holds drawn by lot.
+
+use super::{address, begun, ended, hook};
+use crate::held;
+use crate::next::Next;
+use crate::session::{if_recording, is_on};
+use crate::sites::SITES;
+use azekura_trace::{HoldMode, WaitKind};
+use libc::{c_int, clockid_t, pthread_mutex_t, pthread_mutexattr_t, pthread_spinlock_t, timespec};
+
+type Mutex = *mut pthread_mutex_t;
+type Spin = *mut pthread_spinlock_t;
+
+static LOCK: Next<unsafe extern "C" fn(Mutex) -> c_int> = Next::new(c"pthread_mutex_lock");
+static TRY: Next<unsafe extern "C" fn(Mutex) -> c_int> = Next::new(c"pthread_mutex_trylock");
+static TIMED: Next<unsafe extern "C" fn(Mutex, *const timespec) -> c_int> =
+    Next::new(c"pthread_mutex_timedlock");
+static CLOCK: Next<unsafe extern "C" fn(Mutex, clockid_t, *const timespec) -> c_int> =
+    Next::new(c"pthread_mutex_clocklock");
+static UNLOCK: Next<unsafe extern "C" fn(Mutex) -> c_int> = Next::new(c"pthread_mutex_unlock");
+static INIT: Next<unsafe extern "C" fn(Mutex, *const pthread_mutexattr_t) -> c_int> =
+    Next::new(c"pthread_mutex_init");
+static SPIN: Next<unsafe extern "C" fn(Spin) -> c_int> = Next::new(c"pthread_spin_lock");
+static TRY_SPIN: Next<unsafe extern "C" fn(Spin) -> c_int> = Next::new(c"pthread_spin_trylock");
+static UNSPIN: Next<unsafe extern "C" fn(Spin) -> c_int> = Next::new(c"pthread_spin_unlock");
+
+const MUTEX: &str = "mutex";
+const SPINLOCK: &str = "spin lock";
+
+hook!(pthread_mutex_lock => lock, "rsi", "x1");
+hook!(pthread_mutex_trylock => try_lock, "rsi", "x1");
+hook!(pthread_mutex_timedlock => timed_lock, "rdx", "x2");
+hook!(pthread_mutex_clocklock => clock_lock, "rcx", "x3");
+hook!(pthread_mutex_unlock => unlock, "rsi", "x1");
+hook!(pthread_mutex_init => init, "rdx", "x2");
+hook!(pthread_spin_lock => spin_lock, "rsi", "x1");
+hook!(pthread_spin_unlock => spin_unlock, "rsi", "x1");
+
+/// Tries; if somebody else has it, waits by `wait` and records that. What the try answers otherwise is the answer.
+fn taken_or(
+    what: &'static str,
+    from: usize,
+    object: usize,
+    tried: c_int,
+    wait: impl FnOnce() -> c_int,
+) -> c_int {
+    let result = if tried == libc::EBUSY {
+        let waiting = begun(what, from, object, WaitKind::Latch);
+        let result = wait();
+        ended(waiting);
+        result
+    } else {
+        tried
+    };
+    if result == 0 || result == libc::EOWNERDEAD {
+        if_recording(|| held::taken(what, from, object, HoldMode::Exclusive));
+    }
+    result
+}
+
+unsafe extern "C-unwind" fn lock(mutex: Mutex, from: usize) -> c_int {
+    // SAFETY: here and below, the caller's arguments, passed on to the function it meant to call, or to the one that
+    // only tries.
+    unsafe {
+        if !is_on() {
+            return LOCK.get()(mutex);
+        }
+        taken_or(MUTEX, from, address(mutex), TRY.get()(mutex), || LOCK.get()(mutex))
+    }
+}
+
+unsafe extern "C-unwind" fn try_lock(mutex: Mutex, from: usize) -> c_int {
+    // SAFETY: as in `lock`.
+    let result = unsafe { TRY.get()(mutex) };
+    if result == 0 && is_on() {
+        if_recording(|| held::taken(MUTEX, from, address(mutex), HoldMode::Exclusive));
+    }
+    result
+}
+
+unsafe extern "C-unwind" fn timed_lock(mutex: Mutex, until: *const timespec, from: usize) -> c_int {
+    // SAFETY: as in `lock`.
+    unsafe {
+        if !is_on() {
+            return TIMED.get()(mutex, until);
+        }
+        taken_or(MUTEX, from, address(mutex), TRY.get()(mutex), || TIMED.get()(mutex, until))
+    }
+}
+
+unsafe extern "C-unwind" fn clock_lock(
+    mutex: Mutex,
+    clock: clockid_t,
+    until: *const timespec,
+    from: usize,
+) -> c_int {
+    // SAFETY: as in `lock`.
+    unsafe {
+        if !is_on() {
+            return CLOCK.get()(mutex, clock, until);
+        }
+        taken_or(MUTEX, from, address(mutex), TRY.get()(mutex), || CLOCK.get()(mutex, clock, until))
+    }
+}
+
+unsafe extern "C-unwind" fn unlock(mutex: Mutex, _from: usize) -> c_int {
+    // SAFETY: as in `lock`.
+    let result = unsafe { UNLOCK.get()(mutex) };
+    if held::any() && is_on() {
+        if_recording(|| held::let_go(address(mutex)));
+    }
+    result
+}
+
+/// Remembers where a mutex was made: its name, if it has no other.
+unsafe extern "C-unwind" fn init(mutex: Mutex, attributes: *const pthread_mutexattr_t, from: usize) -> c_int {
+    if is_on() {
+        if_recording(|| azekura_trace::mark(SITES.of(MUTEX, from), address(mutex) as u64));
+    }
+    // SAFETY: as in `lock`.
+    unsafe { INIT.get()(mutex, attributes) }
+}
+
+unsafe extern "C-unwind" fn spin_lock(lock: Spin, from: usize) -> c_int {
+    // SAFETY: as in `lock`.
+    unsafe {
+        if !is_on() {
+            return SPIN.get()(lock);
+        }
+        taken_or(SPINLOCK, from, address(lock), TRY_SPIN.get()(lock), || SPIN.get()(lock))
+    }
+}
+
+unsafe extern "C-unwind" fn spin_unlock(lock: Spin, _from: usize) -> c_int {
+    // SAFETY: as in `lock`.
+    let result = unsafe { UNSPIN.get()(lock) };
+    if held::any() && is_on() {
+        if_recording(|| held::let_go(address(lock)));
+    }
+    result
+}

@@ -1,0 +1,24 @@
+//! Ends of the process that run no destructor of a library.
+
+use super::hook;
+use crate::next::Next;
+use crate::session::process_ends;
+use libc::c_int;
+
+static EXIT: Next<unsafe extern "C" fn(c_int) -> !> = Next::new(c"_exit");
+static EXIT_TOO: Next<unsafe extern "C" fn(c_int) -> !> = Next::new(c"_Exit");
+
+hook!(_exit => exit, "rsi", "x1");
+hook!(_Exit => exit_too, "rsi", "x1");
+
+unsafe extern "C-unwind" fn exit(status: c_int, _from: usize) -> ! {
+    process_ends();
+    // SAFETY: the caller's argument.
+    unsafe { EXIT.get()(status) }
+}
+
+unsafe extern "C-unwind" fn exit_too(status: c_int, _from: usize) -> ! {
+    process_ends();
+    // SAFETY: the caller's argument.
+    unsafe { EXIT_TOO.get()(status) }
+}

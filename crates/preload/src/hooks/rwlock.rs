@@ -1,0 +1,106 @@
+//! Reader-writer locks: tried first, and recorded only when that failed; holds drawn by lot.
+
+use super::{address, begun, ended, hook};
+use crate::held;
+use crate::next::Next;
+use crate::session::{if_recording, is_on};
+use crate::sites::SITES;
+use azekura_trace::{HoldMode, WaitKind};
+use libc::{c_int, pthread_rwlock_t, pthread_rwlockattr_t, timespec};
+
+type Lock = *mut pthread_rwlock_t;
+type Plain = unsafe extern "C" fn(Lock) -> c_int;
+type Timed = unsafe extern "C" fn(Lock, *const timespec) -> c_int;
+
+static READ: Next<Plain> = Next::new(c"pthread_rwlock_rdlock");
+static TRY_READ: Next<Plain> = Next::new(c"pthread_rwlock_tryrdlock");
+static TIMED_READ: Next<Timed> = Next::new(c"pthread_rwlock_timedrdlock");
+static WRITE: Next<Plain> = Next::new(c"pthread_rwlock_wrlock");
+static TRY_WRITE: Next<Plain> = Next::new(c"pthread_rwlock_trywrlock");
+static TIMED_WRITE: Next<Timed> = Next::new(c"pthread_rwlock_timedwrlock");
+static UNLOCK: Next<Plain> = Next::new(c"pthread_rwlock_unlock");
+static INIT: Next<unsafe extern "C" fn(Lock, *const pthread_rwlockattr_t) -> c_int> =
+    Next::new(c"pthread_rwlock_init");
+
+const RWLOCK: &str = "rwlock";
+
+hook!(pthread_rwlock_rdlock => read, "rsi", "x1");
+hook!(pthread_rwlock_wrlock => write, "rsi", "x1");
+hook!(pthread_rwlock_timedrdlock => timed_read, "rdx", "x2");
+hook!(pthread_rwlock_timedwrlock => timed_write, "rdx", "x2");
+hook!(pthread_rwlock_unlock => unlock, "rsi", "x1");
+hook!(pthread_rwlock_init => init, "rdx", "x2");
+
+/// As for mutexes: tries, waits if it must, and remembers the hold.
+fn taken_or(from: usize, lock: Lock, mode: HoldMode, tried: c_int, wait: impl FnOnce() -> c_int) -> c_int {
+    let result = if tried == libc::EBUSY {
+        let waiting = begun(RWLOCK, from, address(lock), WaitKind::Latch);
+        let result = wait();
+        ended(waiting);
+        result
+    } else {
+        tried
+    };
+    if result == 0 {
+        if_recording(|| held::taken(RWLOCK, from, address(lock), mode));
+    }
+    result
+}
+
+unsafe extern "C-unwind" fn read(lock: Lock, from: usize) -> c_int {
+    // SAFETY: here and below, the caller's arguments, passed on to the function it meant to call, or to the one that
+    // only tries.
+    unsafe {
+        if !is_on() {
+            return READ.get()(lock);
+        }
+        taken_or(from, lock, HoldMode::Shared, TRY_READ.get()(lock), || READ.get()(lock))
+    }
+}
+
+unsafe extern "C-unwind" fn write(lock: Lock, from: usize) -> c_int {
+    // SAFETY: as in `read`.
+    unsafe {
+        if !is_on() {
+            return WRITE.get()(lock);
+        }
+        taken_or(from, lock, HoldMode::Exclusive, TRY_WRITE.get()(lock), || WRITE.get()(lock))
+    }
+}
+
+unsafe extern "C-unwind" fn timed_read(lock: Lock, until: *const timespec, from: usize) -> c_int {
+    // SAFETY: as in `read`.
+    unsafe {
+        if !is_on() {
+            return TIMED_READ.get()(lock, until);
+        }
+        taken_or(from, lock, HoldMode::Shared, TRY_READ.get()(lock), || TIMED_READ.get()(lock, until))
+    }
+}
+
+unsafe extern "C-unwind" fn timed_write(lock: Lock, until: *const timespec, from: usize) -> c_int {
+    // SAFETY: as in `read`.
+    unsafe {
+        if !is_on() {
+            return TIMED_WRITE.get()(lock, until);
+        }
+        taken_or(from, lock, HoldMode::Exclusive, TRY_WRITE.get()(lock), || TIMED_WRITE.get()(lock, until))
+    }
+}
+
+unsafe extern "C-unwind" fn unlock(lock: Lock, _from: usize) -> c_int {
+    // SAFETY: as in `read`.
+    let result = unsafe { UNLOCK.get()(lock) };
+    if held::any() && is_on() {
+        if_recording(|| held::let_go(address(lock)));
+    }
+    result
+}
+
+unsafe extern "C-unwind" fn init(lock: Lock, attributes: *const pthread_rwlockattr_t, from: usize) -> c_int {
+    if is_on() {
+        if_recording(|| azekura_trace::mark(SITES.of(RWLOCK, from), address(lock) as u64));
+    }
+    // SAFETY: as in `read`.
+    unsafe { INIT.get()(lock, attributes) }
+}

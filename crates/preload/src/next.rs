@@ -1,0 +1,60 @@
+//! The C library's functions behind our own: found when first called, which may be before our constructor ran.
+
+use std::ffi::{CStr, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+use std::{mem, ptr};
+
+/// A function of the C library, or of another library that stands between.
+pub(crate) struct Next<F> {
+    name: &'static CStr,
+    /// The version to ask for first; of some functions the C library keeps an older one with another layout, which a
+    /// search without version may find.
+    version: Option<&'static CStr>,
+    found: AtomicPtr<c_void>,
+    kind: std::marker::PhantomData<F>,
+}
+
+// SAFETY: holds a name and an atomic address; `F` is only the type that the address is given when it is called.
+unsafe impl<F> Sync for Next<F> {}
+
+impl<F: Copy> Next<F> {
+    pub(crate) const fn new(name: &'static CStr) -> Self {
+        Self { name, version: None, found: AtomicPtr::new(ptr::null_mut()), kind: std::marker::PhantomData }
+    }
+
+    /// Condition variables: their present layout is that of version 2.3.2 (x86-64).
+    pub(crate) const fn condvar(name: &'static CStr) -> Self {
+        Self { version: Some(c"GLIBC_2.3.2"), ..Self::new(name) }
+    }
+
+    /// The function. Ends the process if the C library has none of this name: it could not have been linked.
+    #[inline]
+    pub(crate) fn get(&self) -> F {
+        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+        let mut found = self.found.load(Relaxed); // an address and nothing else; two threads find the same
+        if found.is_null() {
+            found = self.find();
+        }
+        // SAFETY: the address of the function of this name, whose type the static's author gave.
+        unsafe { mem::transmute_copy(&found) }
+    }
+
+    #[cold]
+    fn find(&self) -> *mut c_void {
+        let mut found = ptr::null_mut();
+        // SAFETY: names and versions are NUL-terminated.
+        unsafe {
+            if let Some(version) = self.version {
+                found = libc::dlvsym(libc::RTLD_NEXT, self.name.as_ptr(), version.as_ptr());
+            }
+            if found.is_null() {
+                found = libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr());
+            }
+            if found.is_null() {
+                libc::abort();
+            }
+        }
+        self.found.store(found, Relaxed);
+        found
+    }
+}

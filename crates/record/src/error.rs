@@ -1,0 +1,69 @@
+//! What can go wrong when a program is recorded.
+
+use azekura_trace::ReadError;
+use std::io;
+use std::path::PathBuf;
+
+/// A program could not be recorded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// The library that is put into programs was not found. Build it, or say where it is.
+    #[error(
+        "no libazekura_preload.so beside this program ({}); build it with `cargo build --release` in the workspace, or \
+         give its path in AZEKURA_PRELOAD", looked.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", ")
+    )]
+    NoLibrary {
+        /// Where it was looked for.
+        looked: Vec<PathBuf>,
+    },
+    /// The directory through which the program talks to us could not be made or used.
+    #[error("use the recorder's directory {}", path.display())]
+    Directory {
+        /// The directory or a file in it.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+    /// The program could not be started.
+    #[error("start {program}")]
+    Start {
+        /// Its name.
+        program: String,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+    /// The program ran and the library never saw it.
+    #[error(
+        "the program did not load the recorder: it is statically linked, runs with another user's rights, or uses \
+         another C library than glibc"
+    )]
+    NotLoaded,
+    /// The program started no thread and waited for none: there is nothing to tell.
+    #[error("the program started no threads and waited for no lock: nothing was recorded")]
+    NothingRecorded,
+    /// A recorded process could not write its file.
+    #[error("{failed} processes could not record: is {} writable for them?", path.display())]
+    Failed {
+        /// How many.
+        failed: u32,
+        /// The directory.
+        path: PathBuf,
+    },
+    /// What a process wrote cannot be read.
+    #[error("read the recording of process {process}")]
+    Read {
+        /// The process.
+        process: u32,
+        /// Why.
+        source: ReadError,
+    },
+    /// The trace file could not be written.
+    #[error("write {}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+}

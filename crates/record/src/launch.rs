@@ -1,0 +1,128 @@
+//! A program run under a recorder from start to end.
+
+use crate::error::RecordError;
+use crate::recorder::{Recorded, Recorder};
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// What to run, and what of it to record.
+#[derive(Debug, Clone, Default)]
+pub struct Launch {
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+    /// Where the recording goes.
+    pub output: PathBuf,
+    /// Records only after so long.
+    pub delay: Duration,
+    /// Records only for so long; the program goes on.
+    pub duration: Option<Duration>,
+    /// Events that a thread's ring holds.
+    pub ring_events: Option<usize>,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Launched {
+    /// How the program ended.
+    pub status: ExitStatus,
+    /// How long it ran.
+    pub ran: Duration,
+    /// Its processes' recordings, the largest first.
+    pub recorded: Vec<Recorded>,
+}
+
+/// Runs a program to its end and records it.
+///
+/// Ctrl-C ends the program, not the recording of it; a termination signal is passed on to the program.
+///
+/// # Errors
+///
+/// [`RecordError`].
+///
+/// # Panics
+///
+/// If `command` is empty.
+pub fn launch(launch: &Launch) -> Result<Launched, RecordError> {
+    let (name, arguments) = launch.command.split_first().expect("a program to run");
+    let mut recorder = Recorder::new()?;
+    if let Some(events) = launch.ring_events {
+        recorder = recorder.ring_events(events);
+    }
+    let mut command = Command::new(name);
+    command.args(arguments);
+    recorder.prepare(&mut command);
+    if launch.delay.is_zero() {
+        recorder.begin()?;
+    }
+    let signals = Signals::new();
+    let begun = Instant::now();
+    let started = command.spawn();
+    let mut child = started
+        .map_err(|source| RecordError::Start { program: name.to_string_lossy().into_owned(), source })?;
+    let mut phase = if launch.delay.is_zero() { Phase::On } else { Phase::Before };
+    let status = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break status,
+            Ok(None) => {}
+            Err(source) => {
+                return Err(RecordError::Start { program: name.to_string_lossy().into_owned(), source });
+            }
+        }
+        signals.pass_on(&child);
+        phase = phase.next(launch, begun.elapsed(), &mut recorder)?;
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let ran = begun.elapsed();
+    Ok(Launched { status, ran, recorded: recorder.collect(&launch.output, child.id())? })
+}
+
+/// Where in its run the program is.
+enum Phase {
+    Before,
+    On,
+    After,
+}
+
+impl Phase {
+    fn next(self, launch: &Launch, ran: Duration, recorder: &mut Recorder) -> Result<Self, RecordError> {
+        Ok(match self {
+            Self::Before if ran >= launch.delay => {
+                recorder.begin()?;
+                Self::On
+            }
+            Self::On if launch.duration.is_some_and(|d| ran >= launch.delay + d) => {
+                recorder.end()?;
+                Self::After
+            }
+            phase => phase,
+        })
+    }
+}
+
+/// Signals that are not to end us before the program.
+struct Signals {
+    term: Arc<AtomicBool>,
+}
+
+impl Signals {
+    /// Where a handler cannot be had, the signal ends us as always.
+    fn new() -> Self {
+        let term = Arc::new(AtomicBool::new(false));
+        let _ = signal_hook::flag::register(SIGINT, Arc::new(AtomicBool::new(false)));
+        let _ = signal_hook::flag::register(SIGTERM, Arc::clone(&term));
+        Self { term }
+    }
+
+    fn pass_on(&self, child: &Child) {
+        // Relaxed: a flag that stands for nothing else.
+        if self.term.swap(false, Relaxed) {
+            let _ = kill_process(Pid::from_child(child), Signal::TERM); // it may just have ended
+        }
+    }
+}

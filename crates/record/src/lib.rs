@@ -1,0 +1,43 @@
+//! Records what an unmodified program waits for, and gives names to what it saw.
+//!
+//! It is not a debugger: the program is started with one library put before its own (`crates/preload`), which records
+//! contended waits by address. When it has ended, addresses are given the names that the program's files have for them.
+//!
+//! ```no_run
+//! use azekura_record::Recorder;
+//! use std::path::Path;
+//! use std::process::Command;
+//!
+//! let mut recorder = Recorder::new()?;
+//! let mut program = Command::new("./server");
+//! recorder.prepare(&mut program);
+//! recorder.begin()?;
+//! let mut child = program.spawn()?;
+//! child.wait()?;
+//! for recorded in recorder.collect(Path::new("server.trace"), child.id())? {
+//!     println!("{}: {} events", recorded.file.display(), recorded.events);
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! | module | noun |
+//! |---|---|
+//! | `recorder` | the library in the program, the page shared with it, its files |
+//! | [`launch`] | a program run under a recorder from start to end |
+//! | [`symbols`] | addresses to functions, variables and lines |
+//! | `locks` | which name a lock gets: its variable, where it was made, or where it is waited for |
+//! | [`mod@name`] | a trace with addresses made into one with names |
+//! | [`error`] | what can go wrong |
+
+#![forbid(unsafe_code)]
+
+pub mod error;
+pub mod launch;
+mod locks;
+pub mod name;
+mod recorder;
+pub mod symbols;
+
+pub use error::RecordError;
+pub use launch::{Launch, Launched, launch};
+pub use recorder::{Recorded, Recorder};

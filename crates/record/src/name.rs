@@ -1,0 +1,189 @@
+//! A trace with addresses made into one with names, and with its open ends closed.
+//!
+//! The library writes a site as what was called and `@` with the address it was called from, an operation as `@` with the
+//! address of a thread's first function. What a thread was doing when the recording ended is ended there: a thread is one
+//! operation, and most threads of a server outlive the recording.
+
+use crate::locks;
+use crate::symbols::Symbols;
+use azekura_trace::event::{Event, EventKind};
+use azekura_trace::file::{Name, ThreadTrace, Trace};
+use std::collections::{BTreeMap, HashMap};
+
+/// A call site as recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Called {
+    /// What was called, in a word or two.
+    pub(crate) what: &'static str,
+    /// From where: the address behind the call.
+    pub(crate) address: u64,
+}
+
+/// What is called on an object of which there may be many, each with call sites of its own.
+const OBJECTS: [&str; 7] = ["mutex", "spin lock", "rwlock", "futex", "condition", "semaphore", "barrier"];
+/// What is told by its call site alone.
+const CALLS: [&str; 15] = [
+    "join",
+    "fsync",
+    "fdatasync",
+    "msync",
+    "read",
+    "pread",
+    "write",
+    "pwrite",
+    "recv",
+    "poll",
+    "epoll",
+    "select",
+    "accept",
+    "sleep",
+    "more call sites",
+];
+
+impl Called {
+    fn of(name: &Name) -> Option<Self> {
+        let what = OBJECTS.iter().chain(&CALLS).find(|what| **what == name.name)?;
+        // The address behind a call may be that of the next function.
+        Some(Self { what, address: address(&name.file)?.saturating_sub(1) })
+    }
+
+    pub(crate) fn is_object(&self) -> bool {
+        OBJECTS.contains(&self.what)
+    }
+}
+
+/// The address that a recorded name stands for.
+fn address(file: &str) -> Option<u64> {
+    u64::from_str_radix(file.strip_prefix('@')?, 16).ok()
+}
+
+/// Gives names to addresses, closes what is open. A trace with no addresses in it keeps its names.
+#[must_use]
+pub fn name(mut trace: Trace) -> Trace {
+    let symbols = Symbols::new(&trace.modules);
+    let calls: HashMap<u32, Called> =
+        trace.sites.iter().filter_map(|(id, name)| Some((*id, Called::of(name)?))).collect();
+    let objects = locks::names(&trace, &calls, &symbols);
+    let mut sites = Sites::default();
+    let plain: HashMap<u32, u32> = trace
+        .sites
+        .iter()
+        .map(|(id, name)| (*id, sites.id(call_name(name, calls.get(id), &symbols))))
+        .collect();
+    let named: HashMap<u64, u32> =
+        objects.into_iter().map(|(object, (name, _))| (object, sites.id(name))).collect();
+    let end = trace.end.ticks;
+    for thread in &mut trace.threads {
+        let is_object = |event: &Event| calls.get(&event.site).is_some_and(Called::is_object);
+        thread.events.retain(|event| event.kind != EventKind::Mark || !is_object(event));
+        for event in &mut thread.events {
+            let object = if is_object(event) { named.get(&event.object) } else { None };
+            event.site = object.or_else(|| plain.get(&event.site)).copied().unwrap_or(event.site);
+        }
+        close(thread, end);
+    }
+    let used: Vec<u32> = trace.threads.iter().flat_map(|t| &t.events).map(|e| e.site).collect();
+    trace.sites = sites.by_id().into_iter().filter(|(id, _)| used.contains(id)).collect();
+    for name in trace.operations.values_mut() {
+        if let Some(address) = address(&name.file) {
+            let place = symbols.code(address);
+            *name = Name { name: place.function, file: place.file, line: place.line };
+        }
+    }
+    trace.modules.clear();
+    trace
+}
+
+/// The name of a call site that stands for itself.
+fn call_name(name: &Name, called: Option<&Called>, symbols: &Symbols) -> Name {
+    match called {
+        None => name.clone(),
+        Some(called) => {
+            let place = symbols.code(called.address);
+            Name {
+                name: format!("{} in {}", called.what, place.function),
+                file: place.file,
+                line: place.line,
+            }
+        }
+    }
+}
+
+/// Ends what the thread was doing, at the end of the recording, and before events that were lost: there it goes on
+/// behind them, because a thread's first function has not ended.
+fn close(thread: &mut ThreadTrace, end: u64) {
+    let Some(last) = thread.events.last().map(|event| event.ticks.max(end)) else { return };
+    let mut open = Open::default();
+    let mut events = Vec::with_capacity(thread.events.len() + 2);
+    for event in std::mem::take(&mut thread.events) {
+        if event.kind == EventKind::Lost {
+            let outermost = open.operations.first().copied();
+            let before = events.last().map_or(event.ticks, |e: &Event| e.ticks);
+            open.end(before, &mut events);
+            events.push(event);
+            if let Some(operation) = outermost {
+                let again = Event { operation, ..Event::new(event.ticks, EventKind::Enter) };
+                open.take(&again);
+                events.push(again);
+            }
+        } else {
+            open.take(&event);
+            events.push(event);
+        }
+    }
+    open.end(last, &mut events);
+    thread.events = events;
+}
+
+/// What a thread has begun and not ended.
+#[derive(Debug, Default)]
+struct Open {
+    operations: Vec<u16>,
+    waits: Vec<(u32, u64)>,
+}
+
+impl Open {
+    fn take(&mut self, event: &Event) {
+        match event.kind {
+            EventKind::Enter => self.operations.push(event.operation),
+            EventKind::Exit => {
+                if let Some(depth) = self.operations.iter().rposition(|o| *o == event.operation) {
+                    self.operations.truncate(depth);
+                }
+            }
+            EventKind::WaitBegin => self.waits.push((event.site, event.object)),
+            EventKind::WaitEnd => {
+                if let Some(index) = self.waits.iter().rposition(|w| *w == (event.site, event.object)) {
+                    self.waits.remove(index);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Ends all of it at `ticks`.
+    fn end(&mut self, ticks: u64, events: &mut Vec<Event>) {
+        let operation = self.operations.last().copied().unwrap_or(0);
+        for (site, object) in self.waits.drain(..).rev() {
+            events.push(Event { operation, site, object, ..Event::new(ticks, EventKind::WaitEnd) });
+        }
+        for operation in self.operations.drain(..).rev() {
+            events.push(Event { operation, ..Event::new(ticks, EventKind::Exit) });
+        }
+    }
+}
+
+/// Sites by name: one id each.
+#[derive(Debug, Default)]
+struct Sites(BTreeMap<Name, u32>);
+
+impl Sites {
+    fn id(&mut self, name: Name) -> u32 {
+        let next = self.0.len() as u32 + 1;
+        *self.0.entry(name).or_insert(next)
+    }
+
+    fn by_id(self) -> BTreeMap<u32, Name> {
+        self.0.into_iter().map(|(name, id)| (id, name)).collect()
+    }
+}

@@ -1,0 +1,233 @@
+//! Addresses to functions, variables and lines, by the files that the program had mapped.
+//!
+//! Names come from the symbol tables (the dynamic one alone in a stripped program), lines from debug information, in the
+//! file itself or installed beside it by its build id. A file that is gone or is no ELF file gives no names; nothing else
+//! goes wrong.
+
+use azekura_trace::file::Module;
+use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
+use std::collections::HashMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Where an address lies.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Place {
+    /// The function, demangled; or the file and the address in it.
+    pub function: String,
+    /// Source file if known, else the program or library.
+    pub file: String,
+    /// Source line; 0 for unknown.
+    pub line: u32,
+}
+
+/// The names of one process.
+#[derive(Debug)]
+pub struct Symbols {
+    images: Vec<Image>,
+}
+
+impl Symbols {
+    /// Reads the symbol tables of all files that are mapped.
+    #[must_use]
+    pub fn new(modules: &[Module]) -> Self {
+        let mut first: HashMap<&str, &Module> = HashMap::new();
+        for module in modules {
+            let kept = first.entry(&module.path).or_insert(module);
+            if module.base < kept.base {
+                *kept = module;
+            }
+        }
+        let mut images: Vec<Image> = first.into_values().filter_map(Image::read).collect();
+        images.sort_by_key(|image| image.begin);
+        Self { images }
+    }
+
+    /// Where code at `address` lies.
+    #[must_use]
+    pub fn code(&self, address: u64) -> Place {
+        let Some(image) = self.image(address) else {
+            return Place { function: format!("{address:#x}"), ..Place::default() };
+        };
+        let at = address.wrapping_sub(image.bias);
+        let function = image
+            .symbol(at, Sort::Code)
+            .map_or_else(|| format!("{}+{at:#x}", image.short()), |(symbol, _)| demangled(&symbol.name));
+        let (file, line) = image.line(at).unwrap_or_else(|| (image.path.display().to_string(), 0));
+        Place { function, file, line }
+    }
+
+    /// The variable at `address`: its name, and how far behind its beginning.
+    #[must_use]
+    pub fn variable(&self, address: u64) -> Option<String> {
+        let image = self.image(address)?;
+        let (symbol, behind) = image.symbol(address.wrapping_sub(image.bias), Sort::Data)?;
+        let name = demangled(&symbol.name);
+        Some(if behind == 0 { name } else { format!("{name}+{behind:#x}") })
+    }
+
+    fn image(&self, address: u64) -> Option<&Image> {
+        let after = self.images.partition_point(|image| image.begin <= address);
+        self.images[..after].last().filter(|image| address < image.end)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sort {
+    Code,
+    Data,
+}
+
+#[derive(Debug)]
+struct Symbol {
+    address: u64,
+    size: u64,
+    sort: Sort,
+    name: String,
+}
+
+/// A file in the memory of the process.
+struct Image {
+    path: PathBuf,
+    /// What is added to the file's own addresses.
+    bias: u64,
+    begin: u64,
+    end: u64,
+    /// By address.
+    symbols: Vec<Symbol>,
+    lines: Option<addr2line::Loader>,
+}
+
+impl fmt::Debug for Image {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Image").field("path", &self.path).field("bias", &self.bias).finish_non_exhaustive()
+    }
+}
+
+impl Image {
+    fn read(module: &Module) -> Option<Self> {
+        let path = PathBuf::from(module.path.strip_suffix(" (deleted)").unwrap_or(&module.path));
+        let bytes = std::fs::read(&path).ok()?;
+        let file = object::File::parse(&*bytes).ok()?;
+        let segments: Vec<_> = file.segments().collect();
+        // The segment that the mapping shows: mappings begin at page boundaries, segments may begin behind them.
+        let own = segments.iter().find_map(|segment| {
+            let (offset, len) = segment.file_range();
+            let page_offset = offset & !0xfff;
+            (len > 0 && page_offset <= module.offset && module.offset < offset + len)
+                .then(|| segment.address().wrapping_sub(offset).wrapping_add(module.offset))
+        })?;
+        let bias = module.base.wrapping_sub(own);
+        let first = segments.iter().map(ObjectSegment::address).min()?;
+        let last = segments.iter().map(|s| s.address().saturating_add(s.size())).max()?;
+        let debug = debug_file(&file);
+        let mut symbols = symbols_of(&file);
+        if let Some(more) = debug.as_ref().and_then(|path| std::fs::read(path).ok())
+            && let Ok(file) = object::File::parse(&*more)
+        {
+            symbols.extend(symbols_of(&file));
+        }
+        symbols.sort_by(|a, b| (a.address, a.size, &a.name).cmp(&(b.address, b.size, &b.name)));
+        symbols.dedup_by(|a, b| (a.address, a.sort) == (b.address, b.sort));
+        let lines = addr2line::Loader::new(debug.as_deref().unwrap_or(&path)).ok();
+        Some(Self {
+            path,
+            bias,
+            begin: first.wrapping_add(bias),
+            end: last.wrapping_add(bias),
+            symbols,
+            lines,
+        })
+    }
+
+    /// The symbol of this sort around `at`, and how far behind its beginning that is.
+    fn symbol(&self, at: u64, sort: Sort) -> Option<(&Symbol, u64)> {
+        /// Symbols may nest; the one around lies only a few before.
+        const LOOK_BACK: usize = 8;
+        let after = self.symbols.partition_point(|s| s.address <= at);
+        let before = self.symbols[..after].iter().rev().filter(|s| s.sort == sort).take(LOOK_BACK);
+        before.map(|s| (s, at - s.address)).find(|(s, behind)| *behind < s.size.max(1))
+    }
+
+    fn line(&self, at: u64) -> Option<(String, u32)> {
+        let location = self.lines.as_ref()?.find_location(at).ok()??;
+        Some((location.file?.to_owned(), location.line?))
+    }
+
+    fn short(&self) -> String {
+        self.path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+    }
+}
+
+fn symbols_of(file: &object::File<'_>) -> Vec<Symbol> {
+    let symbol = |symbol: object::Symbol<'_, '_>| {
+        let sort = match symbol.kind() {
+            SymbolKind::Text => Sort::Code,
+            SymbolKind::Data => Sort::Data,
+            _ => return None,
+        };
+        let name = symbol.name().ok().filter(|name| !name.is_empty() && symbol.is_definition())?.to_owned();
+        Some(Symbol { address: symbol.address(), size: symbol.size(), sort, name })
+    };
+    file.symbols().chain(file.dynamic_symbols()).filter_map(symbol).collect()
+}
+
+/// Debug information installed beside the file.
+fn debug_file(file: &object::File<'_>) -> Option<PathBuf> {
+    let id = file.build_id().ok()??;
+    let (first, rest) = id.split_first()?;
+    let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
+    let path = Path::new("/usr/lib/debug/.build-id").join(hex(&[*first])).join(hex(rest) + ".debug");
+    path.is_file().then_some(path)
+}
+
+/// The name as people write it; C++ argument lists go, they are long.
+fn demangled(name: &str) -> String {
+    if !name.starts_with("_Z") && !name.starts_with("_R") {
+        return name.to_owned(); // `c` is a name of C, and C++ for `char`
+    }
+    let whole = addr2line::demangle_auto(name.into(), None).into_owned();
+    let cut = whole.split("::h").next().filter(|_| name.starts_with("_ZN") && whole.len() > 19);
+    let cut = cut.filter(|cut| whole.len() == cut.len() + 19).unwrap_or(&whole);
+    match cut.find('(') {
+        Some(at) if at > 0 && cut.ends_with([')', 't']) => cut[..at].to_owned(),
+        _ => cut.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_demangled_and_lose_their_argument_lists() {
+        assert_eq!((demangled("main"), demangled("c")), ("main".into(), "c".into()));
+        assert_eq!(demangled("_ZN5Queue3popEv"), "Queue::pop");
+        assert_eq!(demangled("_ZN3foo3bar17h0123456789abcdefE"), "foo::bar");
+    }
+
+    #[test]
+    fn what_is_not_mapped_or_not_there_has_its_address_for_a_name() {
+        let gone = Module { base: 0x1000, len: 0x1000, offset: 0, path: "/nowhere/at all".into() };
+        let rubbish = Module { path: "/proc/self/status".into(), ..gone.clone() };
+        let symbols = Symbols::new(&[gone, rubbish]);
+        assert_eq!(symbols.code(0x1010).function, "0x1010");
+        assert_eq!(symbols.variable(0x1010), None);
+    }
+
+    #[test]
+    fn this_program_finds_its_own_function_and_line() {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let program = std::env::current_exe().unwrap().display().to_string();
+        let module = maps.lines().find(|line| line.ends_with(&program)).unwrap();
+        let hex = |text: &str| u64::from_str_radix(text, 16).unwrap();
+        let fields: Vec<&str> = module.split_whitespace().collect();
+        let (base, end) = fields[0].split_once('-').unwrap();
+        let module =
+            Module { base: hex(base), len: hex(end) - hex(base), offset: hex(fields[2]), path: program };
+        let symbols = Symbols::new(&[module]);
+        let place = symbols.code(demangled as *const () as u64 + 1);
+        assert!(place.function.ends_with("symbols::demangled"), "{place:?}");
+        assert!(place.file.ends_with("symbols.rs") && place.line > 0, "{place:?}");
+    }
+}

@@ -1,0 +1,37 @@
+// Threads that end in every way there is, forks, and a lock that belongs to nobody's variable.
+#include "planted.h"
+#include <sys/wait.h>
+static pthread_mutex_t busy_mutex = PTHREAD_MUTEX_INITIALIZER;
+static void *leaver(void *unused) {
+    pthread_mutex_lock(&busy_mutex);
+    work_us(500);
+    pthread_mutex_unlock(&busy_mutex);
+    pthread_exit(NULL);
+}
+static void *sleeper(void *unused) {
+    pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    pthread_cond_t never = PTHREAD_COND_INITIALIZER;
+    pthread_mutex_lock(&mutex);
+    for (;;)
+        pthread_cond_wait(&never, &mutex);
+}
+int main(int count, char **arguments) {
+    pthread_t cancelled;
+    pthread_create(&cancelled, NULL, sleeper, NULL);
+    run_one(4, leaver);
+    pid_t child = fork();
+    if (child == 0) {
+        run_one(4, leaver);
+        _exit(7);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    if (count > 1) {
+        work_us(100000); // long enough for what was recorded to be written
+        abort();
+    }
+    work_us(1000);
+    pthread_cancel(cancelled);
+    pthread_join(cancelled, NULL);
+    return WEXITSTATUS(status) == 7 ? 0 : 1;
+}

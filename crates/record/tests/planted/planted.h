@@ -1,0 +1,41 @@
+// What the planted programs share: threads, and work that takes its time whatever else the machine does.
+#include <pthread.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef void *(*thread_function)(void *);
+
+// Work that needs no processor. Not `usleep`: that is a wait of its own, and this stands for what a lock protects.
+static inline void work_us(long us) {
+    struct timespec now, until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += us * 1000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    struct timespec rest = {us / 1000000, us % 1000000 * 1000};
+    do {
+        nanosleep(&rest, NULL);
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    } while (now.tv_sec < until.tv_sec || (now.tv_sec == until.tv_sec && now.tv_nsec < until.tv_nsec));
+}
+
+// Work of the processor.
+static inline void compute(long steps) {
+    for (volatile long i = 0; i < steps; i++) {
+    }
+}
+
+static inline void run(int groups, const int *counts, const thread_function *functions) {
+    pthread_t threads[64];
+    int n = 0;
+    for (int g = 0; g < groups; g++)
+        for (long i = 0; i < counts[g]; i++)
+            pthread_create(&threads[n++], NULL, functions[g], (void *)i);
+    for (int i = 0; i < n; i++)
+        pthread_join(threads[i], NULL);
+}
+
+static inline void run_one(int count, thread_function function) { run(1, &count, &function); }

@@ -1,0 +1,61 @@
+//! What the kernel tells about the machine and this process in /proc: read at the start and end, never by a probe.
+
+use crate::file::Module;
+
+/// CPU time that the whole machine has used since its start; `None` when the kernel does not tell. Counted by the kernel
+/// in steps of its user clock, 10 ms.
+pub(super) fn cpu_ns() -> Option<u64> {
+    parse_stat(&std::fs::read_to_string("/proc/stat").ok()?)
+}
+
+/// Nanoseconds of user, nice, system, irq, softirq and steal of the first line; the unit is 1/100 s on every Linux ABI.
+fn parse_stat(stat: &str) -> Option<u64> {
+    const TICK_NS: u64 = 10_000_000;
+    let first = stat.lines().next()?.strip_prefix("cpu ")?;
+    let fields: Vec<u64> = first.split_whitespace().map_while(|f| f.parse().ok()).take(8).collect();
+    let busy = fields.iter().enumerate().filter(|(i, _)| !matches!(i, 3 | 4)).map(|(_, n)| *n);
+    (fields.len() >= 4).then(|| busy.sum::<u64>().saturating_mul(TICK_NS))
+}
+
+/// What files are mapped into this process, and where.
+pub(super) fn modules() -> Vec<Module> {
+    parse_maps(&std::fs::read_to_string("/proc/self/maps").unwrap_or_default())
+}
+
+fn parse_maps(maps: &str) -> Vec<Module> {
+    let parse = |line: &str| {
+        let mut fields = line.splitn(6, ' ').map(str::trim);
+        let (from, to) = fields.next()?.split_once('-')?;
+        let (_rights, offset, _device, _inode) =
+            (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
+        let path = fields.next()?.to_owned();
+        let (base, end) = (u64::from_str_radix(from, 16).ok()?, u64::from_str_radix(to, 16).ok()?);
+        let offset = u64::from_str_radix(offset, 16).ok()?;
+        path.starts_with('/').then(|| Module { base, len: end.saturating_sub(base), offset, path })
+    };
+    maps.lines().filter_map(parse).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_proc_stat_is_time_that_was_not_idle() {
+        let stat = "cpu  10 1 5 1000 50 2 3 4 0 0\ncpu0 1 2 3 4\n";
+        assert_eq!(parse_stat(stat), Some(250_000_000));
+        assert_eq!(parse_stat("intr 5"), None);
+        assert_eq!(parse_stat(""), None);
+        assert!(cpu_ns().is_none_or(|ns| ns > 0));
+    }
+
+    #[test]
+    fn maps_are_read_line_by_line_and_paths_keep_their_spaces() {
+        let maps = "5555-5655 r-xp 00001000 08:01 42                 /usr/bin/a program\n\
+                    7000-8000 rw-p 00000000 00:00 0 \n\
+                    7ffc0000-7ffd0000 rw-p 00000000 00:00 0          [stack]\nrubbish\n";
+        let module = Module { base: 0x5555, len: 0x100, offset: 0x1000, path: "/usr/bin/a program".into() };
+        assert_eq!(parse_maps(maps), [module]);
+        assert!(!modules().is_empty());
+    }
+}
