@@ -210,6 +210,7 @@ impl BufferPool {
         if page_id.0 >= MAX_PAGE_ID {
             return Err(FixError::NoSuchPage { page_id, max: MAX_PAGE_ID - 1 });
         }
+        let mut backoff = Backoff::new();
         loop {
             if let Some(id) = self.table.get(page_id) {
                 let frame = &self.frames[id.0 as usize];
@@ -222,11 +223,15 @@ impl BufferPool {
                         frame.note_use();
                         return Ok(guard);
                     }
-                } else if frame.join_leaving(page_id)
-                    && let Some(evicted) = self.see_out(id)
-                {
-                    self.free_frames.push(evicted.frame.0);
+                } else if frame.join_leaving(page_id) {
+                    if let Some(evicted) = self.see_out(id) {
+                        self.free_frames.push(evicted.frame.0);
+                    }
+                    continue;
                 }
+                // The word was removed already, or its inserter is about to withdraw: the next look finds that, as soon as
+                // this processor hears of it.
+                backoff.pause();
                 continue;
             }
             let owned = self.victim(page_id)?;
@@ -367,7 +372,7 @@ impl BufferPool {
                 backoff.pause();
             }
             let buffer = match naps {
-                0..NAPS_BEFORE_OWN_READ => self.claim_buffer(frame),
+                waited if waited < NAPS_BEFORE_OWN_READ => self.claim_buffer(frame),
                 _ => self.spare_buffers.pop(),
             };
             if buffer.is_some() {
@@ -422,8 +427,8 @@ impl BufferPool {
     }
 }
 
-/// Naps of 50 µs before a waiter reads a page for itself that another is reading.
-const NAPS_BEFORE_OWN_READ: u32 = 40;
+/// Naps of 50 µs before a waiter reads a page for itself that another is reading; models do so after a yield.
+const NAPS_BEFORE_OWN_READ: u32 = if cfg!(loom) { 0 } else { 40 };
 
 pub(crate) fn nap() {
     #[cfg(not(loom))]
