@@ -89,5 +89,22 @@ fn all(criterion: &mut Criterion) {
     alone_and_beside(criterion, "fix miss, atomic hand", 64 * frames, HandKind::Atomic, fix);
 }
 
-criterion_group!(benches, all);
+/// What the background threads cost a pool of a gigabyte in which little is dirty.
+fn background(criterion: &mut Criterion) {
+    let options = PoolOptions { page_size: PAGE, capacity_bytes: 1 << 30, hand: HandKind::Striped };
+    let pool = BufferPool::new(options, Arc::new(Zeroes), Arc::new(NoLog)).expect("valid options");
+    for id in 0..100 {
+        let mut page = pool.fix_new(PageId(id * 7)).expect("a frame");
+        page.will_change(azekura_base::Lsn(1));
+    }
+    criterion.bench_function("least recovery LSN, 100 of 131,072 frames dirty", |b| {
+        b.iter(|| pool.min_recovery_lsn());
+    });
+    pool.flush_all().expect("the store takes everything");
+    criterion.bench_function("cleaner's step, none of 131,072 frames dirty", |b| {
+        b.iter(|| pool.clean(None, 64).expect("nothing to write"));
+    });
+}
+
+criterion_group!(benches, all, background);
 criterion_main!(benches);

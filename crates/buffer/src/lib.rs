@@ -28,7 +28,7 @@
 //! | `page_table` | PageId → frame, lock-free |
 //! | [`policy`] | the clock sweep (Fig. 5) and its hands |
 //! | [`guard`] | fixed, latched, peeked-at pages |
-//! | `write_back`, [`cleaner`] | dirty pages to the store, ahead of the hand |
+//! | `write_back`, [`cleaner`], `dirty_map` | dirty pages to the store, ahead of the hand; which frames these are |
 //! | [`store`], [`page_file`] | where pages live: the trait, memory, a file with a double-write area |
 //! | [`stats`], [`count`] | counts |
 //! | `memory`, `index_stack` | the words of all pages; stacks of free frames and spare buffers |
@@ -36,6 +36,7 @@
 
 pub mod cleaner;
 pub mod count;
+mod dirty_map;
 pub mod error;
 mod frame;
 pub mod guard;

@@ -3,6 +3,7 @@
 use azekura_base::{Lsn, PageId};
 use azekura_latch::HybridLatch;
 
+use crate::dirty_map::DirtyMap;
 use crate::frame::{self, Evicted, Frame, FrameId};
 use crate::page_table::{Inserted, PageTable};
 
@@ -10,13 +11,13 @@ pub use crate::stall::step;
 
 /// A frame.
 #[derive(Debug)]
-pub struct ModelFrame(Frame);
+pub struct ModelFrame(Frame, DirtyMap);
 
 impl ModelFrame {
     /// A frame that holds `page`, not pinned.
     #[must_use]
     pub fn holding(page: u64) -> Self {
-        let model = Self(Frame::new());
+        let model = Self(Frame::new(), DirtyMap::new(1));
         model.publish(page);
         model.unpin();
         model
@@ -79,7 +80,10 @@ impl ModelFrame {
     /// Makes it dirty.
     pub fn set_dirty(&self, next_lsn: u64) {
         step();
-        self.0.set_dirty(Lsn(next_lsn));
+        self.0.set_dirty(Lsn(next_lsn), || {
+            self.1.set(FrameId(0));
+            step();
+        });
         step();
     }
 
@@ -108,6 +112,8 @@ impl ModelFrame {
         step();
         self.0.now_clean();
         step();
+        self.1.clear(FrameId(0));
+        step();
     }
 
     /// The writer is done.
@@ -121,7 +127,9 @@ impl ModelFrame {
     pub fn checkpoint_look(&self) -> Option<u64> {
         step();
         frame::look_fence();
-        let seen = self.0.least_recovery_lsn();
+        let is_dirty = self.1.iter().next().is_some();
+        step();
+        let seen = self.0.least_recovery_lsn().filter(|_| is_dirty);
         step();
         seen.map(|lsn| lsn.0)
     }

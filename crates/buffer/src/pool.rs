@@ -36,6 +36,7 @@ use azekura_base::{Backoff, DurableLog, Lsn, PageBuf, PageId, PageWords, Striped
 use azekura_trace::{Site, WaitKind};
 
 use crate::cleaner::CleanerBell;
+use crate::dirty_map::DirtyMap;
 use crate::error::{FixError, PoolError};
 use crate::frame::{Evicted, Frame, FrameId, NO_BUFFER, look_fence};
 use crate::guard::{ExclusiveGuard, OptimisticPage, PageGuard, Peek};
@@ -92,6 +93,7 @@ pub struct BufferPool {
     pub(crate) counters: Counters,
     pub(crate) bell: CleanerBell,
     pub(crate) dirty_frames: StripedCounter,
+    pub(crate) dirty: DirtyMap,
 }
 
 impl std::fmt::Debug for BufferPool {
@@ -137,6 +139,7 @@ impl BufferPool {
             counters: Counters::default(),
             bell: CleanerBell::default(),
             dirty_frames: StripedCounter::new(),
+            dirty: DirtyMap::new(frames),
         };
         (0..frames as u32).rev().for_each(|n| pool.free_frames.push(n));
         (0..buffers as u32).rev().for_each(|n| pool.spare_buffers.push(n));
@@ -419,11 +422,11 @@ impl BufferPool {
     }
 
     /// The least recovery LSN of any dirty page, one being written now included: where redo must start. Read the log's counter
-    /// before (see `Frame::least_recovery_lsn`). Looks at every frame.
+    /// before (see `Frame::least_recovery_lsn`). Looks at the dirty frames, and at one word per 64 frames.
     #[must_use]
     pub fn min_recovery_lsn(&self) -> Option<Lsn> {
         look_fence();
-        self.frames.iter().filter_map(Frame::least_recovery_lsn).min()
+        self.dirty.iter().filter_map(|id| self.frames[id.0 as usize].least_recovery_lsn()).min()
     }
 }
 
