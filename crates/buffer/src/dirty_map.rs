@@ -17,11 +17,12 @@ const BITS: usize = 64;
 #[derive(Debug)]
 pub(crate) struct DirtyMap {
     words: Box<[AtomicU64]>,
+    frames: usize,
 }
 
 impl DirtyMap {
     pub(crate) fn new(frames: usize) -> Self {
-        Self { words: (0..frames.div_ceil(BITS)).map(|_| AtomicU64::new(0)).collect() }
+        Self { words: (0..frames.div_ceil(BITS)).map(|_| AtomicU64::new(0)).collect(), frames }
     }
 
     /// The frame turns dirty; see DIRTY-1.
@@ -42,8 +43,15 @@ impl DirtyMap {
         &self.words[frame.0 as usize / BITS]
     }
 
-    /// The frames whose bits are set, from `start` once around. A word is read when the iteration comes to it; 8 bytes per 64 frames.
-    pub(crate) fn iter_from(&self, start: FrameId) -> impl Iterator<Item = FrameId> {
+    /// Whether the frame's bit is set.
+    pub(crate) fn contains(&self, frame: FrameId) -> bool {
+        self.word(frame).load(Relaxed) & bit(frame) != 0 // a hint for the cleaner
+    }
+
+    /// The frames whose bits are set, from frame `start` (modulo their number) once around. A word is read when the iteration comes
+    /// to it; 8 bytes per 64 frames.
+    pub(crate) fn iter_from(&self, start: u64) -> impl Iterator<Item = FrameId> {
+        let start = FrameId((start % self.frames as u64) as u32);
         let first = start.0 as usize / BITS;
         let below = bit(start) - 1; // of the first word: these come last
         let around = (first..self.words.len()).chain(0..first);
@@ -57,7 +65,7 @@ impl DirtyMap {
 
     /// The frames whose bits are set, in the order of their numbers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = FrameId> {
-        self.iter_from(FrameId(0))
+        self.iter_from(0)
     }
 }
 
@@ -89,7 +97,7 @@ mod tests {
         map.set(FrameId(70));
         map.clear(FrameId(70));
         for start in 0..192 {
-            let found: Vec<u32> = map.iter_from(FrameId(start)).map(|f| f.0).collect();
+            let found: Vec<u32> = map.iter_from(start.into()).map(|f| f.0).collect();
             let expected: Vec<u32> = set
                 .iter()
                 .filter(|&&n| n >= start)

@@ -288,8 +288,8 @@ impl Frame {
         self.ref_count.load(Relaxed) <= 1
     }
 
-    pub(crate) fn set_cold(&self) {
-        self.ref_count.store(0, Relaxed);
+    pub(crate) fn set_ref_count(&self, count: u32) {
+        self.ref_count.store(count, Relaxed);
     }
 
     // Looks of the sweep, the cleaner and statistics; each decides by a CAS afterwards or only reports.

@@ -26,7 +26,7 @@
 //! | [`pool`] | fix, miss, page-in (paper Fig. 4) |
 //! | `frame` | the pin word and what it guards (Fig. 2) |
 //! | `page_table` | PageId → frame, lock-free |
-//! | [`policy`] | the clock sweep (Fig. 5) and its hands |
+//! | [`policy`] | which page leaves: the clock sweep (Fig. 5) and its hands; two rings and a sketch |
 //! | [`guard`] | fixed, latched, peeked-at pages |
 //! | `write_back`, [`cleaner`], `dirty_map` | dirty pages to the store, ahead of the hand; which frames these are |
 //! | [`store`], [`page_file`] | where pages live: the trait, memory, a file with a double-write area |
@@ -61,7 +61,7 @@ pub use error::{FixError, PoolError, WriteError};
 pub use guard::{ExclusiveGuard, OptimisticPage, PageGuard, Peek, SharedGuard};
 pub use page_file::PageFile;
 pub use page_table::MAX_PAGE_ID;
-pub use policy::HandKind;
+pub use policy::{HandKind, Policy};
 pub use pool::{BufferPool, PoolOptions};
 pub use stats::PoolStats;
 pub use store::{MemStore, PageStore, StoreError};

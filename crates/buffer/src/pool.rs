@@ -43,8 +43,7 @@ use crate::guard::{ExclusiveGuard, OptimisticPage, PageGuard, Peek};
 use crate::index_stack::IndexStack;
 use crate::memory::zeroed_words;
 use crate::page_table::{Inserted, MAX_FRAMES, MAX_PAGE_ID, PageTable};
-use crate::policy::clock_hand::{ClockHand, HandKind};
-use crate::policy::nb_gclock::{Sweep, sweep};
+use crate::policy::{Policy, Replacement, Sweep};
 use crate::stall::sync_point;
 use crate::stats::Counters;
 use crate::store::PageStore;
@@ -68,14 +67,14 @@ pub struct PoolOptions {
     pub page_size: usize,
     /// Bytes for pages; the headers take another 160 bytes per page.
     pub capacity_bytes: usize,
-    /// How the clock's hand is kept.
-    pub hand: HandKind,
+    /// Which page leaves when another comes.
+    pub policy: Policy,
 }
 
 impl Default for PoolOptions {
-    /// 64 MiB of 8-KiB pages, striped hand.
+    /// 64 MiB of 8-KiB pages, two rings.
     fn default() -> Self {
-        Self { page_size: 8192, capacity_bytes: 64 << 20, hand: HandKind::Striped }
+        Self { page_size: 8192, capacity_bytes: 64 << 20, policy: Policy::default() }
     }
 }
 
@@ -85,7 +84,7 @@ pub struct BufferPool {
     pub(crate) frames: Box<[Frame]>,
     words: Box<[AtomicU64]>,
     table: PageTable,
-    pub(crate) hand: ClockHand,
+    pub(crate) policy: Replacement,
     free_frames: IndexStack,
     spare_buffers: IndexStack,
     pub(crate) store: Arc<dyn PageStore>,
@@ -117,7 +116,7 @@ impl BufferPool {
         store: Arc<dyn PageStore>,
         log: Arc<dyn DurableLog>,
     ) -> Result<Self, PoolError> {
-        let PoolOptions { page_size, capacity_bytes, hand } = options;
+        let PoolOptions { page_size, capacity_bytes, policy } = options;
         if !page::is_page_size(page_size) {
             return Err(PoolError::PageSize { page_size });
         }
@@ -131,7 +130,7 @@ impl BufferPool {
             frames: (0..frames).map(|_| Frame::new()).collect(),
             words: zeroed_words(buffers * page_size / 8),
             table: PageTable::new(frames),
-            hand: ClockHand::new(hand),
+            policy: Replacement::new(policy, frames),
             free_frames: IndexStack::new(frames),
             spare_buffers: IndexStack::new(buffers),
             store,
@@ -290,14 +289,15 @@ impl BufferPool {
                 return Ok(Evicted { frame: FrameId(frame) });
             }
             let mut dirty_met = 0;
-            let swept = sweep(&self.frames, &self.hand, &mut dirty_met);
+            let swept = self.policy.sweep(&self.frames, &mut dirty_met);
             if dirty_met > 0 {
                 self.bell.ring();
             }
             let must_wait = match swept {
-                Sweep::Victim(id) => {
+                Sweep::Victim { frame, swap } => {
                     self.counters.evictions.add(1);
-                    if let Some(evicted) = self.see_out(id) {
+                    if let Some(evicted) = self.see_out(frame) {
+                        self.policy.evicted(swap, &evicted);
                         return Ok(evicted);
                     }
                     false // a helper is still in: the frame is for that one to recycle

@@ -74,7 +74,7 @@ impl BufferPool {
         match self.write_frames(&[id], Latched::Skip) {
             Ok(written) => {
                 self.counters.foreground_writes.add(written.len() as u64);
-                self.frames[id.0 as usize].set_cold();
+                self.frames[id.0 as usize].set_ref_count(0);
                 Ok(!written.is_empty())
             }
             Err(source) => Err(FixError::WriteBack { page_id, source }),
@@ -197,9 +197,11 @@ impl BufferPool {
     /// Cold pages first met by the hand; then, if there are few and too many are dirty, warm ones. Looks at
     /// [`LOOKS_PER_PAGE`] dirty frames for each page wanted, and at no clean one.
     fn dirty_ahead(&self, max: usize) -> Vec<FrameId> {
-        let start = FrameId((self.hand.position() % self.frames.len() as u64) as u32);
         let (mut cold, mut warm) = (Vec::new(), Vec::new());
-        for id in self.dirty.iter_from(start).take(max.saturating_mul(LOOKS_PER_PAGE)) {
+        if self.dirty.iter().next().is_none() {
+            return cold;
+        }
+        for id in self.policy.dirty_ahead(&self.dirty, max.saturating_mul(LOOKS_PER_PAGE)) {
             if cold.len() == max {
                 break;
             }

@@ -14,7 +14,7 @@ use azekura_base::durable::NoLog;
 use azekura_base::page::PageType;
 use azekura_base::sync::{Arc, thread};
 use azekura_base::{Lsn, PageBuf, PageId};
-use azekura_buffer::{BufferPool, FixError, PageStore, PoolOptions, StoreError};
+use azekura_buffer::{BufferPool, FixError, HandKind, PageStore, Policy, PoolOptions, StoreError};
 use loom_common::model;
 
 const PAGE: usize = 4096;
@@ -42,8 +42,8 @@ impl PageStore for Disk {
     }
 }
 
-fn pool(frames: usize) -> Arc<BufferPool> {
-    let options = PoolOptions { page_size: PAGE, capacity_bytes: frames * PAGE, ..PoolOptions::default() };
+fn pool(frames: usize, policy: Policy) -> Arc<BufferPool> {
+    let options = PoolOptions { page_size: PAGE, capacity_bytes: frames * PAGE, policy };
     Arc::new(
         BufferPool::new(options, std::sync::Arc::new(Disk::default()), std::sync::Arc::new(NoLog)).unwrap(),
     )
@@ -80,7 +80,7 @@ fn spawn(pool: &Arc<BufferPool>, run: impl FnOnce(&BufferPool) -> u64 + 'static)
 #[test]
 fn two_that_miss_on_one_page_share_one_frame() {
     model("two misses on one page", 2, 10_000, || {
-        let pool = pool(2);
+        let pool = pool(2, Policy::TwoRings);
         let other = spawn(&pool, |pool| u64::from(increment(pool, 7)));
         let ours = u64::from(increment(&pool, 7));
         assert_eq!(other.join().unwrap() + ours, 2, "two frames are enough");
@@ -91,7 +91,7 @@ fn two_that_miss_on_one_page_share_one_frame() {
 #[test]
 fn a_page_evicted_under_a_fix_comes_back_with_its_changes() {
     model("a fix, and a fix that evicts its page", 2, 10_000, || {
-        let pool = pool(1);
+        let pool = pool(1, Policy::NbGclock(HandKind::Atomic));
         assert!(increment(&pool, 7));
         let other = spawn(&pool, |pool| u64::from(increment(pool, 8)));
         let ours = u64::from(increment(&pool, 7));
