@@ -314,8 +314,8 @@ mod tests {
                 self.main.pop_front();
                 self.main.push_back((warm, uses - 1));
             }
-            let (candidate, uses) = self.probation.pop_front().unwrap();
-            let bar = self.main.front().unwrap().0;
+            let (candidate, uses) = self.probation.pop_front().expect("full");
+            let bar = self.main.front().expect("full").0;
             let estimate = |page| self.sketch.estimate(PageId(page));
             if uses > 0 || estimate(candidate) > estimate(bar) {
                 self.main.pop_front();
@@ -331,7 +331,7 @@ mod tests {
     fn pool(frames: usize) -> BufferPool {
         let options =
             PoolOptions { page_size: 4096, capacity_bytes: frames * 4096, policy: Policy::TwoRings };
-        BufferPool::new(options, Arc::new(MemStore::new(4096)), Arc::new(NoLog)).unwrap()
+        BufferPool::new(options, Arc::new(MemStore::new(4096)), Arc::new(NoLog)).expect("valid options")
     }
 
     fn random(state: &mut u64, below: u64) -> u64 {
