@@ -23,6 +23,7 @@
 //!
 //! | module | noun |
 //! |---|---|
+//! | [`cache`] | the same for keyed values of any type: a general cache |
 //! | [`pool`] | fix, miss, page-in (paper Fig. 4) |
 //! | `frame` | the pin word and what it guards (Fig. 2) |
 //! | `page_table` | PageId → frame, lock-free |
@@ -34,6 +35,7 @@
 //! | `memory`, `index_stack` | the words of all pages; stacks of free frames and spare buffers |
 //! | `stall` | where a test can stop a thread for ever |
 
+pub mod cache;
 pub mod cleaner;
 pub mod count;
 mod dirty_map;

@@ -288,27 +288,35 @@ impl Run<'_> {
         Cell { kind, series: kind.name().into(), at, frames, threads, pages: self.lab.pages, skew, reading }
     }
 
-    /// Measures each cell once, then each again, so that what disturbs the machine for a while disturbs all alike.
+    /// Measures each cell once, then each again, so that what disturbs the machine for a while disturbs all alike. Cells that differ in
+    /// nothing but their threads share a cache; those of one capacity are measured together.
     fn measure(&mut self, figure: &str, cells: Vec<Cell>, with_table_2: bool) -> io::Result<()> {
-        let mut stretches: Vec<Vec<Stretch>> = cells.iter().map(|_| Vec::new()).collect();
         self.progress.begin(figure, (self.lab.runs * cells.len()) as u64);
-        for run in 0..self.lab.runs {
-            for (done, (cell, stretches)) in cells.iter().zip(&mut stretches).enumerate() {
-                self.progress.at((run * cells.len() + done) as u64);
-                let cache = self.warm(cell)?;
-                let seed = self.lab.seed + 1 + run as u64;
-                stretches.push(measure::run(
-                    &*cache,
-                    cell.threads,
-                    cell.pages,
-                    cell.skew,
-                    seed,
-                    self.lab.time,
-                ));
+        let mut done = 0;
+        for cells in cells.chunk_by(|a, b| a.frames == b.frames) {
+            let mut caches: Vec<(Kind, Reading, Box<dyn PageCache>)> = Vec::new();
+            for cell in cells {
+                if !caches.iter().any(|(kind, reading, _)| (*kind, *reading) == (cell.kind, cell.reading)) {
+                    caches.push((cell.kind, cell.reading, self.warm(cell)?));
+                }
             }
-        }
-        for (cell, stretches) in cells.into_iter().zip(stretches) {
-            self.points.push(point(figure, cell, stretches, with_table_2));
+            let mut stretches: Vec<Vec<Stretch>> = cells.iter().map(|_| Vec::new()).collect();
+            for run in 0..self.lab.runs as u64 {
+                for (cell, stretches) in cells.iter().zip(&mut stretches) {
+                    let of_cell = |(kind, reading, _): &&(Kind, Reading, _)| {
+                        (*kind, *reading) == (cell.kind, cell.reading)
+                    };
+                    let (_, _, cache) = caches.iter().find(of_cell).expect("made above");
+                    let Cell { threads, pages, skew, .. } = *cell;
+                    let seed = self.lab.seed + 1 + run;
+                    stretches.push(measure::run(&**cache, threads, pages, skew, seed, self.lab.time));
+                    done += 1;
+                    self.progress.at(done);
+                }
+            }
+            for (cell, stretches) in cells.iter().zip(stretches) {
+                self.points.push(point(figure, cell, stretches, with_table_2));
+            }
         }
         Ok(())
     }
@@ -329,14 +337,14 @@ impl Run<'_> {
     }
 }
 
-fn point(figure: &str, cell: Cell, mut stretches: Vec<Stretch>, with_table_2: bool) -> Point {
+fn point(figure: &str, cell: &Cell, mut stretches: Vec<Stretch>, with_table_2: bool) -> Point {
     stretches.sort_by(|a, b| a.rate().total_cmp(&b.rate()));
     let median = stretches[stretches.len() / 2];
     let span = stretches[stretches.len() - 1].rate() - stretches[0].rate();
     let failed = median.tally.duplicate_reads as f64 / median.tally.misses.max(1) as f64;
     Point {
         figure: figure.into(),
-        series: cell.series,
+        series: cell.series.clone(),
         at: cell.at,
         value: median.rate(),
         spread: span / median.rate(),
