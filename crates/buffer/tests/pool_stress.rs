@@ -268,3 +268,18 @@ fn cold_start_threads_share_one_read_of_a_page() {
     let stats = pool.stats();
     assert_eq!(stats.misses - stats.duplicate_reads, 32, "{stats:?}");
 }
+
+/// What a miss costs in writes to lines that threads share: the hand (2 for two rings: one each), evict, close, unmap, leave, swap, buffers
+/// given and taken, publish, map, claim, install, pin; a bound with little to spare, so that one more is noticed.
+#[test]
+fn a_miss_writes_a_bounded_number_of_shared_lines() {
+    let writes = azekura_buffer::count::on_this_thread;
+    for (policy, most) in [(Policy::NbGclock(HandKind::Striped), 12), (Policy::TwoRings, 14)] {
+        let (pool, _) = pool(200, policy);
+        (0..1_000).for_each(|id| drop(pool.fix(PageId(id)).unwrap()));
+        let before = writes();
+        (1_000..3_000).for_each(|id| drop(pool.fix(PageId(id)).unwrap()));
+        let per_miss = (writes() - before) as f64 / 2_000.0;
+        assert!((8.0..=f64::from(most)).contains(&per_miss), "{policy:?}: {per_miss}");
+    }
+}
