@@ -10,6 +10,8 @@ use std::time::Duration;
 #[derive(Debug, clap::Parser)]
 #[command(version)]
 pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
     /// Workloads: u1, u10, read, scan, load, ycsb-a to ycsb-f, rl
     #[arg(long, value_delimiter = ',', default_value = "u1,u10,read,scan,load,ycsb-a,rl")]
     workloads: Vec<Workload>,
@@ -67,6 +69,14 @@ pub(crate) struct Arguments {
     /// Measure nothing: list the engines
     #[arg(long)]
     pub(crate) list: bool,
+}
+
+/// What else can be compared.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// Compare page caches and general caches: ours with moka, quick_cache and foyer
+    #[cfg(feature = "caches")]
+    Cache(crate::cache::Cache),
 }
 
 impl Arguments {

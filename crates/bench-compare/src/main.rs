@@ -8,9 +8,12 @@
 //!
 //! | module | noun |
 //! |---|---|
+//! | [`cache`] | caches by themselves: ours with moka, quick_cache and foyer |
 //! | [`cli`] | the command line |
 //! | [`peers`] | the engines |
 
+#[cfg(feature = "caches")]
+mod cache;
 mod cli;
 mod peers;
 
@@ -35,6 +38,10 @@ fn main() -> ExitCode {
 
 /// Whether everything that was asked for was measured.
 fn run(arguments: &cli::Arguments) -> Result<bool> {
+    #[cfg(feature = "caches")]
+    if let Some(cli::Command::Cache(cache)) = &arguments.command {
+        return cache.run();
+    }
     let engines = cli::choose(peers::all(), &arguments.engines)?;
     if arguments.list {
         engines.iter().for_each(|engine| println!("{}", engine.name()));

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use azekura_base::durable::NoLog;
 use azekura_base::{PageBuf, PageId};
-use azekura_buffer::{BufferPool, HandKind, PageStore, Peek, PoolOptions, StoreError};
+use azekura_buffer::{BufferPool, HandKind, PageStore, Peek, Policy, PoolOptions, StoreError};
 use criterion::{Criterion, criterion_group, criterion_main};
 
 const PAGE: usize = 8192;
@@ -30,8 +30,8 @@ impl PageStore for Zeroes {
     }
 }
 
-fn pool(hand: HandKind) -> BufferPool {
-    let options = PoolOptions { page_size: PAGE, capacity_bytes: FRAMES * PAGE, hand };
+fn pool(policy: Policy) -> BufferPool {
+    let options = PoolOptions { page_size: PAGE, capacity_bytes: FRAMES * PAGE, policy };
     BufferPool::new(options, Arc::new(Zeroes), Arc::new(NoLog)).expect("valid options")
 }
 
@@ -59,10 +59,10 @@ fn alone_and_beside(
     criterion: &mut Criterion,
     name: &str,
     pages: u64,
-    hand: HandKind,
+    policy: Policy,
     measured: fn(&BufferPool, PageId) -> u64,
 ) {
-    let pool = pool(hand);
+    let pool = pool(policy);
     (0..pages.min(FRAMES as u64)).for_each(|id| drop(pool.fix(PageId(id))));
     let mut next = scattered(pages);
     criterion.bench_function(name, |b| b.iter(|| measured(&pool, next())));
@@ -81,13 +81,43 @@ fn alone_and_beside(
 
 fn all(criterion: &mut Criterion) {
     let frames = FRAMES as u64;
-    alone_and_beside(criterion, "peek, scattered pages", frames, HandKind::Striped, peek);
-    alone_and_beside(criterion, "peek, one page", 1, HandKind::Striped, peek);
-    alone_and_beside(criterion, "fix hit, scattered pages", frames, HandKind::Striped, fix);
-    alone_and_beside(criterion, "fix hit, one page", 1, HandKind::Striped, fix);
-    alone_and_beside(criterion, "fix miss, striped hand", 64 * frames, HandKind::Striped, fix);
-    alone_and_beside(criterion, "fix miss, atomic hand", 64 * frames, HandKind::Atomic, fix);
+    alone_and_beside(criterion, "peek, scattered pages", frames, Policy::TwoRings, peek);
+    alone_and_beside(criterion, "peek, one page", 1, Policy::TwoRings, peek);
+    alone_and_beside(criterion, "fix hit, scattered pages", frames, Policy::TwoRings, fix);
+    alone_and_beside(criterion, "fix hit, one page", 1, Policy::TwoRings, fix);
+    alone_and_beside(
+        criterion,
+        "fix miss, striped hand",
+        64 * frames,
+        Policy::NbGclock(HandKind::Striped),
+        fix,
+    );
+    alone_and_beside(
+        criterion,
+        "fix miss, atomic hand",
+        64 * frames,
+        Policy::NbGclock(HandKind::Atomic),
+        fix,
+    );
+    alone_and_beside(criterion, "fix miss, two rings", 64 * frames, Policy::TwoRings, fix);
 }
 
-criterion_group!(benches, all);
+/// What the background threads cost a pool of a gigabyte in which little is dirty.
+fn background(criterion: &mut Criterion) {
+    let options = PoolOptions { page_size: PAGE, capacity_bytes: 1 << 30, ..PoolOptions::default() };
+    let pool = BufferPool::new(options, Arc::new(Zeroes), Arc::new(NoLog)).expect("valid options");
+    for id in 0..100 {
+        let mut page = pool.fix_new(PageId(id * 7)).expect("a frame");
+        page.will_change(azekura_base::Lsn(1));
+    }
+    criterion.bench_function("least recovery LSN, 100 of 131,072 frames dirty", |b| {
+        b.iter(|| pool.min_recovery_lsn());
+    });
+    pool.flush_all().expect("the store takes everything");
+    criterion.bench_function("cleaner's step, none of 131,072 frames dirty", |b| {
+        b.iter(|| pool.clean(None, 64).expect("nothing to write"));
+    });
+}
+
+criterion_group!(benches, all, background);
 criterion_main!(benches);

@@ -288,8 +288,8 @@ impl Frame {
         self.ref_count.load(Relaxed) <= 1
     }
 
-    pub(crate) fn set_cold(&self) {
-        self.ref_count.store(0, Relaxed);
+    pub(crate) fn set_ref_count(&self, count: u32) {
+        self.ref_count.store(count, Relaxed);
     }
 
     // Looks of the sweep, the cleaner and statistics; each decides by a CAS afterwards or only reports.
@@ -318,10 +318,11 @@ impl Frame {
     // Dirtiness; see `write_back` for the protocol.
 
     /// Before a change's LSN is drawn: the page is dirty from `next_lsn` on at the earliest. Latched exclusively and pinned.
-    /// Says whether it was clean.
-    pub(crate) fn set_dirty(&self, next_lsn: Lsn) -> bool {
+    /// `mark` is called if it was clean, to note it among the dirty ones (DIRTY-1). Says whether it was clean.
+    pub(crate) fn set_dirty(&self, next_lsn: Lsn, mark: impl FnOnce()) -> bool {
         let was_clean = self.recovery_lsn.load(Relaxed) == 0;
         if was_clean {
+            mark();
             shared_write();
             self.recovery_lsn.store(next_lsn.0.max(1), Relaxed);
             // Relaxed: evictors and writers find the bit by a CAS on this very word (FRAME-4).
@@ -442,7 +443,7 @@ mod tests {
     fn g3_a_dirty_or_pinned_frame_is_not_evicted() {
         let frame = published(7);
         assert!(!frame.try_evict(), "pinned");
-        assert!(frame.set_dirty(Lsn(5)) && !frame.set_dirty(Lsn(6)));
+        assert!(frame.set_dirty(Lsn(5), || ()) && !frame.set_dirty(Lsn(6), || ()));
         frame.unpin();
         assert!(!frame.try_evict(), "dirty");
         assert!(frame.claim_writing() && !frame.claim_writing(), "one writer at a time");
@@ -473,16 +474,16 @@ mod tests {
     #[test]
     fn a_page_changed_while_it_was_written_stays_dirty_from_the_later_lsn() {
         let frame = published(7);
-        frame.set_dirty(Lsn(5));
+        frame.set_dirty(Lsn(5), || ());
         write(&frame, 9, true);
-        assert!(!frame.set_dirty(Lsn(11)));
+        assert!(!frame.set_dirty(Lsn(11), || ()));
         assert_eq!(frame.least_recovery_lsn(), Some(Lsn(9)));
     }
 
     #[test]
     fn a_failed_write_does_not_move_the_recovery_lsn() {
         let frame = published(7);
-        frame.set_dirty(Lsn(5));
+        frame.set_dirty(Lsn(5), || ());
         write(&frame, 9, false);
         write(&frame, 12, false);
         assert_eq!(frame.least_recovery_lsn(), Some(Lsn(5)));

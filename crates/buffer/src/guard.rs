@@ -195,8 +195,9 @@ impl ExclusiveGuard<'_> {
     /// page is dirty from here on, and optimistic readers will notice when the guard goes.
     pub fn will_change(&mut self, next_lsn: Lsn) {
         self.has_changed = true;
-        if self.guard.frame().set_dirty(next_lsn) {
-            self.guard.pool.note_dirtied();
+        let PageGuard { pool, frame } = self.guard;
+        if pool.frames[frame.0 as usize].set_dirty(next_lsn, || pool.dirty.set(frame)) {
+            pool.note_dirtied();
         }
     }
 

@@ -23,19 +23,22 @@
 //!
 //! | module | noun |
 //! |---|---|
+//! | [`cache`] | the same for keyed values of any type: a general cache |
 //! | [`pool`] | fix, miss, page-in (paper Fig. 4) |
 //! | `frame` | the pin word and what it guards (Fig. 2) |
 //! | `page_table` | PageId → frame, lock-free |
-//! | [`policy`] | the clock sweep (Fig. 5) and its hands |
+//! | [`policy`] | which page leaves: the clock sweep (Fig. 5) and its hands; two rings and a sketch |
 //! | [`guard`] | fixed, latched, peeked-at pages |
-//! | `write_back`, [`cleaner`] | dirty pages to the store, ahead of the hand |
+//! | `write_back`, [`cleaner`], `dirty_map` | dirty pages to the store, ahead of the hand; which frames these are |
 //! | [`store`], [`page_file`] | where pages live: the trait, memory, a file with a double-write area |
 //! | [`stats`], [`count`] | counts |
 //! | `memory`, `index_stack` | the words of all pages; stacks of free frames and spare buffers |
 //! | `stall` | where a test can stop a thread for ever |
 
+pub mod cache;
 pub mod cleaner;
 pub mod count;
+mod dirty_map;
 pub mod error;
 mod frame;
 pub mod guard;
@@ -60,7 +63,7 @@ pub use error::{FixError, PoolError, WriteError};
 pub use guard::{ExclusiveGuard, OptimisticPage, PageGuard, Peek, SharedGuard};
 pub use page_file::PageFile;
 pub use page_table::MAX_PAGE_ID;
-pub use policy::HandKind;
+pub use policy::{HandKind, Policy};
 pub use pool::{BufferPool, PoolOptions};
 pub use stats::PoolStats;
 pub use store::{MemStore, PageStore, StoreError};

@@ -3,20 +3,23 @@
 use azekura_base::{Lsn, PageId};
 use azekura_latch::HybridLatch;
 
+use crate::dirty_map::DirtyMap;
 use crate::frame::{self, Evicted, Frame, FrameId};
 use crate::page_table::{Inserted, PageTable};
+use crate::policy::Sweep;
+use crate::policy::two_rings::TwoRings;
 
 pub use crate::stall::step;
 
 /// A frame.
 #[derive(Debug)]
-pub struct ModelFrame(Frame);
+pub struct ModelFrame(Frame, DirtyMap);
 
 impl ModelFrame {
     /// A frame that holds `page`, not pinned.
     #[must_use]
     pub fn holding(page: u64) -> Self {
-        let model = Self(Frame::new());
+        let model = Self(Frame::new(), DirtyMap::new(1));
         model.publish(page);
         model.unpin();
         model
@@ -79,7 +82,10 @@ impl ModelFrame {
     /// Makes it dirty.
     pub fn set_dirty(&self, next_lsn: u64) {
         step();
-        self.0.set_dirty(Lsn(next_lsn));
+        self.0.set_dirty(Lsn(next_lsn), || {
+            self.1.set(FrameId(0));
+            step();
+        });
         step();
     }
 
@@ -108,6 +114,8 @@ impl ModelFrame {
         step();
         self.0.now_clean();
         step();
+        self.1.clear(FrameId(0));
+        step();
     }
 
     /// The writer is done.
@@ -121,9 +129,62 @@ impl ModelFrame {
     pub fn checkpoint_look(&self) -> Option<u64> {
         step();
         frame::look_fence();
-        let seen = self.0.least_recovery_lsn();
+        let is_dirty = self.1.iter().next().is_some();
+        step();
+        let seen = self.0.least_recovery_lsn().filter(|_| is_dirty);
         step();
         seen.map(|lsn| lsn.0)
+    }
+}
+
+/// Two rings over frames that hold pages 0, 1, …, not pinned; the first ring has one slot.
+#[derive(Debug)]
+pub struct ModelRings {
+    frames: Box<[Frame]>,
+    rings: TwoRings,
+}
+
+impl ModelRings {
+    /// So many frames.
+    #[must_use]
+    pub fn new(frames: u32) -> Self {
+        let all: Box<[Frame]> = (0..frames).map(|_| Frame::new()).collect();
+        for (n, frame) in (0..).zip(&all) {
+            frame.publish(Evicted { frame: FrameId(n) }, PageId(n.into()));
+            frame.unpin();
+        }
+        Self { frames: all, rings: TwoRings::new(frames as usize) }
+    }
+
+    /// Uses the page of a frame.
+    pub fn note_use(&self, frame: u32) {
+        self.frames[frame as usize].note_use();
+        step();
+    }
+
+    /// A miss: evicts somebody, and puts `page` there. Whether a frame was found.
+    pub fn miss(&self, page: u64) -> bool {
+        step();
+        let Sweep::Victim { frame, swap } = self.rings.sweep(&self.frames, &mut 0) else { return false };
+        step();
+        let victim = &self.frames[frame.0 as usize];
+        victim.close();
+        let Some(owner) = victim.leave(frame) else { return false };
+        step();
+        if let Some(swap) = swap {
+            self.rings.swap(swap, &owner);
+        }
+        step();
+        victim.publish(owner, PageId(page));
+        step();
+        victim.unpin();
+        true
+    }
+
+    /// Whether every frame has its slot; nobody may be in a miss.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.rings.is_permutation()
     }
 }
 

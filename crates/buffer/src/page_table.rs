@@ -220,25 +220,28 @@ impl PageTable {
         self.buckets[bucket].0[i].compare_exchange(done | TENTATIVE, done, AcqRel, Relaxed).is_ok()
     }
 
-    /// Removes the entry `page_id → frame`, if it is there. The caller sees the page out of the frame (TABLE-2).
-    pub(crate) fn remove(&self, page_id: PageId, frame: FrameId) {
+    /// Removes the entry `page_id → frame`, if it is there; whether this call did it. The caller sees the page out of the frame (TABLE-2), has
+    /// pinned it, or does not mind taking out a later entry of the same two.
+    pub(crate) fn remove(&self, page_id: PageId, frame: FrameId) -> bool {
         let mut bucket = self.home(page_id);
         for _ in 0..self.buckets.len() {
             for (i, slot) in self.buckets[bucket].0.iter().enumerate() {
                 // Relaxed: the entry was found by the caller, or put there by its inserter, before the page turned to leave.
                 if slot.load(Relaxed) == word(page_id, frame) {
                     // Who takes the word out takes its counts back; of several removers, one.
-                    if self.take_out(page_id, (bucket, i), word(page_id, frame)) {
+                    let is_ours = self.take_out(page_id, (bucket, i), word(page_id, frame));
+                    if is_ours {
                         self.uncount(page_id, bucket);
                     }
-                    return;
+                    return is_ours;
                 }
             }
             if self.passed[bucket].load(Acquire) == 0 {
-                return;
+                return false;
             }
             bucket = self.after(bucket);
         }
+        false
     }
 
     /// Empties a slot that holds `expected`; says whether it did.

@@ -36,14 +36,14 @@ use azekura_base::{Backoff, DurableLog, Lsn, PageBuf, PageId, PageWords, Striped
 use azekura_trace::{Site, WaitKind};
 
 use crate::cleaner::CleanerBell;
+use crate::dirty_map::DirtyMap;
 use crate::error::{FixError, PoolError};
 use crate::frame::{Evicted, Frame, FrameId, NO_BUFFER, look_fence};
 use crate::guard::{ExclusiveGuard, OptimisticPage, PageGuard, Peek};
 use crate::index_stack::IndexStack;
 use crate::memory::zeroed_words;
 use crate::page_table::{Inserted, MAX_FRAMES, MAX_PAGE_ID, PageTable};
-use crate::policy::clock_hand::{ClockHand, HandKind};
-use crate::policy::nb_gclock::{Sweep, sweep};
+use crate::policy::{Policy, Replacement, Sweep};
 use crate::stall::sync_point;
 use crate::stats::Counters;
 use crate::store::PageStore;
@@ -67,14 +67,14 @@ pub struct PoolOptions {
     pub page_size: usize,
     /// Bytes for pages; the headers take another 160 bytes per page.
     pub capacity_bytes: usize,
-    /// How the clock's hand is kept.
-    pub hand: HandKind,
+    /// Which page leaves when another comes.
+    pub policy: Policy,
 }
 
 impl Default for PoolOptions {
-    /// 64 MiB of 8-KiB pages, striped hand.
+    /// 64 MiB of 8-KiB pages, two rings.
     fn default() -> Self {
-        Self { page_size: 8192, capacity_bytes: 64 << 20, hand: HandKind::Striped }
+        Self { page_size: 8192, capacity_bytes: 64 << 20, policy: Policy::default() }
     }
 }
 
@@ -84,7 +84,7 @@ pub struct BufferPool {
     pub(crate) frames: Box<[Frame]>,
     words: Box<[AtomicU64]>,
     table: PageTable,
-    pub(crate) hand: ClockHand,
+    pub(crate) policy: Replacement,
     free_frames: IndexStack,
     spare_buffers: IndexStack,
     pub(crate) store: Arc<dyn PageStore>,
@@ -92,6 +92,7 @@ pub struct BufferPool {
     pub(crate) counters: Counters,
     pub(crate) bell: CleanerBell,
     pub(crate) dirty_frames: StripedCounter,
+    pub(crate) dirty: DirtyMap,
 }
 
 impl std::fmt::Debug for BufferPool {
@@ -115,7 +116,7 @@ impl BufferPool {
         store: Arc<dyn PageStore>,
         log: Arc<dyn DurableLog>,
     ) -> Result<Self, PoolError> {
-        let PoolOptions { page_size, capacity_bytes, hand } = options;
+        let PoolOptions { page_size, capacity_bytes, policy } = options;
         if !page::is_page_size(page_size) {
             return Err(PoolError::PageSize { page_size });
         }
@@ -129,7 +130,7 @@ impl BufferPool {
             frames: (0..frames).map(|_| Frame::new()).collect(),
             words: zeroed_words(buffers * page_size / 8),
             table: PageTable::new(frames),
-            hand: ClockHand::new(hand),
+            policy: Replacement::new(policy, frames),
             free_frames: IndexStack::new(frames),
             spare_buffers: IndexStack::new(buffers),
             store,
@@ -137,6 +138,7 @@ impl BufferPool {
             counters: Counters::default(),
             bell: CleanerBell::default(),
             dirty_frames: StripedCounter::new(),
+            dirty: DirtyMap::new(frames),
         };
         (0..frames as u32).rev().for_each(|n| pool.free_frames.push(n));
         (0..buffers as u32).rev().for_each(|n| pool.spare_buffers.push(n));
@@ -210,6 +212,7 @@ impl BufferPool {
         if page_id.0 >= MAX_PAGE_ID {
             return Err(FixError::NoSuchPage { page_id, max: MAX_PAGE_ID - 1 });
         }
+        let mut backoff = Backoff::new();
         loop {
             if let Some(id) = self.table.get(page_id) {
                 let frame = &self.frames[id.0 as usize];
@@ -222,11 +225,15 @@ impl BufferPool {
                         frame.note_use();
                         return Ok(guard);
                     }
-                } else if frame.join_leaving(page_id)
-                    && let Some(evicted) = self.see_out(id)
-                {
-                    self.free_frames.push(evicted.frame.0);
+                } else if frame.join_leaving(page_id) {
+                    if let Some(evicted) = self.see_out(id) {
+                        self.free_frames.push(evicted.frame.0);
+                    }
+                    continue;
                 }
+                // The word was removed already, or its inserter is about to withdraw: the next look finds that, as soon as
+                // this processor hears of it.
+                backoff.pause();
                 continue;
             }
             let owned = self.victim(page_id)?;
@@ -282,14 +289,15 @@ impl BufferPool {
                 return Ok(Evicted { frame: FrameId(frame) });
             }
             let mut dirty_met = 0;
-            let swept = sweep(&self.frames, &self.hand, &mut dirty_met);
+            let swept = self.policy.sweep(&self.frames, &mut dirty_met);
             if dirty_met > 0 {
                 self.bell.ring();
             }
             let must_wait = match swept {
-                Sweep::Victim(id) => {
+                Sweep::Victim { frame, swap } => {
                     self.counters.evictions.add(1);
-                    if let Some(evicted) = self.see_out(id) {
+                    if let Some(evicted) = self.see_out(frame) {
+                        self.policy.evicted(swap, &evicted);
                         return Ok(evicted);
                     }
                     false // a helper is still in: the frame is for that one to recycle
@@ -367,7 +375,7 @@ impl BufferPool {
                 backoff.pause();
             }
             let buffer = match naps {
-                0..NAPS_BEFORE_OWN_READ => self.claim_buffer(frame),
+                waited if waited < NAPS_BEFORE_OWN_READ => self.claim_buffer(frame),
                 _ => self.spare_buffers.pop(),
             };
             if buffer.is_some() {
@@ -414,16 +422,16 @@ impl BufferPool {
     }
 
     /// The least recovery LSN of any dirty page, one being written now included: where redo must start. Read the log's counter
-    /// before (see `Frame::least_recovery_lsn`). Looks at every frame.
+    /// before (see `Frame::least_recovery_lsn`). Looks at the dirty frames, and at one word per 64 frames.
     #[must_use]
     pub fn min_recovery_lsn(&self) -> Option<Lsn> {
         look_fence();
-        self.frames.iter().filter_map(Frame::least_recovery_lsn).min()
+        self.dirty.iter().filter_map(|id| self.frames[id.0 as usize].least_recovery_lsn()).min()
     }
 }
 
-/// Naps of 50 µs before a waiter reads a page for itself that another is reading.
-const NAPS_BEFORE_OWN_READ: u32 = 40;
+/// Naps of 50 µs before a waiter reads a page for itself that another is reading; models do so after a yield.
+const NAPS_BEFORE_OWN_READ: u32 = if cfg!(loom) { 0 } else { 40 };
 
 pub(crate) fn nap() {
     #[cfg(not(loom))]

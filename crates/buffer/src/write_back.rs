@@ -35,6 +35,9 @@ struct Image<'p> {
     version: Version,
 }
 
+/// Dirty frames that one step of the cleaner looks at, per page that it may write: what is warm is passed.
+const LOOKS_PER_PAGE: usize = 64;
+
 /// What to do about a page that somebody has latched exclusively.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Latched {
@@ -71,7 +74,7 @@ impl BufferPool {
         match self.write_frames(&[id], Latched::Skip) {
             Ok(written) => {
                 self.counters.foreground_writes.add(written.len() as u64);
-                self.frames[id.0 as usize].set_cold();
+                self.frames[id.0 as usize].set_ref_count(0);
                 Ok(!written.is_empty())
             }
             Err(source) => Err(FixError::WriteBack { page_id, source }),
@@ -146,6 +149,7 @@ impl BufferPool {
             if frame.latch.try_lock_shared() {
                 if frame.latch.validate(image.version) {
                     frame.now_clean();
+                    self.dirty.clear(image.guard.frame_id()); // DIRTY-1: still latched
                     self.dirty_frames.add(1u64.wrapping_neg());
                 }
                 frame.latch.unlock_shared();
@@ -176,11 +180,11 @@ impl BufferPool {
     }
 
     fn oldest_dirty(&self, below: Lsn, max: usize) -> Vec<FrameId> {
-        let mut found: Vec<(Lsn, FrameId)> = (0u32..)
-            .zip(&self.frames)
-            .filter_map(|(i, frame)| {
-                Some((frame.least_recovery_lsn().filter(|&lsn| lsn < below)?, FrameId(i)))
-            })
+        let recovery_lsn = |id: FrameId| self.frames[id.0 as usize].least_recovery_lsn();
+        let mut found: Vec<(Lsn, FrameId)> = self
+            .dirty
+            .iter()
+            .filter_map(|id| Some((recovery_lsn(id).filter(|&lsn| lsn < below)?, id)))
             .collect();
         if found.len() > max {
             found.select_nth_unstable(max);
@@ -190,20 +194,31 @@ impl BufferPool {
         found.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// Cold pages first met by the hand; then, if there are few, whatever is dirty.
+    /// Cold pages first met by the hand; then, if there are few and too many are dirty, warm ones. Looks at
+    /// [`LOOKS_PER_PAGE`] dirty frames for each page wanted, and at no clean one.
     fn dirty_ahead(&self, max: usize) -> Vec<FrameId> {
-        let start = (self.hand.position() % self.frames.len() as u64) as usize;
-        let around = || (start..self.frames.len()).chain(0..start);
-        let mut chosen: Vec<FrameId> = around()
-            .filter(|&i| self.frames[i].is_dirty() && self.frames[i].is_cold())
-            .take(max)
-            .map(|i| FrameId(i as u32))
-            .collect();
-        if chosen.len() < max && self.is_too_dirty() {
-            let rest = around().filter(|&i| self.frames[i].is_dirty() && !self.frames[i].is_cold());
-            chosen.extend(rest.take(max - chosen.len()).map(|i| FrameId(i as u32)));
+        let (mut cold, mut warm) = (Vec::new(), Vec::new());
+        if self.dirty.iter().next().is_none() {
+            return cold;
         }
-        chosen
+        for id in self.policy.dirty_ahead(&self.dirty, max.saturating_mul(LOOKS_PER_PAGE)) {
+            if cold.len() == max {
+                break;
+            }
+            let frame = &self.frames[id.0 as usize];
+            if frame.is_dirty() {
+                if frame.is_cold() {
+                    cold.push(id)
+                } else if warm.len() < max {
+                    warm.push(id)
+                }
+            }
+        }
+        if cold.len() < max && self.is_too_dirty() {
+            warm.truncate(max - cold.len());
+            cold.append(&mut warm);
+        }
+        cold
     }
 
     /// Writes every page that is dirty now, and makes it durable. Waits for latches: the caller must hold none.
@@ -212,8 +227,7 @@ impl BufferPool {
     ///
     /// [`WriteError`]; what was not written stays dirty.
     pub fn flush_all(&self) -> Result<(), WriteError> {
-        let dirty = |id: &FrameId| self.frames[id.0 as usize].is_dirty();
-        let all: Vec<FrameId> = (0..self.frames.len() as u32).map(FrameId).filter(dirty).collect();
+        let all: Vec<FrameId> = self.dirty.iter().collect();
         for batch in all.chunks(self.batch_pages()) {
             let written = self.write_frames(batch, Latched::Skip)?;
             for &id in batch.iter().filter(|id| !written.contains(id)) {

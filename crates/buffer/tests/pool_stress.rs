@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use azekura_base::durable::NoLog;
 use azekura_base::page::PageType;
 use azekura_base::{Lsn, PageId};
-use azekura_buffer::{BufferPool, Cleaner, FixError, HandKind, MemStore, Peek, PoolOptions};
+use azekura_buffer::{BufferPool, Cleaner, FixError, HandKind, MemStore, Peek, Policy, PoolOptions};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -17,9 +17,9 @@ const PAGE: usize = 4096;
 const COUNTER_WORD: usize = 20;
 const CHECK_WORD: usize = 500;
 
-fn pool(frames: usize, hand: HandKind) -> (Arc<BufferPool>, Arc<MemStore>) {
+fn pool(frames: usize, policy: Policy) -> (Arc<BufferPool>, Arc<MemStore>) {
     let store = Arc::new(MemStore::new(PAGE));
-    let options = PoolOptions { page_size: PAGE, capacity_bytes: frames * PAGE, hand };
+    let options = PoolOptions { page_size: PAGE, capacity_bytes: frames * PAGE, policy };
     (Arc::new(BufferPool::new(options, Arc::clone(&store) as _, Arc::new(NoLog)).unwrap()), store)
 }
 
@@ -56,9 +56,13 @@ fn read_optimistically(pool: &BufferPool, id: u64) -> Option<u64> {
 
 #[test]
 fn no_change_is_lost_and_no_page_passes_for_another() {
-    for (frames, hand, with_cleaner) in
-        [(4, HandKind::Striped, false), (7, HandKind::Atomic, true), (16, HandKind::Striped, true)]
-    {
+    for (frames, hand, with_cleaner) in [
+        (4, Policy::NbGclock(HandKind::Striped), false),
+        (7, Policy::NbGclock(HandKind::Atomic), true),
+        (16, Policy::NbGclock(HandKind::Striped), true),
+        (4, Policy::TwoRings, false),
+        (300, Policy::TwoRings, true),
+    ] {
         let (pool, _) = pool(frames, hand);
         let pages = 3 * frames as u64;
         format_all(&pool, pages);
@@ -98,7 +102,7 @@ fn no_change_is_lost_and_no_page_passes_for_another() {
 
 #[test]
 fn an_upgrade_changes_only_what_it_read() {
-    let (pool, _) = pool(4, HandKind::Striped);
+    let (pool, _) = pool(4, Policy::default());
     format_all(&pool, 8);
     let total = AtomicU64::new(0);
     std::thread::scope(|s| {
@@ -134,7 +138,7 @@ fn an_upgrade_changes_only_what_it_read() {
 
 #[test]
 fn g6_when_all_frames_are_pinned_a_fix_ends_with_an_error_that_counts_them() {
-    let (pool, _) = pool(3, HandKind::Striped);
+    let (pool, _) = pool(3, Policy::default());
     let pinned: Vec<_> = (0..3).map(|id| pool.fix(PageId(id)).unwrap()).collect();
     match pool.fix(PageId(9)) {
         Err(FixError::PoolExhausted { page_id, pinned, frames }) => {
@@ -148,7 +152,7 @@ fn g6_when_all_frames_are_pinned_a_fix_ends_with_an_error_that_counts_them() {
 
 #[test]
 fn g8_warm_pages_are_peeked_at_without_a_shared_write_and_fixed_with_three() {
-    let (pool, _) = pool(64, HandKind::Striped);
+    let (pool, _) = pool(64, Policy::default());
     format_all(&pool, 32);
     let writes = azekura_buffer::count::on_this_thread;
     for id in 0..32 {
@@ -194,7 +198,7 @@ impl azekura_base::DurableLog for SlowLog {
 fn g4_no_page_is_written_before_its_log_is_durable() {
     let log = Arc::new(SlowLog::default());
     let store = Arc::new(MemStore::new(PAGE));
-    let options = PoolOptions { page_size: PAGE, capacity_bytes: 2 * PAGE, hand: HandKind::Striped };
+    let options = PoolOptions { page_size: PAGE, capacity_bytes: 2 * PAGE, ..PoolOptions::default() };
     let pool = BufferPool::new(options, Arc::clone(&store) as _, Arc::clone(&log) as _).unwrap();
     for id in 0..20u64 {
         let lsn = 10 + id;
@@ -215,7 +219,7 @@ fn g4_no_page_is_written_before_its_log_is_durable() {
 
 #[test]
 fn g7_a_failed_read_reaches_its_caller_and_the_next_fix_tries_anew() {
-    let (pool, store) = pool(4, HandKind::Striped);
+    let (pool, store) = pool(4, Policy::default());
     format_all(&pool, 8); // four of them are out by now
     let mut outcomes: HashMap<bool, u32> = HashMap::new();
     for id in 0..8 {
@@ -233,7 +237,7 @@ fn g7_a_failed_read_reaches_its_caller_and_the_next_fix_tries_anew() {
 
 #[test]
 fn a_failed_write_back_leaves_the_page_dirty_and_whole() {
-    let (pool, store) = pool(1, HandKind::Striped);
+    let (pool, store) = pool(1, Policy::default());
     format_all(&pool, 1);
     increment(&pool, 0);
     store.fail_next_write(PageId(0));
@@ -245,7 +249,7 @@ fn a_failed_write_back_leaves_the_page_dirty_and_whole() {
 
 #[test]
 fn cold_start_threads_share_one_read_of_a_page() {
-    let (pool, _) = pool(64, HandKind::Striped);
+    let (pool, _) = pool(64, Policy::default());
     let go = AtomicBool::new(false);
     std::thread::scope(|s| {
         for _ in 0..4 {
@@ -263,4 +267,19 @@ fn cold_start_threads_share_one_read_of_a_page() {
     });
     let stats = pool.stats();
     assert_eq!(stats.misses - stats.duplicate_reads, 32, "{stats:?}");
+}
+
+/// What a miss costs in writes to lines that threads share: the hand (2 for two rings: one each), evict, close, unmap, leave, swap, buffers
+/// given and taken, publish, map, claim, install, pin; a bound with little to spare, so that one more is noticed.
+#[test]
+fn a_miss_writes_a_bounded_number_of_shared_lines() {
+    let writes = azekura_buffer::count::on_this_thread;
+    for (policy, most) in [(Policy::NbGclock(HandKind::Striped), 12), (Policy::TwoRings, 14)] {
+        let (pool, _) = pool(200, policy);
+        (0..1_000).for_each(|id| drop(pool.fix(PageId(id)).unwrap()));
+        let before = writes();
+        (1_000..3_000).for_each(|id| drop(pool.fix(PageId(id)).unwrap()));
+        let per_miss = (writes() - before) as f64 / 2_000.0;
+        assert!((8.0..=f64::from(most)).contains(&per_miss), "{policy:?}: {per_miss}");
+    }
 }

@@ -7,6 +7,8 @@ pub(crate) mod xy;
 
 pub use page::html;
 pub(crate) use svg::escape;
+pub use page::{document, html};
+pub use svg::escape;
 
 use crate::report::Report;
 use svg::{Chart, Line};
@@ -29,6 +31,13 @@ pub fn svg(workload: &str, reports: &[Report]) -> String {
         line.points.sort_by_key(|p| p.0);
     }
     Chart { title: format!("{workload}: {} per second", first.unit), lines }.render()
+}
+
+/// A line chart as an SVG document: for each line its name and its points, a place on the logarithmic axis and a value.
+#[must_use]
+pub fn lines(title: &str, lines: Vec<(String, Vec<(usize, f64)>)>) -> String {
+    let lines = lines.into_iter().map(|(name, points)| Line { name, points }).collect();
+    Chart { title: title.into(), lines }.render()
 }
 
 /// Names of the workloads in the order in which the reports bring them.

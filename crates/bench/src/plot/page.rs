@@ -5,15 +5,22 @@ use crate::report::Report;
 use crate::table;
 use std::fmt::Write;
 
+/// A page that needs nothing from the network; `body` is HTML, the title text.
+#[must_use]
+pub fn document(title: &str, body: &str) -> String {
+    let title = escape(title);
+    format!(
+        "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>{title}</title>\n\
+         <style>body{{font-family:sans-serif;max-width:60em;margin:2em auto;padding:0 1em}}\
+         pre{{overflow-x:auto;background:#f6f6f6;padding:1em}}svg{{width:100%;height:auto}}</style>\n\
+         <h1>{title}</h1>\n{body}</html>\n"
+    )
+}
+
 /// The page for a set of reports.
 #[must_use]
 pub fn html(reports: &[Report]) -> String {
-    let mut out = String::from(
-        "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>Azekura benchmarks</title>\n\
-         <style>body{font-family:sans-serif;max-width:60em;margin:2em auto;padding:0 1em}\
-         pre{overflow-x:auto;background:#f6f6f6;padding:1em}svg{width:100%;height:auto}</style>\n\
-         <h1>Azekura benchmarks</h1>\n",
-    );
+    let mut out = String::new();
     if let Some(first) = reports.first() {
         let machine = &first.machine;
         let _ = writeln!(
@@ -33,8 +40,7 @@ pub fn html(reports: &[Report]) -> String {
         out.push_str(&super::svg(workload, &rows));
         let _ = writeln!(out, "<pre>{}</pre>", escape(&table::render(&rows)));
     }
-    out.push_str("</html>\n");
-    out
+    document("Azekura benchmarks", &out)
 }
 
 #[cfg(test)]

@@ -2,5 +2,101 @@
 
 pub(crate) mod clock_hand;
 pub(crate) mod nb_gclock;
+pub(crate) mod sketch;
+pub(crate) mod two_rings;
+
+use self::clock_hand::ClockHand;
+use self::two_rings::{Swap, TwoRings};
+use crate::dirty_map::DirtyMap;
+use crate::frame::{Evicted, Frame, FrameId, MAX_REF_COUNT};
 
 pub use clock_hand::HandKind;
+
+/// Which page leaves when another comes. Both are lock-free, and a hit costs the same under both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// Nb-GCLOCK as the paper has it: one ring of all frames.
+    NbGclock(HandKind),
+    /// A small probation ring before the GCLOCK ring, and a sketch of what came back: for larger pools, and where scans pass
+    /// through. Some 20 bytes more per frame.
+    #[default]
+    TwoRings,
+}
+
+/// Rounds after which a sweep gives up.
+const MAX_ROUNDS: usize = if cfg!(loom) { 2 } else { MAX_REF_COUNT as usize + 2 };
+
+/// What a sweep came to.
+#[derive(Debug)]
+pub(crate) enum Sweep {
+    /// This frame is leaving, and the caller is in.
+    Victim {
+        /// Which one.
+        frame: FrameId,
+        /// To be done by [`Replacement::evicted`] once the frame is owned.
+        swap: Option<Swap>,
+    },
+    /// Nothing clean was cold; this one is cold and dirty.
+    Dirty(FrameId),
+    /// Every frame was pinned or in other hands.
+    Nothing {
+        /// How many of them were pinned when last looked at.
+        pinned: usize,
+    },
+}
+
+/// The state of a policy.
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one per pool; a box would cost each miss a look more"
+)]
+pub(crate) enum Replacement {
+    NbGclock(ClockHand),
+    TwoRings(TwoRings),
+}
+
+impl Replacement {
+    pub(crate) fn new(policy: Policy, frames: usize) -> Self {
+        match policy {
+            Policy::NbGclock(hand) => Self::NbGclock(ClockHand::new(hand)),
+            Policy::TwoRings => Self::TwoRings(TwoRings::new(frames)),
+        }
+    }
+
+    /// Looks for a victim. `dirty_met` counts cold dirty frames that were passed by.
+    pub(crate) fn sweep(&self, frames: &[Frame], dirty_met: &mut usize) -> Sweep {
+        match self {
+            Self::NbGclock(hand) => nb_gclock::sweep(frames, hand, dirty_met),
+            Self::TwoRings(rings) => rings.sweep(frames, dirty_met),
+        }
+    }
+
+    /// A victim of the sweep is owned now.
+    pub(crate) fn evicted(&self, swap: Option<Swap>, owner: &Evicted) {
+        if let (Self::TwoRings(rings), Some(swap)) = (self, swap) {
+            rings.swap(swap, owner);
+        }
+    }
+
+    /// Dirty frames in about the order in which the sweep comes to them, after some `looks` at clean ones at most.
+    pub(crate) fn dirty_ahead<'a>(
+        &'a self,
+        dirty: &'a DirtyMap,
+        looks: usize,
+    ) -> Box<dyn Iterator<Item = FrameId> + 'a> {
+        match self {
+            Self::NbGclock(hand) => Box::new(dirty.iter_from(hand.position()).take(looks)),
+            Self::TwoRings(rings) => Box::new(rings.ahead(looks).filter(|&id| dirty.contains(id))),
+        }
+    }
+
+    /// Whether no frame is lost from the policy's sight; nobody may be in a miss.
+    #[cfg(test)]
+    pub(crate) fn is_whole(&self) -> bool {
+        match self {
+            Self::NbGclock(_) => true,
+            Self::TwoRings(rings) => rings.is_permutation(),
+        }
+    }
+}

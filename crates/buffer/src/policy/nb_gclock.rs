@@ -9,29 +9,13 @@
 //! 6. The hand moves past what was looked at.
 //! 7. A round that found nothing to take, to write or to cool ends the sweep: everything is pinned or in other hands (G6).
 //!
-//! After [`MAX_ROUNDS`] rounds the sweep gives up (G6): counts are bounded by `MAX_REF_COUNT`, so by then every frame that was not pinned, dirty or
+//! After `MAX_ROUNDS` rounds the sweep gives up (G6): counts are bounded by `MAX_REF_COUNT`, so by then every frame that was not pinned, dirty or
 //! in other hands has been met cold.
 
-use crate::frame::{Frame, FrameId, MAX_REF_COUNT};
+use crate::frame::{Frame, FrameId};
 
 use super::clock_hand::ClockHand;
-
-/// Rounds after which the sweep gives up.
-pub(crate) const MAX_ROUNDS: usize = MAX_REF_COUNT as usize + 2;
-
-/// What a sweep came to.
-#[derive(Debug)]
-pub(crate) enum Sweep {
-    /// This frame is leaving, and the caller is in.
-    Victim(FrameId),
-    /// Nothing clean was cold; this one is cold and dirty.
-    Dirty(FrameId),
-    /// Every frame was pinned or in other hands.
-    Nothing {
-        /// How many of them were pinned when last looked at.
-        pinned: usize,
-    },
-}
+use super::{MAX_ROUNDS, Sweep};
 
 /// Looks for a victim. `dirty_met` counts cold dirty frames that were passed by.
 pub(crate) fn sweep(frames: &[Frame], hand: &ClockHand, dirty_met: &mut usize) -> Sweep {
@@ -55,7 +39,7 @@ pub(crate) fn sweep(frames: &[Frame], hand: &ClockHand, dirty_met: &mut usize) -
                 dirty.get_or_insert(FrameId(at as u32));
             } else if frame.try_evict() {
                 hand.advance((round * capacity + step) as u64 + 1);
-                return Sweep::Victim(FrameId(at as u32));
+                return Sweep::Victim { frame: FrameId(at as u32), swap: None };
             }
         }
         if let Some(frame) = dirty {
@@ -71,8 +55,8 @@ pub(crate) fn sweep(frames: &[Frame], hand: &ClockHand, dirty_met: &mut usize) -
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::*;
-    use crate::policy::HandKind;
+    use crate::frame::MAX_REF_COUNT;
+    use crate::policy::{HandKind, Policy, Replacement};
     use crate::{BufferPool, MemStore, PoolOptions};
     use azekura_base::durable::NoLog;
     use azekura_base::{Lsn, PageId};
@@ -109,7 +93,8 @@ mod tests {
     }
 
     fn pool(frames: usize, hand: HandKind) -> BufferPool {
-        let options = PoolOptions { page_size: 4096, capacity_bytes: frames * 4096, hand };
+        let policy = Policy::NbGclock(hand);
+        let options = PoolOptions { page_size: 4096, capacity_bytes: frames * 4096, policy };
         BufferPool::new(options, Arc::new(MemStore::new(4096)), Arc::new(NoLog)).expect("valid options")
     }
 
@@ -141,7 +126,8 @@ mod tests {
     #[test]
     fn g1_a_hand_far_beyond_the_capacity_looks_at_every_frame_once_a_round() {
         let pool = pool(5, HandKind::Atomic);
-        pool.hand.advance(u64::MAX / 5 * 5 - 2); // and over the end of the counter soon
+        let Replacement::NbGclock(hand) = &pool.policy else { unreachable!("asked for") };
+        hand.advance(u64::MAX / 5 * 5 - 2); // and over the end of the counter soon
         for page in 0..200 {
             drop(pool.fix(PageId(page)).unwrap());
         }

@@ -1,0 +1,134 @@
+//! Where the lab's pages come from: nowhere (every page is filled in memory), or a sparse file, read in one of two ways.
+
+use azekura_base::sync::Mutex;
+use azekura_base::{PageBuf, PageId};
+use azekura_buffer::{PageStore, StoreError};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Bytes of a page, as in the paper.
+pub const PAGE_BYTES: usize = 8192;
+
+/// How pages are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// Not at all: pages are made up in memory.
+    Memory,
+    /// `lseek` and `read`, under one lock that is held meanwhile.
+    Blocking,
+    /// `pread`, as many at once as there are threads.
+    Optimistic,
+}
+
+/// The pages. Page `p` of the file is at `p` modulo its length: what a page holds does not matter here, and a short file stays in the
+/// operating system's cache, so that the cache under test is what is measured.
+#[derive(Debug)]
+pub struct Device {
+    reading: Reading,
+    file: Option<Pages>,
+}
+
+#[derive(Debug)]
+struct Pages {
+    positioned: File,
+    seeking: Mutex<File>,
+    count: u64,
+    path: Arc<Path>,
+}
+
+impl Device {
+    /// Pages without a file.
+    #[must_use]
+    pub const fn memory() -> Self {
+        Self { reading: Reading::Memory, file: None }
+    }
+
+    /// A sparse file of so many bytes in `dir`. Its name is gone at once, its space when the device is dropped.
+    ///
+    /// # Errors
+    ///
+    /// The operating system's, if it cannot be made.
+    pub fn file(dir: &Path, bytes: u64, reading: Reading) -> io::Result<Self> {
+        let path = dir.join(format!("nb-gclock-lab-{}", std::process::id()));
+        let positioned = File::options().create(true).truncate(true).read(true).write(true).open(&path)?;
+        let opened = File::open(&path);
+        std::fs::remove_file(&path)?;
+        let count = (bytes / PAGE_BYTES as u64).max(1);
+        positioned.set_len(count * PAGE_BYTES as u64)?;
+        let file = Pages { positioned, seeking: Mutex::new(opened?), count, path: path.into() };
+        Ok(Self { reading, file: Some(file) })
+    }
+
+    /// Whether only one thread reads at a time.
+    #[must_use]
+    pub const fn is_blocking(&self) -> bool {
+        matches!(self.reading, Reading::Blocking)
+    }
+
+    /// Reads a page; its second word is its number.
+    fn read(&self, page: u64, out: &mut [u8]) -> io::Result<()> {
+        if let Some(file) = &self.file {
+            let offset = page % file.count * PAGE_BYTES as u64;
+            match self.reading {
+                Reading::Memory => {}
+                Reading::Optimistic => file.positioned.read_exact_at(out, offset)?,
+                Reading::Blocking => {
+                    let mut seeking = file.seeking.lock();
+                    seeking.seek(SeekFrom::Start(offset))?;
+                    seeking.read_exact(out)?;
+                }
+            }
+        }
+        out[8..16].copy_from_slice(&page.to_le_bytes());
+        Ok(())
+    }
+}
+
+impl PageStore for Device {
+    fn read_page(&self, id: PageId, out: &mut [u8]) -> Result<(), StoreError> {
+        self.read(id.0, out).map_err(|source| StoreError::Io {
+            action: "read",
+            path: self
+                .file
+                .as_ref()
+                .map_or_else(|| Path::new("memory").into(), |file| Arc::clone(&file.path)),
+            page: Some(id),
+            offset: id.0 * PAGE_BYTES as u64,
+            source: Arc::new(source),
+        })
+    }
+
+    /// Nothing is ever changed here.
+    fn write_pages(&self, _batch: &mut [(PageId, PageBuf)]) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_way_of_reading_gives_the_page_asked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        for device in [
+            Device::memory(),
+            Device::file(dir.path(), 1 << 20, Reading::Blocking).unwrap(),
+            Device::file(dir.path(), 1 << 20, Reading::Optimistic).unwrap(),
+        ] {
+            let mut page = PageBuf::zeroed(PAGE_BYTES);
+            for id in [0, 5, 127, 128, 3_999_999] {
+                device.read_page(PageId(id), &mut page).unwrap();
+                assert_eq!(page[8..16], id.to_le_bytes());
+            }
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "no file is left behind");
+    }
+}

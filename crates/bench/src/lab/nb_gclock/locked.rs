@@ -1,0 +1,170 @@
+//! A buffer manager as the paper describes the conventional one (§2.1): page table and replacement under one lock, here a
+//! test-and-test-and-set lock with exponential back-off; page-in outside of it.
+//!
+//! 1. Under the lock: look the page up; if it is there, tell the policy; else give it a frame, and forget the page that was there. Pin.
+//! 2. Without the lock: if the frame has no content yet, read the page into a private image. The first to come back installs it by CAS; the
+//!    others throw theirs away and are counted (paper, Table 2). With blocking I/O the first to come reads, and the others wait for it.
+//! 3. Use, unpin.
+//!
+//! | content word | meaning |
+//! |---|---|
+//! | 0 | none |
+//! | 1 | being copied in (blocking: read) by the one whose CAS stored the 1 |
+//! | 2 | there |
+
+use azekura_base::page::PageMut;
+use azekura_base::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use azekura_base::{Backoff, PageBuf, PageId, PageWords, StripedCounter};
+use azekura_buffer::PageStore;
+use azekura_latch::TtasLock;
+use azekura_trace::Site;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::AtomicU64;
+
+use super::cache::{PageCache, Tally};
+use super::device::{Device, PAGE_BYTES};
+use super::policy::Policy;
+
+static SITE: Site = Site::new("lab: buffer lock");
+const EMPTY: u32 = 0;
+const COPYING: u32 = 1;
+const THERE: u32 = 2;
+const WORDS: usize = PAGE_BYTES / 8;
+
+/// The cache.
+#[derive(Debug)]
+pub struct Locked<P> {
+    state: TtasLock<State<P>>,
+    frames: Box<[Frame]>,
+    words: Box<[AtomicU64]>,
+    device: Device,
+    misses: StripedCounter,
+    duplicate_reads: StripedCounter,
+}
+
+#[derive(Debug)]
+struct State<P> {
+    policy: P,
+    table: HashMap<u64, u32, BuildHasherDefault<Multiplier>>,
+    /// The page of each frame, if it has one.
+    held: Vec<Option<u64>>,
+}
+
+#[derive(Debug, Default)]
+struct Frame {
+    pins: AtomicU32,
+    content: AtomicU32,
+}
+
+/// Fibonacci hashing, so that the lock is not held for SipHash.
+#[derive(Debug, Default)]
+struct Multiplier(u64);
+
+impl Hasher for Multiplier {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(byte.into()));
+    }
+    fn write_u64(&mut self, value: u64) {
+        let mixed = (self.0 ^ value).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.0 = mixed ^ (mixed >> 32);
+    }
+}
+
+impl<P: Policy> Locked<P> {
+    /// A cache of so many frames over a device.
+    #[must_use]
+    pub fn new(frames: usize, device: Device) -> Self {
+        Self {
+            state: TtasLock::new(State {
+                policy: P::new(frames),
+                table: HashMap::with_capacity_and_hasher(frames, BuildHasherDefault::default()),
+                held: vec![None; frames],
+            }),
+            frames: (0..frames).map(|_| Frame::default()).collect(),
+            words: (0..frames * WORDS).map(|_| AtomicU64::new(0)).collect(),
+            device,
+            misses: StripedCounter::new(),
+            duplicate_reads: StripedCounter::new(),
+        }
+    }
+
+    /// Step 1; `None` while every frame is pinned.
+    fn fix(&self, page: u64) -> Option<u32> {
+        let mut state = self.state.lock(&SITE);
+        let State { policy, table, held } = &mut *state;
+        let frame = if let Some(&frame) = table.get(&page) {
+            policy.hit(frame);
+            frame
+        } else {
+            // Acquire: what the last user did is over.
+            let frame = policy.admit(page, &|frame| self.frames[frame as usize].pins.load(Acquire) == 0)?;
+            if let Some(old) = held[frame as usize].replace(page) {
+                table.remove(&old);
+            }
+            table.insert(page, frame);
+            self.frames[frame as usize].content.store(EMPTY, Relaxed); // the lock hands it over
+            frame
+        };
+        self.frames[frame as usize].pins.fetch_add(1, Relaxed); // under the lock, as evictions are
+        Some(frame)
+    }
+
+    fn content(&self, frame: u32) -> &[AtomicU64] {
+        &self.words[frame as usize * WORDS..][..WORDS]
+    }
+
+    /// Step 2.
+    #[cold]
+    fn page_in(&self, page: u64, frame: u32) {
+        thread_local! {
+            static IMAGE: RefCell<PageBuf> = RefCell::new(PageBuf::zeroed(PAGE_BYTES));
+        }
+        let content = &self.frames[frame as usize].content;
+        let claim = || content.compare_exchange(EMPTY, COPYING, Relaxed, Relaxed).is_ok();
+        let claims_first = self.device.is_blocking();
+        if !claims_first || claim() {
+            IMAGE.with_borrow_mut(|image| {
+                self.device.read_page(PageId(page), image).expect("the lab's file can be read");
+                self.misses.add(1);
+                if claims_first || claim() {
+                    PageMut::new(PageWords::new(self.content(frame))).copy_from(image);
+                    content.store(THERE, Release); // pairs with the Acquire of whoever uses it
+                } else {
+                    self.duplicate_reads.add(1);
+                }
+            });
+        }
+        let mut backoff = Backoff::new();
+        while content.load(Acquire) != THERE {
+            backoff.pause();
+        }
+    }
+}
+
+impl<P: Policy> PageCache for Locked<P> {
+    fn visit(&self, page: u64) -> u64 {
+        let mut backoff = Backoff::new();
+        let frame = loop {
+            match self.fix(page) {
+                Some(frame) => break frame,
+                None => backoff.pause(),
+            }
+        };
+        let header = &self.frames[frame as usize];
+        if header.content.load(Acquire) != THERE {
+            self.page_in(page, frame);
+        }
+        let found = self.content(frame)[1].load(Relaxed);
+        header.pins.fetch_sub(1, Release); // pairs with the Acquire in `fix`
+        found
+    }
+
+    fn tally(&self) -> Tally {
+        Tally { misses: self.misses.sum(), duplicate_reads: self.duplicate_reads.sum() }
+    }
+}

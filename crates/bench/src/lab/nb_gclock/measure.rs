@@ -1,0 +1,123 @@
+//! One measurement: threads that visit pages, each with references of its own.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use super::cache::{PageCache, Tally};
+use super::zipf::{References, Skew};
+
+/// What a stretch of visits came to.
+#[derive(Clone, Copy, Debug)]
+pub struct Stretch {
+    /// Pages visited.
+    pub visits: u64,
+    /// Wall-clock seconds.
+    pub seconds: f64,
+    /// Processor seconds of the whole process meanwhile.
+    pub cpu_seconds: f64,
+    /// What the cache counted meanwhile.
+    pub tally: Tally,
+}
+
+impl Stretch {
+    /// Visits per second.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        self.visits as f64 / self.seconds
+    }
+
+    /// Visits that found their page there.
+    #[must_use]
+    pub fn hit_ratio(&self) -> f64 {
+        1.0 - self.tally.misses.saturating_sub(self.tally.duplicate_reads) as f64 / self.visits.max(1) as f64
+    }
+}
+
+/// References made before the clock starts, so that drawing them is not measured; gone through round and round.
+const DRAWN: usize = 1 << 17;
+/// Visits between two looks at the clock.
+const BETWEEN_LOOKS: usize = 64;
+
+/// `threads` visit pages for about `time`.
+///
+/// # Panics
+///
+/// If the cache gives another page than the one asked for.
+#[must_use]
+pub fn run(
+    cache: &dyn PageCache,
+    threads: usize,
+    pages: u64,
+    skew: Skew,
+    seed: u64,
+    time: Duration,
+) -> Stretch {
+    let is_over = AtomicBool::new(false);
+    let start = Barrier::new(threads + 1);
+    std::thread::scope(|s| {
+        let all: Vec<_> = (0..threads as u64)
+            .map(|thread| {
+                let (start, is_over) = (&start, &is_over);
+                s.spawn(move || {
+                    let seed = seed.wrapping_mul(1_000).wrapping_add(thread);
+                    let drawn: Vec<u64> = References::new(pages, skew, seed).take(DRAWN).collect();
+                    start.wait();
+                    visit_until(cache, &drawn, is_over)
+                })
+            })
+            .collect();
+        start.wait();
+        let (began, cpu, before) = (Instant::now(), cpu_seconds(), cache.tally());
+        std::thread::sleep(time);
+        is_over.store(true, Relaxed); // a flag and nothing else
+        let visits = all.into_iter().map(|thread| thread.join().expect("a visitor ends")).sum();
+        let (seconds, after) = (began.elapsed().as_secs_f64(), cache.tally());
+        Stretch {
+            visits,
+            seconds,
+            cpu_seconds: cpu_seconds() - cpu,
+            tally: Tally {
+                misses: after.misses - before.misses,
+                duplicate_reads: after.duplicate_reads - before.duplicate_reads,
+            },
+        }
+    })
+}
+
+fn visit_until(cache: &dyn PageCache, drawn: &[u64], is_over: &AtomicBool) -> u64 {
+    let mut visits = 0;
+    for few in drawn.chunks_exact(BETWEEN_LOOKS).cycle() {
+        for &page in few {
+            assert_eq!(cache.visit(page), page, "the cache gave another page");
+        }
+        visits += few.len() as u64;
+        if is_over.load(Relaxed) {
+            break;
+        }
+    }
+    visits
+}
+
+/// Visits a trace in one thread; the hit ratio of what comes from `measured_from` on. Exact: the same every time.
+#[must_use]
+pub fn exact_hit_ratio(cache: &dyn PageCache, trace: &[u64], measured_from: usize) -> f64 {
+    let mut before = 0;
+    for (at, &page) in trace.iter().enumerate() {
+        if at == measured_from {
+            before = cache.tally().misses;
+        }
+        cache.visit(page);
+    }
+    1.0 - (cache.tally().misses - before) as f64 / (trace.len() - measured_from) as f64
+}
+
+/// User and system time of this process; 0 where the system does not tell.
+fn cpu_seconds() -> f64 {
+    const TICKS_PER_SECOND: f64 = 100.0; // USER_HZ, the same on every Linux
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The second field, a name in parentheses, may hold anything; the 14th and 15th are the times.
+    let fields = stat.rsplit(')').next().unwrap_or_default();
+    let ticks = |at: usize| fields.split_whitespace().nth(at).and_then(|f| f.parse::<f64>().ok());
+    (ticks(11).unwrap_or(0.0) + ticks(12).unwrap_or(0.0)) / TICKS_PER_SECOND
+}

@@ -1,0 +1,57 @@
+//! GCLOCK (Smith, TODS 1978; paper §2.2 and Fig. 5): a count per page, and a hand that takes one off each page it passes. Weak: a page seen once has
+//! to be passed once before it leaves, so scans and the tail push used pages out.
+//!
+//! Counts are unbounded, as printed. A full turn of pinned frames ends the search, where the paper's waits.
+
+use super::Policy;
+
+/// GCLOCK as the paper has it, under a lock.
+#[derive(Debug)]
+pub struct Gclock {
+    counts: Vec<u64>,
+    hand: usize,
+    used: usize,
+}
+
+impl Policy for Gclock {
+    const NAME: &'static str = "gclock";
+
+    fn new(frames: usize) -> Self {
+        Self { counts: vec![0; frames], hand: 0, used: 0 }
+    }
+
+    fn hit(&mut self, frame: u32) {
+        self.counts[frame as usize] += 1;
+    }
+
+    fn admit(&mut self, _page: u64, may_leave: &dyn Fn(u32) -> bool) -> Option<u32> {
+        let frame = if self.used < self.counts.len() {
+            self.used += 1;
+            self.used - 1
+        } else {
+            self.victim(may_leave)?
+        };
+        self.counts[frame] = 1;
+        Some(frame as u32)
+    }
+}
+
+impl Gclock {
+    fn victim(&mut self, may_leave: &dyn Fn(u32) -> bool) -> Option<usize> {
+        let mut pinned = 0;
+        while pinned < self.counts.len() {
+            let at = self.hand;
+            self.hand = (at + 1) % self.counts.len();
+            if !may_leave(at as u32) {
+                pinned += 1;
+                continue;
+            }
+            pinned = 0;
+            self.counts[at] = self.counts[at].saturating_sub(1);
+            if self.counts[at] == 0 {
+                return Some(at);
+            }
+        }
+        None
+    }
+}

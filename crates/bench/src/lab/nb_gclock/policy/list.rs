@@ -1,0 +1,67 @@
+//! Queues of frames: doubly linked by frame number, so that a frame leaves its queue from anywhere.
+
+const NONE: u32 = u32::MAX;
+
+/// The links of all frames; each is in one queue at most.
+#[derive(Debug)]
+pub(super) struct Links(Vec<[u32; 2]>);
+
+impl Links {
+    pub(super) fn new(frames: usize) -> Self {
+        Self(vec![[NONE; 2]; frames])
+    }
+}
+
+/// A queue; the links of its frames are in a [`Links`].
+#[derive(Debug)]
+pub(super) struct Queue {
+    newest: u32,
+    oldest: u32,
+    len: usize,
+}
+
+impl Queue {
+    pub(super) const fn new() -> Self {
+        Self { newest: NONE, oldest: NONE, len: 0 }
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn push(&mut self, links: &mut Links, frame: u32) {
+        links.0[frame as usize] = [NONE, self.newest];
+        match self.newest {
+            NONE => self.oldest = frame,
+            newest => links.0[newest as usize][0] = frame,
+        }
+        self.newest = frame;
+        self.len += 1;
+    }
+
+    pub(super) fn remove(&mut self, links: &mut Links, frame: u32) {
+        let [newer, older] = links.0[frame as usize];
+        match newer {
+            NONE => self.newest = older,
+            newer => links.0[newer as usize][1] = older,
+        }
+        match older {
+            NONE => self.oldest = newer,
+            older => links.0[older as usize][0] = newer,
+        }
+        self.len -= 1;
+    }
+
+    /// From the oldest to the newest.
+    pub(super) fn oldest_first(&self, links: &Links) -> impl Iterator<Item = u32> {
+        let some = |frame| (frame != NONE).then_some(frame);
+        std::iter::successors(some(self.oldest), move |&frame| some(links.0[frame as usize][0]))
+    }
+
+    /// The oldest one that `may_leave`, taken out.
+    pub(super) fn take_oldest(&mut self, links: &mut Links, may_leave: &dyn Fn(u32) -> bool) -> Option<u32> {
+        let frame = self.oldest_first(links).find(|&frame| may_leave(frame))?;
+        self.remove(links, frame);
+        Some(frame)
+    }
+}

@@ -1,0 +1,61 @@
+//! The place of one key and its value.
+
+use std::cell::UnsafeCell;
+
+use crate::frame::Evicted;
+
+/// See CACHE-1 for who may do what with it.
+#[derive(Debug)]
+pub(super) struct Entry<K, V> {
+    held: UnsafeCell<Option<(K, V)>>,
+    /// Tells a model when somebody reads the entry while another puts it in or takes it out.
+    #[cfg(loom)]
+    witness: loom::cell::UnsafeCell<()>,
+}
+
+// SAFETY: CACHE-1: it is written only by the owner of an evicted frame, of which there is one (FRAME-2), while nobody has a pin; the
+// orderings of the pin word make that writer's work visible to who pins, and readers' work to the next owner. Entries are put in by one
+// thread and dropped by another (Send), and read by several at once (Sync).
+unsafe impl<K: Send + Sync, V: Send + Sync> Sync for Entry<K, V> {}
+
+impl<K, V> Entry<K, V> {
+    pub(super) fn empty() -> Self {
+        Self {
+            held: UnsafeCell::new(None),
+            #[cfg(loom)]
+            witness: loom::cell::UnsafeCell::new(()),
+        }
+    }
+
+    /// Puts an entry into an empty place.
+    pub(super) fn put(&self, _owner: &Evicted, entry: (K, V)) {
+        #[cfg(loom)]
+        self.witness.with_mut(|_| ());
+        // SAFETY: CACHE-1; the owner's proof is here. What was there was taken out, so nothing is dropped.
+        unsafe { *self.held.get() = Some(entry) };
+    }
+
+    /// Takes the entry out.
+    pub(super) fn take(&self, _owner: &Evicted) -> Option<(K, V)> {
+        #[cfg(loom)]
+        self.witness.with_mut(|_| ());
+        // SAFETY: CACHE-1; the owner's proof is here.
+        unsafe { (*self.held.get()).take() }
+    }
+
+    /// The entry.
+    ///
+    /// # Safety
+    ///
+    /// The caller has pinned the frame, and keeps it so as long as the reference is used.
+    ///
+    /// # Panics
+    ///
+    /// Never: a frame is published after its entry was put in.
+    pub(super) unsafe fn get(&self) -> &(K, V) {
+        #[cfg(loom)]
+        self.witness.with(|_| ());
+        // SAFETY: CACHE-1; the caller has pinned.
+        unsafe { (*self.held.get()).as_ref() }.expect("published with its entry")
+    }
+}

@@ -1,0 +1,62 @@
+//! What a hit gives.
+
+use std::fmt;
+use std::ops::Deref;
+
+use super::Cache;
+use crate::frame::FrameId;
+
+/// A borrowed value: it stays, unchanged, until this is dropped, even if its key is removed or gets another value. An entry that is borrowed is not
+/// evicted, so do not keep many.
+#[must_use]
+pub struct Ref<'c, K, V, S> {
+    cache: &'c Cache<K, V, S>,
+    frame: FrameId,
+}
+
+impl<'c, K, V, S> Ref<'c, K, V, S> {
+    /// The guard of a pin that was just taken.
+    pub(super) const fn pinned(cache: &'c Cache<K, V, S>, frame: FrameId) -> Self {
+        Self { cache, frame }
+    }
+
+    pub(super) const fn frame(&self) -> FrameId {
+        self.frame
+    }
+
+    fn entry(&self) -> &(K, V) {
+        // SAFETY: CACHE-1: this guard is the pin, and the reference does not outlive it.
+        unsafe { self.cache.entries[self.frame.0 as usize].get() }
+    }
+
+    /// The key.
+    #[must_use]
+    pub fn key(&self) -> &K {
+        &self.entry().0
+    }
+
+    /// The value.
+    #[must_use]
+    pub fn value(&self) -> &V {
+        &self.entry().1
+    }
+}
+
+impl<K, V, S> Deref for Ref<'_, K, V, S> {
+    type Target = V;
+    fn deref(&self) -> &V {
+        self.value()
+    }
+}
+
+impl<K: fmt::Debug, V: fmt::Debug, S> fmt::Debug for Ref<'_, K, V, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Ref").field(self.key()).field(self.value()).finish()
+    }
+}
+
+impl<K, V, S> Drop for Ref<'_, K, V, S> {
+    fn drop(&mut self) {
+        self.cache.frames[self.frame.0 as usize].unpin();
+    }
+}

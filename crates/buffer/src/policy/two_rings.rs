@@ -1,0 +1,414 @@
+//! Two rings: the hit ratio of S3-FIFO and W-TinyLFU with nothing on the path of hits but GCLOCK's count.
+//!
+//! New pages enter a small **probation** ring (1 % of the frames, a FIFO; S3-FIFO, SOSP 2023, and 2Q, VLDB 1994). Pages used again there move to the
+//! **main** ring, which is GCLOCK as before. So the one-time pages of scans and of the tail pass through a few frames and leave the rest alone.
+//!
+//! A miss:
+//! 1. Take the next probation slot, by one addition to its hand. The page there is the *candidate*. Age the sketch by one count.
+//! 2. The main hand looks for its next victim, the *bar*: cold, clean, unpinned. Warm pages it passes cool, as in GCLOCK. Unless the bar is
+//!    taken the hand stays before it, so that the next candidate meets it too.
+//! 3. The candidate was used in probation, or left and came back more often of late than the bar did (see `sketch`)? Then the bar is evicted, and the
+//!    two frames swap slots: the candidate goes on in main, and the freed frame takes the new page in probation.
+//! 4. Else the candidate is evicted, and its frame takes the new page where it is. No slot is written.
+//! 5. A pinned candidate is passed; a dirty one too, and the cleaner called. After [`MAX_PASSED`] of them the bar is evicted, and swapped for the last dirty
+//!    one, so that probation keeps moving.
+//!
+//! The rings are one array of frame numbers, probation first. Its slots are hints for where to look: that a frame is free to take is decided by its pin
+//! word alone, as in `nb_gclock`. What must hold is that no frame is lost from them:
+//!
+//! - **RING-1** A main slot that names an evicted frame is written only by that frame's owner.
+//! - **RING-2** When no swap is under way the slots are a permutation of the frames. Proof: a swap owns the bar's frame *v* and has seen main slot *q* name
+//!   it after that, so *q* stays (RING-1). Its CAS puts *v* into probation slot *p* for the candidate *f*, and its store puts *f* into *q*. Had *p* been
+//!   changed in between, even to *f* again, one of the two still trades its place with the other. If the CAS fails nothing was written.
+//!
+//! | swap, owner of v | another |
+//! |---|---|
+//! | CAS slot p: f → v | |
+//! | *f is in no slot, v in two* | meets v, evicted: passes it |
+//! | store slot q: v → f | |
+//!
+//! A thread that stops for ever between the two keeps one frame from being evicted (and one more, which it owns); nobody waits for it (G10).
+//!
+//! Weak case: a hot set that jumps to pages never seen before is believed only after its pages came back within probation, or more often than the sketch says of
+//! the old ones. The sketch's aging bounds that. A pool of less than some hundred frames has a probation ring too short to see a second use.
+
+use azekura_base::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use azekura_base::{CachePadded, PageId};
+
+use crate::count::shared_write;
+use crate::frame::{Evicted, Frame, FrameId};
+
+use super::sketch::Sketch;
+use super::{MAX_ROUNDS, Sweep};
+
+/// One frame in so many is in probation.
+const PROBATION_SHARE: usize = 100;
+/// Pinned or dirty candidates passed by one sweep.
+const MAX_PASSED: usize = if cfg!(loom) { 2 } else { 32 };
+
+/// Two slots to swap once the frame in the second is owned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Swap {
+    probation_slot: usize,
+    candidate: FrameId,
+    main_slot: usize,
+}
+
+/// The rings, their hands and the sketch.
+#[derive(Debug)]
+pub(crate) struct TwoRings {
+    slots: Box<[AtomicU32]>,
+    /// Length of the first ring.
+    probation: usize,
+    /// Candidates taken so far.
+    probation_hand: CachePadded<AtomicU64>,
+    /// Main frames passed so far.
+    main_hand: CachePadded<AtomicU64>,
+    sketch: Sketch,
+}
+
+/// The main hand's next victim.
+#[derive(Clone, Copy)]
+struct Bar {
+    frame: FrameId,
+    slot: usize,
+    /// Of the main hand.
+    position: u64,
+}
+
+/// What a sweep met.
+#[derive(Default)]
+struct Met {
+    dirty: usize,
+    first_dirty: Option<FrameId>,
+}
+
+impl Met {
+    fn dirty(&mut self, frame: FrameId) {
+        self.dirty += 1;
+        self.first_dirty.get_or_insert(frame);
+    }
+}
+
+impl TwoRings {
+    pub(crate) fn new(frames: usize) -> Self {
+        Self {
+            slots: (0..frames as u32).map(AtomicU32::new).collect(),
+            probation: (frames / PROBATION_SHARE).max(1),
+            probation_hand: CachePadded::new(AtomicU64::new(0)),
+            main_hand: CachePadded::new(AtomicU64::new(0)),
+            sketch: Sketch::new(frames),
+        }
+    }
+
+    fn frame_at(&self, slot: usize) -> FrameId {
+        FrameId(self.slots[slot].load(Relaxed)) // a hint, see above
+    }
+
+    const fn main(&self) -> usize {
+        self.slots.len() - self.probation
+    }
+
+    /// Looks for a victim; see the steps above.
+    pub(crate) fn sweep(&self, frames: &[Frame], dirty_met: &mut usize) -> Sweep {
+        let mut met = Met::default();
+        let found = self.victim(frames, &mut met);
+        *dirty_met += met.dirty;
+        match (found, met.first_dirty) {
+            (Some((frame, swap)), _) => {
+                self.sketch.add(frames[frame.0 as usize].page_id()); // stays while we are in (FRAME-1)
+                Sweep::Victim { frame, swap }
+            }
+            (None, Some(dirty)) => Sweep::Dirty(dirty),
+            (None, None) => {
+                Sweep::Nothing { pinned: frames.iter().filter(|frame| frame.is_pinned()).count() }
+            }
+        }
+    }
+
+    fn victim(&self, frames: &[Frame], met: &mut Met) -> Option<(FrameId, Option<Swap>)> {
+        let mut bar = self.bar(frames, met);
+        let mut last_dirty = None;
+        // With no bar, candidates that were used have to cool where they are.
+        let candidates = if bar.is_some() { MAX_PASSED } else { self.probation * MAX_ROUNDS };
+        for _ in 0..candidates {
+            let (candidate, probation_slot) = self.next_candidate();
+            let frame = &frames[candidate.0 as usize];
+            if !frame.is_open() || frame.is_pinned() {
+                continue;
+            }
+            if let Some(Bar { frame: victim, slot, position }) = bar
+                && self.is_better(frames, candidate, victim)
+            {
+                if frames[victim.0 as usize].try_evict() {
+                    self.move_main_hand(position + 1);
+                    frame.set_ref_count(1);
+                    return Some((victim, Some(Swap { probation_slot, candidate, main_slot: slot })));
+                }
+                bar = self.bar(frames, met); // somebody was faster; on with the next candidate
+                continue;
+            }
+            if bar.is_none() && !frame.cool() {
+                continue;
+            }
+            if frame.is_dirty() {
+                met.dirty(candidate);
+                last_dirty = Some((candidate, probation_slot));
+            } else if frame.try_evict() {
+                return Some((candidate, None));
+            }
+        }
+        let Bar { frame, position, slot } = bar?;
+        frames[frame.0 as usize].try_evict().then(|| {
+            self.move_main_hand(position + 1);
+            let swap = |(candidate, probation_slot)| Swap { probation_slot, candidate, main_slot: slot };
+            (frame, last_dirty.map(swap))
+        })
+    }
+
+    /// Step 1.
+    fn next_candidate(&self) -> (FrameId, usize) {
+        shared_write();
+        let turn = self.probation_hand.fetch_add(1, Relaxed);
+        self.sketch.age(turn);
+        let slot = (turn % self.probation as u64) as usize;
+        (self.frame_at(slot), slot)
+    }
+
+    /// Step 2: `None` if no frame of the main ring is clean and unpinned.
+    fn bar(&self, frames: &[Frame], met: &mut Met) -> Option<Bar> {
+        if self.main() == 0 {
+            return None;
+        }
+        let start = self.main_hand.load(Relaxed);
+        let mut has_cooled = false;
+        for step in 0..(self.main() * MAX_ROUNDS) as u64 {
+            if step > 0 && step % self.main() as u64 == 0 {
+                if !has_cooled {
+                    break; // a whole round of pinned, dirty and closed frames
+                }
+                has_cooled = false;
+            }
+            let position = start.wrapping_add(step);
+            let slot = self.probation + (position % self.main() as u64) as usize;
+            let id = self.frame_at(slot);
+            let frame = &frames[id.0 as usize];
+            if !frame.is_open() || frame.is_pinned() {
+                continue;
+            }
+            if !frame.is_cold() {
+                frame.cool();
+                has_cooled = true;
+            } else if frame.is_dirty() {
+                met.dirty(id);
+            } else {
+                if step > 0 {
+                    self.move_main_hand(position);
+                }
+                return Some(Bar { frame: id, slot, position });
+            }
+        }
+        None
+    }
+
+    fn move_main_hand(&self, position: u64) {
+        shared_write();
+        self.main_hand.fetch_max(position, Relaxed);
+    }
+
+    /// Step 3. Without a pin the ids may be stale: then the answer is as good as another.
+    fn is_better(&self, frames: &[Frame], candidate: FrameId, bar: FrameId) -> bool {
+        let page = |id: FrameId| -> PageId { frames[id.0 as usize].page_id() };
+        !frames[candidate.0 as usize].is_cold()
+            || self.sketch.estimate(page(candidate)) > self.sketch.estimate(page(bar))
+    }
+
+    /// Swaps the slots of step 3, if they are still what they were. The caller owns the victim.
+    pub(crate) fn swap(&self, swap: Swap, owner: &Evicted) {
+        let Swap { probation_slot, candidate, main_slot } = swap;
+        // Relaxed: whoever evicts this frame later has acquired what its owner did (the pin word), and looks again here.
+        if self.frame_at(main_slot) != owner.frame {
+            return; // it moved between our look and our eviction of it
+        }
+        shared_write();
+        let probation = &self.slots[probation_slot];
+        if probation.compare_exchange(candidate.0, owner.frame.0, Relaxed, Relaxed).is_ok() {
+            crate::stall::sync_point!("half a swap");
+            self.slots[main_slot].store(candidate.0, Relaxed); // RING-1
+        }
+    }
+
+    /// The frames in the order in which the sweep will look at them: candidates, then the main ring; some `looks` of them.
+    pub(crate) fn ahead(&self, looks: usize) -> impl Iterator<Item = FrameId> {
+        let ring = |first: usize, length: usize, hand: u64| {
+            (0..length as u64).map(move |step| first + (hand.wrapping_add(step) % length as u64) as usize)
+        };
+        ring(0, self.probation, self.probation_hand.load(Relaxed))
+            .chain(ring(self.probation, self.main(), self.main_hand.load(Relaxed)))
+            .take(looks)
+            .map(|slot| self.frame_at(slot))
+    }
+
+    /// Whether RING-2 holds now; nobody may be in a swap.
+    #[cfg(any(test, loom))]
+    pub(crate) fn is_permutation(&self) -> bool {
+        let mut all: Vec<u32> = (0..self.slots.len()).map(|slot| self.frame_at(slot).0).collect();
+        all.sort_unstable();
+        all.into_iter().eq(0..self.slots.len() as u32)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::frame::MAX_REF_COUNT;
+    use crate::policy::{Policy, Replacement};
+    use crate::{BufferPool, MemStore, PoolOptions};
+    use azekura_base::Lsn;
+    use azekura_base::durable::NoLog;
+    use std::collections::{HashMap, VecDeque};
+    use std::sync::Arc;
+
+    /// The policy in one thread, as plainly as can be: two queues of (page, uses), the front being under the hand.
+    struct Reference {
+        probation: VecDeque<(u64, u32)>,
+        main: VecDeque<(u64, u32)>,
+        lengths: (usize, usize),
+        sketch: Sketch,
+        misses: u64,
+    }
+
+    impl Reference {
+        fn new(frames: usize) -> Self {
+            let probation = (frames / PROBATION_SHARE).max(1);
+            Self {
+                probation: VecDeque::new(),
+                main: VecDeque::new(),
+                lengths: (probation, frames - probation),
+                sketch: Sketch::new(frames),
+                misses: 0,
+            }
+        }
+
+        fn fix(&mut self, page: u64) -> bool {
+            if let Some((_, uses)) =
+                self.probation.iter_mut().chain(&mut self.main).find(|(held, _)| *held == page)
+            {
+                *uses = (*uses + 1).min(MAX_REF_COUNT - 1);
+                return true;
+            }
+            if self.probation.len() < self.lengths.0 {
+                self.probation.push_back((page, 0));
+            } else if self.main.len() < self.lengths.1 {
+                self.main.push_back((page, 0));
+            } else {
+                self.replace(page);
+            }
+            false
+        }
+
+        fn replace(&mut self, page: u64) {
+            self.sketch.age(self.misses);
+            self.misses += 1;
+            while let Some((warm, uses @ 1..)) = self.main.front().copied() {
+                self.main.pop_front();
+                self.main.push_back((warm, uses - 1));
+            }
+            let (candidate, uses) = self.probation.pop_front().expect("full");
+            let bar = self.main.front().expect("full").0;
+            let estimate = |page| self.sketch.estimate(PageId(page));
+            if uses > 0 || estimate(candidate) > estimate(bar) {
+                self.main.pop_front();
+                self.main.push_back((candidate, 0));
+                self.sketch.add(PageId(bar));
+            } else {
+                self.sketch.add(PageId(candidate));
+            }
+            self.probation.push_back((page, 0));
+        }
+    }
+
+    fn pool(frames: usize) -> BufferPool {
+        let options =
+            PoolOptions { page_size: 4096, capacity_bytes: frames * 4096, policy: Policy::TwoRings };
+        BufferPool::new(options, Arc::new(MemStore::new(4096)), Arc::new(NoLog)).expect("valid options")
+    }
+
+    fn random(state: &mut u64, below: u64) -> u64 {
+        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (*state >> 33) % below
+    }
+
+    #[test]
+    fn in_one_thread_it_keeps_the_pages_that_the_plain_policy_keeps() {
+        for (seed, frames) in [(1u64, 8usize), (2, 150), (3, 230)] {
+            let (pool, mut reference, mut state) = (pool(frames), Reference::new(frames), seed);
+            let mut kept: HashMap<bool, u32> = HashMap::new();
+            for step in 0..20_000 {
+                // Skewed: the product of two uniform numbers.
+                let page =
+                    random(&mut state, 1000) * random(&mut state, 1000) * 4 * frames as u64 / 1_000_000;
+                let misses = pool.stats().misses;
+                drop(pool.fix(PageId(page)).unwrap());
+                let is_hit = pool.stats().misses == misses;
+                assert_eq!(
+                    is_hit,
+                    reference.fix(page),
+                    "seed {seed}, {frames} frames, step {step}, page {page}"
+                );
+                *kept.entry(is_hit).or_default() += 1;
+            }
+            assert!(kept[&true] > 2_000 && kept[&false] > 2_000, "{kept:?}");
+            assert!(pool.policy.is_whole());
+        }
+    }
+
+    #[test]
+    fn a_scan_passes_through_probation_and_leaves_the_used_pages() {
+        let pool = pool(200);
+        for _ in 0..3 {
+            (0..150).for_each(|id| drop(pool.fix(PageId(id)).unwrap()));
+        }
+        (1_000..3_000).for_each(|id| drop(pool.fix(PageId(id)).unwrap()));
+        let misses = pool.stats().misses;
+        (0..150).for_each(|id| drop(pool.fix(PageId(id)).unwrap()));
+        assert!(pool.stats().misses - misses <= 4, "no more than was in probation when the scan began");
+    }
+
+    #[test]
+    fn g3_dirty_candidates_are_passed_and_the_bar_gives_its_frame() {
+        let pool = pool(300); // three in probation: frames 0 to 2
+        for id in 0..300 {
+            let mut page = pool.fix(PageId(id)).unwrap().exclusive();
+            if id < 3 {
+                page.will_change(Lsn(1));
+            }
+        }
+        for id in 300..310 {
+            drop(pool.fix(PageId(id)).unwrap());
+        }
+        assert_eq!(pool.stats().foreground_writes, 0);
+        assert!(pool.policy.is_whole());
+    }
+
+    #[test]
+    fn threads_that_swap_all_the_time_lose_no_frame() {
+        let pool = pool(120);
+        std::thread::scope(|s| {
+            for thread in 0..4u64 {
+                let pool = &pool;
+                s.spawn(move || {
+                    let mut state = thread;
+                    for _ in 0..5_000 {
+                        let page = random(&mut state, 100) * random(&mut state, 100) / 20;
+                        drop(pool.fix(PageId(page)).unwrap());
+                    }
+                });
+            }
+        });
+        let Replacement::TwoRings(rings) = &pool.policy else { unreachable!("asked for") };
+        assert!(rings.is_permutation());
+        let moved = (0..120).filter(|&slot| rings.frame_at(slot) != FrameId(slot as u32)).count();
+        assert!(moved > 20, "only {moved} frames ever changed rings");
+    }
+}

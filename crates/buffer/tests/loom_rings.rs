@@ -1,0 +1,47 @@
+//! Two rings of frames under misses that swap their slots: no frame is lost from them, none is in two (RING-1, RING-2).
+//!
+//! Few forced switches: a sweep looks at many words. The frames are as shipped; pages are not read.
+#![cfg(loom)]
+#![expect(clippy::unwrap_used, reason = "a model ends where it fails")]
+
+mod loom_common;
+
+use azekura_base::sync::{Arc, thread};
+use azekura_buffer::model::ModelRings;
+use loom_common::model;
+
+fn spawn(
+    rings: &Arc<ModelRings>,
+    run: impl FnOnce(&ModelRings) -> bool + 'static,
+) -> thread::JoinHandle<bool> {
+    let rings = Arc::clone(rings);
+    thread::spawn(move || run(&rings))
+}
+
+/// The page in probation was used, so the first miss swaps its frame with one of the main ring. The second miss meets that at any
+/// moment, and has the same two slots to choose from.
+#[test]
+fn ring_2_two_misses_that_want_to_swap_the_same_slots_lose_no_frame() {
+    model("two misses, two frames", 1, 100, || {
+        let rings = Arc::new(ModelRings::new(2));
+        rings.note_use(0);
+        let other = spawn(&rings, |rings| rings.miss(10));
+        let found = rings.miss(11);
+        let other = other.join().unwrap();
+        assert!(rings.is_whole());
+        assert!(found || other, "one of them gets a frame");
+    });
+}
+
+/// One more frame in the main ring: both can swap, with different main slots and the same probation slot.
+#[test]
+fn ring_2_a_swap_and_two_misses_in_turn_lose_no_frame() {
+    model("a miss, two misses in turn, three frames", 1, 100, || {
+        let rings = Arc::new(ModelRings::new(3));
+        rings.note_use(0);
+        let other = spawn(&rings, |rings| rings.miss(10) | rings.miss(11));
+        rings.miss(12);
+        other.join().unwrap();
+        assert!(rings.is_whole());
+    });
+}

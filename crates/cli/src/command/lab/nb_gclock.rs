@@ -1,0 +1,86 @@
+//! `lab nb-gclock`: the page cache against its rivals.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use azekura_bench::Progress;
+use azekura_bench::lab::nb_gclock::Lab;
+use clap::Args;
+
+use crate::Outcome;
+use crate::arguments::seconds;
+
+const EXAMPLES: &str = "\
+Examples:
+  azekura lab nb-gclock --quick
+  azekura lab nb-gclock --html nb-gclock.html
+  azekura lab nb-gclock --json --threads 1,2 --seconds 1 > nb-gclock.json
+
+Hit ratios are exact: the same at each run. Rates are of this machine; beyond
+its cores, more threads show waiting, not scaling. A file of 1 GiB of holes is
+read from --dir, out of the system's cache; it is removed at once.";
+
+/// Measure the page cache against LRU, 2Q, GCLOCK and S3-FIFO: Nb-GCLOCK's evaluation
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct NbGclock {
+    /// Some seconds instead of some minutes; says little
+    #[arg(long)]
+    quick: bool,
+
+    /// Print one JSON object instead of tables
+    #[arg(long)]
+    json: bool,
+
+    /// Write charts and tables to this page
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+
+    /// Numbers of threads [unless given: 1 to 64]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Vec<u16>,
+
+    /// Measured time of each rate [unless given: 0.3]
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    seconds: Option<Duration>,
+
+    /// Measurements of each rate; the median counts [unless given: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    runs: Option<u16>,
+
+    /// Directory for the file that is read [unless given: the system's for temporary files]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+impl NbGclock {
+    pub(super) fn run(&self, out: &mut dyn Write) -> Result<Outcome> {
+        let lab = self.lab();
+        let progress = Progress::stderr();
+        let report =
+            lab.run(&progress).with_context(|| format!("make a file to read in {}", lab.dir.display()))?;
+        progress.finish();
+        if let Some(file) = &self.html {
+            std::fs::write(file, report.to_html()).with_context(|| format!("write {}", file.display()))?;
+        }
+        if self.json {
+            writeln!(out, "{}", report.to_json())?;
+        } else {
+            out.write_all(report.to_text().as_bytes())?;
+        }
+        Ok(Outcome::Well)
+    }
+
+    fn lab(&self) -> Lab {
+        let dir = self.dir.clone().unwrap_or_else(std::env::temp_dir);
+        let mut lab = if self.quick { Lab::quick(dir) } else { Lab::full(dir) };
+        if !self.threads.is_empty() {
+            lab.threads = self.threads.iter().map(|&threads| threads.into()).collect();
+        }
+        lab.time = self.seconds.unwrap_or(lab.time);
+        lab.runs = self.runs.map_or(lab.runs, usize::from);
+        lab
+    }
+}
