@@ -1,5 +1,7 @@
 //! The bookstore's pages on the real store: what they leave behind fits together, whatever the mix, the rules and the latch.
 
+#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
+
 use azekura::{Database, Table};
 use azekura_bench::lab::bottleneck::fill::fill;
 use azekura_bench::lab::bottleneck::front::search::Latch;

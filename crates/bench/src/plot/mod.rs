@@ -5,8 +5,6 @@ mod page;
 mod svg;
 pub(crate) mod xy;
 
-pub use page::html;
-pub(crate) use svg::escape;
 pub use page::{document, html};
 pub use svg::escape;
 

@@ -137,7 +137,6 @@ pub(super) fn text(out: &mut String, x: f64, y: f64, anchor: &str, content: &str
 }
 
 /// Text as XML character data and attribute values want it.
-pub(crate) fn escape(text: &str) -> String {
 #[must_use]
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")

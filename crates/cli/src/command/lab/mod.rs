@@ -1,7 +1,6 @@
-//! `lab`: the papers' evaluations, run again. Thin over `azekura_bench::lab`.
-mod bottleneck;
 //! `lab`: the papers' evaluations, run again. One file per lab, thin over `azekura_bench::lab`.
 
+mod bottleneck;
 mod nb_gclock;
 
 use std::io::Write;
@@ -16,13 +15,11 @@ use crate::Outcome;
 pub(crate) struct Lab {
     #[command(subcommand)]
     what: What,
-enum What {
-    Bottleneck(bottleneck::Bottleneck),
-    kind: Kind,
 }
 
 #[derive(Debug, Subcommand)]
-enum Kind {
+enum What {
+    Bottleneck(bottleneck::Bottleneck),
     NbGclock(nb_gclock::NbGclock),
 }
 
@@ -30,8 +27,7 @@ impl Lab {
     pub(crate) fn run(&self, out: &mut dyn Write) -> Result<Outcome> {
         match &self.what {
             What::Bottleneck(lab) => lab.run(out),
-        match &self.kind {
-            Kind::NbGclock(lab) => lab.run(out),
+            What::NbGclock(lab) => lab.run(out),
         }
     }
 }
