@@ -15,9 +15,10 @@
 //! user.answered(&Answer::default());
 //! ```
 //!
-//! Two ways to be exact ([`Conformance`]): as the kit's driver behaves, or as TPC-W says. They differ in the think time's
-//! law (the same here, but see [`Think`]), in what *best sellers* asks for, in whether a cart's quantities are ever
-//! refreshed, and in whether the pages of *search request* and *registration* touch the store.
+//! Two ways to be exact ([`Conformance`]): as the kit's driver behaves, or as TPC-W says. They differ in what *best
+//! sellers* asks for, in whether a cart's quantities are ever refreshed, and in whether the pages of *search request* and
+//! *registration* touch the store. Apart from that, two numbers of the kit's ordering table are misprints, and are followed only on request
+//! ([`Transitions::with_misprint`]); and think times ([`Think`]) are exponential in the kit, constant in the paper's study.
 //!
 //! | module | noun |
 //! |---|---|

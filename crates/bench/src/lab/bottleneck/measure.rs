@@ -92,6 +92,13 @@ pub fn run(
     })
 }
 
+/// Events that a thread's ring holds: some tens of milliseconds of a thread that has a processor for itself.
+const RING_EVENTS: usize = 1 << 16;
+
+/// From a recording's start to the measured time: threads get their rings at their first events, which costs more than events
+/// do. Runs without a recording wait as long.
+const SETTLE: Duration = Duration::from_millis(30);
+
 /// What the measured part brought besides pages.
 struct Timed {
     measured: Duration,
@@ -104,9 +111,10 @@ struct Timed {
 fn timed(phase: &Phase, time: Duration, label: Option<String>) -> Result<Timed, BenchError> {
     let records = label.is_some();
     if let Some(label) = label {
-        let options = Options { label, ..Options::default() };
+        let options = Options { label, ring_events: RING_EVENTS, ..Options::default() };
         azekura_trace::start(options).map_err(|e| EngineError::failed("starting to record", e))?;
     }
+    std::thread::sleep(SETTLE);
     let (begin, cpu, machine) = (Instant::now(), process_cpu(), machine_cpu());
     phase.measure();
     std::thread::sleep(time);

@@ -159,10 +159,11 @@ fn waits(out: &mut String, study: &Study, processors: usize) {
     for recorded in of_kind {
         let _ = writeln!(
             out,
-            "{}, conc_lock {}: {:.0} BT/s; other processes: {:.0} % CPU",
+            "{}, conc_lock {}: {:.0} BT/s; lost events: {}; other processes: {:.0} % CPU",
             recorded.point.latch.name(),
             recorded.point.limit_name(),
             recorded.rate,
+            recorded.analysis.recorded.lost,
             recorded.others * 100.0
         );
         for bar in bars(&recorded.analysis) {
