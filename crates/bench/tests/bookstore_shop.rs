@@ -15,14 +15,14 @@ use std::time::Duration;
 const SCALE: Scale = Scale::new(100, 1);
 
 fn shop() -> (Database, Sequences) {
-    let db = Database::builder().cache_bytes(64 << 20).open_in_memory().unwrap();
-    let sequences = fill(&db, &Data::new(SCALE, 3), &mut |_| {}).unwrap();
+    let db = Database::builder().cache_bytes(64 << 20).open_in_memory().expect("a store");
+    let sequences = fill(&db, &Data::new(SCALE, 3), &mut |_| {}).expect("the rows are stored");
     (db, sequences)
 }
 
 fn rows(db: &Database, table: TableId) -> Vec<(Vec<u8>, Vec<u8>)> {
     let table = Table::<[u8], [u8]>::new(table.name());
-    db.transact(|tx| tx.table(&table)?.iter().collect()).unwrap()
+    db.transact(|tx| tx.table(&table)?.iter().collect()).expect("the table is read")
 }
 
 /// Some threads, each with a user of its own who asks for so many pages; returns successful purchases and errors.
@@ -37,7 +37,7 @@ fn visit(front: &Front, sequences: &Sequences, mix: Mix, rules: Conformance, pag
                 let mut page = String::new();
                 for n in 0..pages {
                     let request = user.next(Duration::from_secs(7 * n));
-                    let answer = serve(&mut session, sequences, &request, &mut page).unwrap();
+                    let answer = serve(&mut session, sequences, &request, &mut page).expect("a page");
                     user.answered(&answer);
                     let is_purchase = request.interaction() == Interaction::BuyConfirm;
                     purchases.fetch_add(u64::from(is_purchase && !answer.is_error), Relaxed);
@@ -70,13 +70,13 @@ fn audit(db: &Database, front: &Front, purchases: u64, context: &str) {
     assert_eq!(rows(db, TableId::ItemBySubject).len() as u64, SCALE.items(), "{context}");
     let customers = rows(db, TableId::Customer).len();
     assert_eq!(rows(db, TableId::CustomerByName).len(), customers, "{context}");
-    assert!(front.stale_rows().unwrap().is_empty(), "{context}: SEARCH-1");
-    let report = db.check(&mut |_, _| {}).unwrap();
+    assert!(front.stale_rows().expect("rows are read").is_empty(), "{context}: SEARCH-1");
+    let report = db.check(&mut |_, _| {}).expect("the check ends");
     assert!(report.is_clean(), "{context}: {report:?}");
 }
 
 fn postcard_decode<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> T {
-    postcard::from_bytes(bytes).unwrap()
+    postcard::from_bytes(bytes).expect("a row")
 }
 
 #[test]

@@ -17,7 +17,7 @@ use crate::progress::Progress;
 use azekura::Database;
 use azekura_trace::Recording;
 use azekura_trace::analyze::{Analysis, AnalyzeOptions, Verdict};
-use azekura_workload::bookstore::{Data, Interaction, Tally, Transitions};
+use azekura_workload::bookstore::{Conformance, Data, Interaction, Tally, Think, Transitions};
 use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;
@@ -351,13 +351,19 @@ fn page_rows(tally: &Tally, transitions: Transitions) -> Vec<PageRow> {
 }
 
 fn conditions(s: &Settings) -> String {
+    let (law, think) = match s.think {
+        Think::Constant(time) => ("constant", time),
+        Think::Exponential(mean) => ("exponential", mean),
+    };
+    let rules = match s.conformance {
+        Conformance::Kit => "the kit's",
+        Conformance::TpcW => "TPC-W's",
+    };
     format!(
-        "{} items, {} customers, {:?} mix by {:?} rules, think time {:?}, {} connections; {} processors at most",
+        "{} items, {} customers, {} mix by {rules} rules, {law} think time {think:?}, {} connections; {} processors at most",
         s.scale.items(),
         s.scale.customers(),
-        s.mix,
-        s.conformance,
-        s.think,
+        format!("{:?}", s.mix).to_lowercase(),
         s.connections,
         s.all_processors()
     )
