@@ -235,12 +235,13 @@ impl Clerk<'_, '_, '_> {
         let (all, end) = (Key::new(TableId::Order, 0u64), Key::new(TableId::Order, u64::MAX));
         let newest = usize::try_from(BEST_SELLER_ORDERS).unwrap_or(usize::MAX);
         let orders = self.statement.scan(&all, &end, Way::Down, newest)?;
+        let oldest = orders.last().map_or(0, |order| order.key.leading_number());
+        let from = Key::new(TableId::OrderLine, oldest);
+        let to = Key::new(TableId::OrderLine, u64::MAX);
         let mut sold: BTreeMap<u64, u64> = BTreeMap::new();
-        for order in orders {
-            let order = order.key.leading_number();
-            for (_, line) in self.order_lines(order)? {
-                *sold.entry(line.item).or_default() += u64::from(line.quantity);
-            }
+        for line in self.statement.scan(&from, &to, Way::Up, usize::MAX)? {
+            let line: OrderLine = decode(&line.value)?;
+            *sold.entry(line.item).or_default() += u64::from(line.quantity);
         }
         let mut best = Vec::new();
         for (item, copies) in sold {

@@ -38,7 +38,7 @@ pub struct Study {
     pub recorded: Vec<Recorded>,
     /// Table 4.
     pub slowdowns: Vec<Slowdown>,
-    /// Whether the analyzer named what is to be named.
+    /// Whether the analyzer named what is to be named; empty where that is not known by construction.
     pub findings: Vec<Finding>,
     /// Pages of all points, with the table's parts.
     pub pages: Vec<PageRow>,
@@ -125,7 +125,7 @@ pub fn study(settings: &Settings, traces: Option<&Path>, progress: &Progress) ->
     Ok(Study {
         machine: Machine::here(Path::new(".")),
         conditions: conditions(settings),
-        findings: super::findings::findings(&recorded, settings.all_processors()),
+        findings: super::findings::findings(&recorded, settings),
         pages: page_rows(&tally, Transitions::of(settings.mix)),
         points,
         recorded,

@@ -48,7 +48,7 @@ pub(crate) struct Bottleneck {
     #[arg(long, value_enum, default_value_t = MixName::Shopping)]
     mix: MixName,
 
-    /// Keep TPC-W's rules where the kit departs from them
+    /// Keep TPC-W's rules where the kit departs from them. Nothing is judged then: best sellers' scans rule the locks
     #[arg(long)]
     tpc_w: bool,
 
