@@ -72,6 +72,9 @@ pub(crate) const NO_BUFFER: u32 = u32::MAX;
 /// GCLOCK's reference count saturates here: the hottest page cools down in as many sweeps (G8).
 pub(crate) const MAX_REF_COUNT: u32 = 15;
 
+/// Where peeks stop counting: three uses besides the one that brought the page.
+const WARM_REF_COUNT: u32 = 4;
+
 /// Header of one frame, on cache lines of its own.
 #[derive(Debug)]
 #[repr(align(128))]
@@ -266,12 +269,14 @@ impl Frame {
         }
     }
 
-    /// Counts a use by a reader that wants to write nothing: only when the next sweep would take the page (G8).
+    /// Counts a use by a reader that wants to write nothing (G8): no further than [`WARM_REF_COUNT`], so that a page that is read all
+    /// the time is written to once per turn of the hand at most.
     #[inline]
     pub(crate) fn note_peek(&self) {
-        if self.ref_count.load(Relaxed) <= 1 {
+        let count = self.ref_count.load(Relaxed);
+        if count < WARM_REF_COUNT {
             shared_write();
-            self.ref_count.store(2, Relaxed);
+            self.ref_count.store(count + 1, Relaxed);
         }
     }
 
@@ -496,7 +501,7 @@ mod tests {
         let frame = published(1);
         (0..100).for_each(|_| frame.note_use());
         assert_eq!((0..100).take_while(|_| !frame.cool()).count(), MAX_REF_COUNT as usize - 1);
-        frame.note_peek();
+        (0..WARM_REF_COUNT).for_each(|_| frame.note_peek());
         let writes = crate::count::on_this_thread();
         (0..100).for_each(|_| frame.note_peek());
         assert_eq!(crate::count::on_this_thread(), writes);

@@ -30,7 +30,7 @@ use std::sync::Arc;
 // The words of pages are std's atomics in models too; see `azekura_base::page`.
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use azekura_base::page::{self, PageMut};
+use azekura_base::page;
 use azekura_base::sync::atomic::{Ordering::Release, fence};
 use azekura_base::{Backoff, DurableLog, Lsn, PageBuf, PageId, PageWords, StripedCounter};
 use azekura_trace::{Site, WaitKind};
@@ -188,8 +188,8 @@ impl BufferPool {
         Ok(guard.exclusive())
     }
 
-    /// Looks at a page that is in the pool, without pinning or latching it: writes no shared line but now and then the reference count of
-    /// a page that would be the next victim (G8). What is read is believed only after [`OptimisticPage::is_valid`].
+    /// Looks at a page that is in the pool, without pinning or latching it: writes no shared line but the reference count of a
+    /// page that has cooled, three times at most per turn of the hand (G8). What is read is believed only after [`OptimisticPage::is_valid`].
     #[inline]
     pub fn peek(&self, page_id: PageId) -> Peek<'_> {
         let Some(id) = self.table.get(page_id) else { return Peek::Absent };
@@ -405,7 +405,10 @@ impl BufferPool {
         let mut image = kept.unwrap_or_else(|| PageBuf::zeroed(self.page_size));
         let read = self.store.read_page(page_id, &mut image).map_err(FixError::Read);
         if read.is_ok() {
-            PageMut::new(self.words_of(buffer)).copy_from(&image);
+            // Relaxed: `install` publishes. Word by word, because optimistic readers may still look at what was here.
+            let (words, _) = image.as_chunks::<8>();
+            let stored = self.buffer_words(buffer).iter().zip(words);
+            stored.for_each(|(word, bytes)| word.store(u64::from_le_bytes(*bytes), Relaxed));
         }
         IMAGE.set(Some(image));
         read

@@ -1,9 +1,9 @@
 //! How often a page was loaded of late: a count-min sketch of four-bit counts (the idea of W-TinyLFU, Einziger et al. 2017, taken off the path of hits).
 //!
-//! It is written when a page leaves and read when a page has to prove itself, so a hit touches nothing of it. 32 counts per frame, 16 bytes. Each
+//! It is written when a page leaves and read when a page has to prove itself, so a hit touches nothing of it. 64 counts per frame, 32 bytes. Each
 //! page has two counts; adding raises only the lesser (conservative update), so that two pages must share both to be taken for each other.
 //!
-//! Aging has no stop-the-world halving: every miss halves one count, the next in turn, so a count halves every 32 × frames misses.
+//! Aging has no stop-the-world halving: every miss halves one count, the next in turn, so a count halves every 64 × frames misses.
 //!
 //! Relaxed loads and stores throughout, two counts to a byte: an addition may be lost between two threads. It is a hint, and a lost
 //! one is as good as one that came a little later.
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use azekura_base::PageId;
 
-const COUNTS_PER_FRAME: usize = 32;
+const COUNTS_PER_FRAME: usize = 64;
 const MAX: u8 = 15;
 
 /// The sketch.
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn counts_are_never_too_low_saturate_and_halve_in_one_round() {
-        let sketch = Sketch::new(4); // 128 counts
+        let sketch = Sketch::new(2); // 128 counts
         for page in 0..40 {
             (0..page).for_each(|_| sketch.add(PageId(page)));
         }
