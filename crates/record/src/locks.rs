@@ -89,7 +89,8 @@ impl Known {
 impl Group {
     fn name(&self, identity: &Identity, symbols: &Symbols) -> Name {
         let Place { function, file, line } = symbols.code(most(&self.waited).unwrap_or(0));
-        let from = most_called(&self.callers, symbols).filter(|caller| *caller != function);
+        // A lock with a name of its own needs no more.
+        let from = most_called(&self.callers, symbols).filter(|c| identity.own.is_empty() && *c != function);
         let from = from.map_or_else(String::new, |caller| format!(" from {caller}"));
         let own =
             if identity.own.is_empty() { identity.what.to_owned() } else { format!("{},", identity.own) };
@@ -106,7 +107,8 @@ fn most_called(callers: &Callers, symbols: &Symbols) -> Option<String> {
         }
         let (function, _) = functions.into_iter().max_by_key(|(_, count)| *count)?;
         let is_named = !function.contains("+0x") && !function.starts_with("0x");
-        (is_named && function != "start_thread").then_some(function)
+        let is_start = function == "start_thread" || function.contains("clone3");
+        (is_named && !is_start).then_some(function)
     };
     callers.iter().find_map(most)
 }
