@@ -31,6 +31,7 @@
 //! | [`phase`] | one timed stretch of work by many threads |
 //! | [`client`] | what one thread does in it |
 //! | [`prepare`] | filling, warming and cooling a store |
+//! | [`lab`] | the papers' evaluations, run again |
 //! | [`latency`] | histograms of how long things took |
 //! | [`report`] | [`Report`]: one JSON object per cell |
 //! | [`settings`] | the settings that make two reports comparable, and their hash |

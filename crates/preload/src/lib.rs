@@ -15,6 +15,7 @@
 //! | `hooks::thread` | threads: each is an operation, named by the function it starts with |
 //! | `session` | when recording begins and ends in this process; forks; the page that the recorder shares with us |
 //! | `sites` | a name for each call site, found without a lock |
+//! | `callers` | who called the function that waits, now and then |
 //! | `held` | the holds of this thread that will be recorded |
 //! | `quiet` | what must not be recorded: our own calls, and those of signal handlers in the middle of ours |
 //! | `next` | the C library's functions behind our own |
@@ -40,6 +41,8 @@
 
 #[cfg(all(target_os = "linux", target_env = "gnu", not(loom)))]
 mod alloc;
+#[cfg(all(target_os = "linux", target_env = "gnu", not(loom)))]
+mod callers;
 #[cfg(all(target_os = "linux", target_env = "gnu", not(loom)))]
 mod held;
 #[cfg(all(target_os = "linux", target_env = "gnu", not(loom)))]

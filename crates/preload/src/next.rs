@@ -4,6 +4,12 @@ use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use std::{mem, ptr};
 
+/// Whether the process has a function of this name.
+pub(crate) fn exists(name: &CStr) -> bool {
+    // SAFETY: the name is NUL-terminated.
+    !unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }.is_null()
+}
+
 /// A function of the C library, or of another library that stands between.
 pub(crate) struct Next<F> {
     name: &'static CStr,

@@ -4,11 +4,14 @@
 //! of one object are given the site of that object, and objects with the same name (all mutexes made in one line) share a
 //! site, as instances.
 
-use crate::name::Called;
+use crate::name::{CALLERS, Called};
 use crate::symbols::{Place, Symbols};
 use azekura_trace::event::EventKind;
 use azekura_trace::file::{Name, Trace};
 use std::collections::{BTreeMap, HashMap};
+
+/// How often the function that waits was called from where, and that function in turn.
+type Callers = [BTreeMap<u64, u64>; CALLERS.len()];
 
 /// What is known of one object.
 #[derive(Debug, Default)]
@@ -17,59 +20,104 @@ struct Known {
     made: Option<u64>,
     /// Ticks waited, by the address waited from.
     waited: BTreeMap<u64, u64>,
+    callers: Callers,
     /// An address that was seen with it, if nobody ever waited.
     seen: u64,
 }
 
+/// Objects of one identity: they share a site.
+#[derive(Debug, Default)]
+struct Group {
+    waited: BTreeMap<u64, u64>,
+    callers: Callers,
+}
+
 /// The name of each object.
-pub(crate) fn names(
-    trace: &Trace,
-    calls: &HashMap<u32, Called>,
-    symbols: &Symbols,
-) -> HashMap<u64, (Name, u64)> {
-    let mut places: HashMap<u64, Place> = HashMap::new();
-    let mut place = |address: u64| places.entry(address).or_insert_with(|| symbols.code(address)).clone();
-    // Objects of one identity, and all that was waited for them, so that the group shares the place waited at most.
-    let mut groups: BTreeMap<(String, &'static str), BTreeMap<u64, u64>> = BTreeMap::new();
+pub(crate) fn names(trace: &Trace, calls: &HashMap<u32, Called>, symbols: &Symbols) -> HashMap<u64, Name> {
+    let mut groups: BTreeMap<Identity, Group> = BTreeMap::new();
     let mut identities = HashMap::new();
-    for (object, known) in known(trace, calls) {
-        let most = most_waited(&known.waited).unwrap_or(known.seen);
-        let identity = match (symbols.variable(object), known.made) {
-            (Some(variable), _) => format!("{variable}, {}", known.what),
-            (None, Some(made)) => format!("{} of {}", known.what, at(&place(made))),
-            (None, None) => format!("{} waited for in {}", known.what, at(&place(most))),
-        };
-        let group = groups.entry((identity.clone(), known.what)).or_default();
-        for (address, ticks) in &known.waited {
-            *group.entry(*address).or_default() += ticks;
+    for (object, known) in known(trace, calls).into_iter().filter(|(_, known)| !known.what.is_empty()) {
+        let identity = known.identity(object, symbols);
+        let group = groups.entry(identity.clone()).or_default();
+        for (address, ticks) in known.waited {
+            *group.waited.entry(address).or_default() += ticks;
         }
-        group.entry(known.seen).or_default();
-        identities.insert(object, (identity, known.what));
+        for (level, callers) in known.callers.into_iter().enumerate() {
+            for (address, count) in callers {
+                *group.callers[level].entry(address).or_default() += count;
+            }
+        }
+        group.waited.entry(known.seen).or_default();
+        identities.insert(object, identity);
     }
-    let name = |key: &(String, &'static str)| {
-        let most = most_waited(&groups[key]).unwrap_or(0);
-        let Place { function, file, line } = place(most);
-        let (identity, what) = key;
-        let name = if identity.contains(" waited for in ") {
-            format!("{what} waited for in {function}")
-        } else {
-            format!("{identity}, waited for in {function}")
+    let named: HashMap<Identity, Name> = groups
+        .into_iter()
+        .map(|(identity, group)| (identity.clone(), group.name(&identity, symbols)))
+        .collect();
+    identities.into_iter().map(|(object, identity)| (object, named[&identity].clone())).collect()
+}
+
+/// What makes objects the same to a reader.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Identity {
+    what: &'static str,
+    /// A variable, or the place that made it; empty when it is only known by where it is waited for.
+    own: String,
+    /// Then: that function and the one that called it.
+    waited_in: String,
+}
+
+impl Known {
+    fn identity(&self, object: u64, symbols: &Symbols) -> Identity {
+        let what = self.what;
+        let own = match (symbols.variable(object), self.made) {
+            (Some(variable), _) => format!("{variable}, {what}"),
+            (None, Some(made)) => format!("{what} of {}", at(&symbols.code(made))),
+            (None, None) => String::new(),
         };
-        (Name { name, file, line }, most)
+        let waited_in = if own.is_empty() {
+            let most = most(&self.waited).unwrap_or(self.seen);
+            let caller = most_called(&self.callers, symbols);
+            format!("{} {}", symbols.code(most).function, caller.unwrap_or_default())
+        } else {
+            String::new()
+        };
+        Identity { what, own, waited_in }
+    }
+}
+
+impl Group {
+    fn name(&self, identity: &Identity, symbols: &Symbols) -> Name {
+        let Place { function, file, line } = symbols.code(most(&self.waited).unwrap_or(0));
+        // A lock with a name of its own needs no more.
+        let from = most_called(&self.callers, symbols).filter(|c| identity.own.is_empty() && *c != function);
+        let from = from.map_or_else(String::new, |caller| format!(" from {caller}"));
+        let own =
+            if identity.own.is_empty() { identity.what.to_owned() } else { format!("{},", identity.own) };
+        Name { name: format!("{own} waited for in {function}{from}"), file, line }
+    }
+}
+
+/// The function that called most often, of the nearest level at which it has a name.
+fn most_called(callers: &Callers, symbols: &Symbols) -> Option<String> {
+    let most = |callers: &BTreeMap<u64, u64>| {
+        let mut functions: BTreeMap<String, u64> = BTreeMap::new();
+        for (address, count) in callers {
+            *functions.entry(symbols.code(*address).function).or_default() += count;
+        }
+        let (function, _) = functions.into_iter().max_by_key(|(_, count)| *count)?;
+        let is_named = !function.contains("+0x") && !function.starts_with("0x");
+        let is_start = function == "start_thread" || function.contains("clone3");
+        (is_named && !is_start).then_some(function)
     };
-    let mut made: HashMap<(String, &'static str), (Name, u64)> = HashMap::new();
-    let mut name = {
-        let mut name = name;
-        move |key: &(String, &'static str)| made.entry(key.clone()).or_insert_with(|| name(key)).clone()
-    };
-    identities.into_iter().map(|(object, key)| (object, name(&key))).collect()
+    callers.iter().find_map(most)
 }
 
 fn at(place: &Place) -> String {
     if place.line == 0 { place.function.clone() } else { format!("{}:{}", place.function, place.line) }
 }
 
-fn most_waited(waited: &BTreeMap<u64, u64>) -> Option<u64> {
+fn most(waited: &BTreeMap<u64, u64>) -> Option<u64> {
     waited.iter().max_by_key(|(address, ticks)| (**ticks, std::cmp::Reverse(**address))).map(|(a, _)| *a)
 }
 
@@ -79,7 +127,15 @@ fn known(trace: &Trace, calls: &HashMap<u32, Called>) -> BTreeMap<u64, Known> {
     for thread in &trace.threads {
         let mut open: Vec<(u32, u64, u64)> = Vec::new();
         for event in &thread.events {
-            let Some(called) = calls.get(&event.site).filter(|called| called.is_object()) else { continue };
+            let Some(called) = calls.get(&event.site) else { continue };
+            if let Some(level) = CALLERS.iter().position(|caller| *caller == called.what) {
+                let callers = &mut objects.entry(event.object).or_default().callers[level];
+                *callers.entry(called.address).or_default() += 1;
+                continue;
+            }
+            if !called.is_object() {
+                continue;
+            }
             let known = objects.entry(event.object).or_default();
             known.what = called.what;
             match event.kind {

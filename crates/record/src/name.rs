@@ -21,8 +21,13 @@ pub(crate) struct Called {
 
 /// What is called on an object of which there may be many, each with call sites of its own.
 const OBJECTS: [&str; 7] = ["mutex", "spin lock", "rwlock", "futex", "condition", "semaphore", "barrier"];
+/// Who called the function that waits for an object, and who called that: marks, the nearest first.
+pub(crate) const CALLERS: [&str; 3] = ["caller", "caller 2", "caller 3"];
 /// What is told by its call site alone.
-const CALLS: [&str; 15] = [
+const CALLS: [&str; 18] = [
+    "caller",
+    "caller 2",
+    "caller 3",
     "join",
     "fsync",
     "fdatasync",
@@ -71,11 +76,11 @@ pub fn name(mut trace: Trace) -> Trace {
         .map(|(id, name)| (*id, sites.id(call_name(name, calls.get(id), &symbols))))
         .collect();
     let named: HashMap<u64, u32> =
-        objects.into_iter().map(|(object, (name, _))| (object, sites.id(name))).collect();
+        objects.into_iter().map(|(object, name)| (object, sites.id(name))).collect();
     let end = trace.end.ticks;
     for thread in &mut trace.threads {
         let is_object = |event: &Event| calls.get(&event.site).is_some_and(Called::is_object);
-        thread.events.retain(|event| event.kind != EventKind::Mark || !is_object(event));
+        thread.events.retain(|event| event.kind != EventKind::Mark || !calls.contains_key(&event.site));
         for event in &mut thread.events {
             let object = if is_object(event) { named.get(&event.object) } else { None };
             event.site = object.or_else(|| plain.get(&event.site)).copied().unwrap_or(event.site);

@@ -382,3 +382,52 @@ fn verdicts_are_right_in_99_of_100_runs() {
     }
     assert!(worst >= 0.99, "worst: {worst}");
 }
+
+/// Goal: throughput without a lock, predicted from a recording with it, against the same program really without it.
+#[test]
+#[ignore = "half a minute, and wants a quiet machine: real programs before and after"]
+fn what_if_predicts_real_programs() {
+    // Threads, time under the first lock, under the second, between, steps of computing.
+    let pairs = [
+        ["8", "500", "0", "300", "0"],
+        ["4", "300", "0", "900", "0"],
+        ["8", "500", "250", "0", "0"],
+        ["12", "400", "200", "1500", "0"],
+        ["6", "300", "300", "300", "0"],
+        ["3", "600", "100", "100", "0"],
+        ["6", "400", "0", "200", "60000"],
+        ["10", "250", "400", "0", "0"],
+    ];
+    let mut programs = turn();
+    let mut run = |pair: &[&'static str; 5], without: &'static str| {
+        let arguments = Box::leak([pair.as_slice(), &[without]].concat().into_boxed_slice());
+        let case = Case { program: "pairs", arguments, operation: "worker", right: |_| true };
+        analyze(&case, &mut programs)
+    };
+    let mut errors = Vec::new();
+    for pair in &pairs {
+        // Medians of five runs each, in turn: the machine may stand still in one of them.
+        let (mut now, mut predicted, mut after) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..5 {
+            let before = run(pair, "0");
+            let lock = before.what_if.locks.iter().find(|lock| lock.site.starts_with("first_mutex"));
+            predicted.push(lock.expect("it is waited for").if_free_per_second);
+            now.push(before.what_if.throughput_per_second);
+            after.push(run(pair, "1").what_if.throughput_per_second);
+        }
+        let [now, predicted, after] = [now, predicted, after].map(|mut rates| {
+            rates.sort_by(f64::total_cmp);
+            rates[2]
+        });
+        let error = predicted / after - 1.0;
+        println!(
+            "{pair:?}: {now:.2} -> {after:.2} per second, predicted {predicted:.2} ({:+.1} %)",
+            error * 100.0
+        );
+        errors.push(error.abs());
+    }
+    errors.sort_by(f64::total_cmp);
+    let (median, worst) = (errors[errors.len() / 2], errors[errors.len() - 1]);
+    println!("median error {:.1} %, worst {:.1} %", median * 100.0, worst * 100.0);
+    assert!(median <= 0.10 && worst <= 0.25);
+}

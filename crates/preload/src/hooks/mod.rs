@@ -12,6 +12,7 @@ mod process;
 mod rwlock;
 mod thread;
 
+use crate::callers;
 use crate::session::recording;
 use crate::sites::SITES;
 use azekura_trace::{WaitGuard, WaitKind};
@@ -46,7 +47,10 @@ type Waiting = ManuallyDrop<WaitGuard>;
 
 /// A wait of this thread begins.
 fn begun(what: &'static str, from: usize, object: usize, kind: WaitKind) -> Waiting {
-    recording(|| ManuallyDrop::new(azekura_trace::wait(SITES.of(what, from), object, kind)))
+    recording(|| {
+        callers::tell(from, object);
+        ManuallyDrop::new(azekura_trace::wait(SITES.of(what, from), object, kind))
+    })
 }
 
 /// It is over.

@@ -1,6 +1,7 @@
 //! `lab`: the papers' evaluations, run again. One file per lab, thin over `azekura_bench::lab`.
 
 mod bottleneck;
+mod mariadb;
 mod nb_gclock;
 
 use std::io::Write;
@@ -21,6 +22,7 @@ pub(crate) struct Lab {
 enum What {
     Bottleneck(bottleneck::Bottleneck),
     NbGclock(nb_gclock::NbGclock),
+    Mariadb(mariadb::Mariadb),
 }
 
 impl Lab {
@@ -28,6 +30,7 @@ impl Lab {
         match &self.what {
             What::Bottleneck(lab) => lab.run(out),
             What::NbGclock(lab) => lab.run(out),
+            What::Mariadb(lab) => lab.run(out),
         }
     }
 }

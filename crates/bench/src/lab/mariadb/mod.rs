@@ -1,0 +1,239 @@
+//! An unmodified MariaDB server under 16 connections, recorded from outside, beside what the server says of itself.
+//!
+//! The server is started with the library of `azekura trace record` before its own and with its performance schema
+//! watching all of its locks. Connections send the transactions of sysbench's `oltp_read_write` (ten reads by key, four
+//! ranges, four changes) through the server's own client program. Both answers are of the same seconds: the top locks as
+//! recorded, and the top rows of `events_waits_summary_global_by_event_name`. Seconds with and without recording
+//! alternate, so that the rate of commits tells what recording costs.
+//!
+//! The two do not count the same. The performance schema counts the time of every acquisition, also of those that did
+//! not wait, and knows InnoDB's spinning; we count contended waits only, and of InnoDB's own locks those that went to
+//! sleep by a futex. So compare the order of the server's mutexes, not the seconds.
+
+mod load;
+mod server;
+
+pub use server::{Server, find_programs};
+
+use crate::progress::Progress;
+use azekura_record::{RecordError, Recorder};
+use azekura_trace::analyze::{Analysis, AnalyzeError, AnalyzeOptions};
+use azekura_trace::file::Trace;
+use azekura_trace::{ReadError, WaitClass};
+use load::Load;
+use serde::Serialize;
+use std::fmt::Write;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What to run.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Client connections.
+    pub connections: usize,
+    /// Rows of each of the four tables.
+    pub rows: u32,
+    /// Length of each stretch, with recording and without.
+    pub stretch: Duration,
+    /// Pairs of stretches.
+    pub pairs: usize,
+    /// Where the recording goes.
+    pub output: PathBuf,
+}
+
+/// The lab could not be run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LabError {
+    /// MariaDB is not on this machine.
+    #[error("no {program} on this machine; install it with `apt-get install mariadb-server`")]
+    NotInstalled {
+        /// The program that is missing.
+        program: &'static str,
+    },
+    /// The server did not start, or died.
+    #[error("the server did not come up: {log}")]
+    Server {
+        /// The last lines of its log.
+        log: String,
+    },
+    /// A statement failed.
+    #[error("{statement:.60}: {message}")]
+    Sql {
+        /// What was sent.
+        statement: String,
+        /// What came back.
+        message: String,
+    },
+    /// The operating system failed.
+    #[error("{what}")]
+    Io {
+        /// In what.
+        what: &'static str,
+        /// Its reason.
+        source: io::Error,
+    },
+    /// The server could not be recorded.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// The recording could not be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The recording could not be analyzed.
+    #[error(transparent)]
+    Analyze(#[from] AnalyzeError),
+}
+
+/// A lock and the time waited for it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LockTime {
+    /// Its name, to whoever counted.
+    pub name: String,
+    /// How often.
+    pub count: u64,
+    /// Seconds.
+    pub seconds: f64,
+}
+
+/// Both answers.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Answer {
+    /// The server's own words on its version.
+    pub version: String,
+    /// Connections.
+    pub connections: usize,
+    /// Seconds that the answers are about: the last recorded stretch.
+    pub seconds: f64,
+    /// As recorded: contended waits for locks.
+    pub recorded: Vec<LockTime>,
+    /// As the performance schema has them: all acquisitions.
+    pub performance_schema: Vec<LockTime>,
+    /// Commits per second in each stretch with recording.
+    pub with_recording: Vec<f64>,
+    /// And without.
+    pub without_recording: Vec<f64>,
+    /// The recording's sentence.
+    pub verdict: String,
+    /// Events that were lost.
+    pub lost: u64,
+}
+
+/// Runs the lab.
+///
+/// # Errors
+///
+/// [`LabError`].
+pub fn run(settings: &Settings, progress: &Progress) -> Result<Answer, LabError> {
+    let steps = 3 + 2 * settings.pairs as u64;
+    progress.begin("MariaDB: start", steps);
+    let mut recorder = Recorder::new()?.ring_events(1 << 14);
+    let server = Server::start(&recorder)?;
+    progress.begin("MariaDB: load", steps);
+    progress.at(1);
+    load::fill(&server, settings.rows)?;
+    let load = Load::start(&server, settings)?;
+    std::thread::sleep(settings.stretch / 2);
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    let mut performance_schema = Vec::new();
+    for pair in 0..settings.pairs {
+        progress.begin("MariaDB: measure", steps);
+        progress.at(2 + 2 * pair as u64);
+        without.push(commits_per_second(&server, settings.stretch)?);
+        server.sql("TRUNCATE performance_schema.events_waits_summary_global_by_event_name")?;
+        recorder.begin()?;
+        with.push(commits_per_second(&server, settings.stretch)?);
+        performance_schema = of_the_server(&server)?;
+        recorder.end()?;
+    }
+    load.stop();
+    let version = server.sql("SELECT VERSION()")?.concat().concat();
+    let process = server.process();
+    server.stop();
+    let collected = recorder.collect(&settings.output, process)?;
+    let trace = Trace::read(&settings.output)?;
+    let analysis = Analysis::new(&trace, &AnalyzeOptions::default())?;
+    Ok(Answer {
+        version,
+        connections: settings.connections,
+        seconds: analysis.recorded.duration_ns as f64 / 1e9,
+        recorded: as_recorded(&analysis),
+        performance_schema,
+        with_recording: with,
+        without_recording: without,
+        verdict: analysis.verdict.sentence(),
+        lost: collected.iter().map(|c| c.lost).sum(),
+    })
+}
+
+fn commits_per_second(server: &Server, stretch: Duration) -> Result<f64, LabError> {
+    let commits = || -> Result<f64, LabError> {
+        let rows = server.sql("SHOW GLOBAL STATUS LIKE 'Com_commit'")?;
+        Ok(rows.first().and_then(|row| row.get(1)?.parse().ok()).unwrap_or(0.0))
+    };
+    let (before, begun) = (commits()?, std::time::Instant::now());
+    std::thread::sleep(stretch);
+    Ok((commits()? - before) / begun.elapsed().as_secs_f64())
+}
+
+/// What the server says of its locks since the table was emptied.
+fn of_the_server(server: &Server) -> Result<Vec<LockTime>, LabError> {
+    let rows = server.sql(
+        "SELECT EVENT_NAME, COUNT_STAR, SUM_TIMER_WAIT/1e12 FROM \
+         performance_schema.events_waits_summary_global_by_event_name WHERE EVENT_NAME LIKE 'wait/synch/%' AND \
+         EVENT_NAME NOT LIKE '%/cond/%' AND COUNT_STAR > 0 ORDER BY SUM_TIMER_WAIT DESC LIMIT 12",
+    )?;
+    let lock = |row: Vec<String>| {
+        let [name, count, seconds] = row.try_into().ok()?;
+        Some(LockTime {
+            name: name.trim_start_matches("wait/synch/").to_owned(),
+            count: count.parse().ok()?,
+            seconds: seconds.parse().ok()?,
+        })
+    };
+    Ok(rows.into_iter().filter_map(lock).collect())
+}
+
+fn as_recorded(analysis: &Analysis) -> Vec<LockTime> {
+    let locks = analysis.sites.iter().filter(|s| s.kind.is_some_and(|k| k.class() == WaitClass::Lock));
+    let lock = |s: &azekura_trace::analyze::SiteRow| LockTime {
+        name: s.label.clone(),
+        count: s.count,
+        seconds: s.net_ns as f64 / 1e9,
+    };
+    locks.map(lock).take(12).collect()
+}
+
+/// The answers for a terminal.
+#[must_use]
+pub fn text(answer: &Answer) -> String {
+    let mut out = String::new();
+    let median = |rates: &[f64]| {
+        let mut sorted = rates.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
+    };
+    let (with, without) = (median(&answer.with_recording), median(&answer.without_recording));
+    let _ = writeln!(
+        out,
+        "MariaDB {}, {} connections, {:.1} s recorded, {} events lost\n{}\n",
+        answer.version, answer.connections, answer.seconds, answer.lost, answer.verdict
+    );
+    let _ = writeln!(
+        out,
+        "Commits per second: {without:.0} without recording, {with:.0} with ({:+.1} %; medians of {} pairs)\n",
+        (with / without - 1.0) * 100.0,
+        answer.with_recording.len()
+    );
+    for (title, locks) in [
+        ("Recorded from outside: contended waits", &answer.recorded),
+        ("Performance schema: all acquisitions", &answer.performance_schema),
+    ] {
+        let _ = writeln!(out, "{title}");
+        for lock in locks {
+            let _ = writeln!(out, "  {:>9.3} s {:>10}  {}", lock.seconds, lock.count, lock.name);
+        }
+        let _ = writeln!(out);
+    }
+    out
+}

@@ -1,0 +1,82 @@
+//! Who called the function that waits: three frames further up, for now and then a wait.
+//!
+//! Many programs lock through a wrapper of their own, and every call site is then the same. One wait of sixteen (and the
+//! first of each thread) is followed by marks that tell, for the object, who called the wrapper, and who called that. Walking up costs some
+//! microseconds, and only a thread that is about to wait pays for it.
+//!
+//! The unwinder finds a program's tables without a lock where the C library can (`_dl_find_object`, glibc 2.35); where
+//! it cannot, nothing is walked (HOOK-2).
+
+use crate::next::exists;
+use crate::sites::SITES;
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+use std::sync::OnceLock;
+
+const ONE_OF: u32 = 16;
+/// The marks' names; crates/record knows them.
+const LEVELS: [&str; 3] = ["caller", "caller 2", "caller 3"];
+/// Frames of ours between the unwinder and the program, and then some.
+const MOST_FRAMES: u32 = 24;
+
+thread_local! {
+    static WAITS: Cell<u32> = const { Cell::new(0) };
+}
+
+unsafe extern "C" {
+    fn _Unwind_Backtrace(each: extern "C" fn(*mut c_void, *mut c_void) -> c_int, state: *mut c_void)
+    -> c_int;
+    fn _Unwind_GetIP(context: *mut c_void) -> usize;
+}
+
+/// A walk up the stack, to the frame behind `from`.
+struct Walk {
+    from: usize,
+    left: u32,
+    /// Frames found behind `from`; `None` before it.
+    found: Option<usize>,
+    callers: [usize; LEVELS.len()],
+}
+
+/// Tells now and then who called the function that called us from `from`; call while recording.
+pub(crate) fn tell(from: usize, object: usize) {
+    let waits = WAITS.get();
+    WAITS.set(waits.wrapping_add(1));
+    if waits.is_multiple_of(ONE_OF) && is_free_of_locks() {
+        tell_now(from, object);
+    }
+}
+
+#[cold]
+fn tell_now(from: usize, object: usize) {
+    let mut walk = Walk { from, left: MOST_FRAMES, found: None, callers: [0; LEVELS.len()] };
+    // SAFETY: `step` is given back what it is given here, and does not unwind.
+    unsafe { _Unwind_Backtrace(step, (&raw mut walk).cast()) };
+    for (level, caller) in LEVELS.into_iter().zip(walk.callers).filter(|(_, caller)| *caller != 0) {
+        azekura_trace::mark(SITES.of(level, caller), object as u64);
+    }
+}
+
+extern "C" fn step(context: *mut c_void, walk: *mut c_void) -> c_int {
+    const GO_ON: c_int = 0;
+    const ENOUGH: c_int = 4;
+    // SAFETY: from `tell_now`, which waits for the walk's end.
+    let walk = unsafe { &mut *walk.cast::<Walk>() };
+    // SAFETY: the unwinder's own context.
+    let address = unsafe { _Unwind_GetIP(context) };
+    if let Some(found) = &mut walk.found {
+        walk.callers[*found] = address;
+        *found += 1;
+        return if *found == LEVELS.len() { ENOUGH } else { GO_ON };
+    }
+    if address == walk.from {
+        walk.found = Some(0);
+    }
+    walk.left -= 1;
+    if walk.left == 0 { ENOUGH } else { GO_ON }
+}
+
+fn is_free_of_locks() -> bool {
+    static FREE: OnceLock<bool> = OnceLock::new();
+    *FREE.get_or_init(|| exists(c"_dl_find_object"))
+}
