@@ -13,8 +13,19 @@ fn without_arguments_it_says_what_to_try() {
 #[test]
 fn every_command_has_help_with_examples() {
     for command in [
-        "demo", "load", "get", "put", "delete", "scan", "dump", "tables", "stats", "check", "bench kv",
+        "demo",
+        "load",
+        "get",
+        "put",
+        "delete",
+        "scan",
+        "dump",
+        "tables",
+        "stats",
+        "check",
+        "bench kv",
         "trace",
+        "lab bottleneck",
     ] {
         let help = Run::of(&command.split(' ').chain(["--help"]).collect::<Vec<_>>()).well();
         assert!(
