@@ -32,7 +32,7 @@
 //! - **HOOK-1** The program sees the results and the `errno` that the C library gave.
 //! - **HOOK-2** Nothing of ours takes a lock of the program, of its allocator or of the dynamic loader: call sites are
 //!   kept as addresses, which are given names after the program's end.
-//! - **HOOK-3** Whatever a hook calls in turn is passed on unseen ([`quiet`]); so is all that a signal handler does
+//! - **HOOK-3** Whatever a hook calls in turn is passed on unseen (`quiet`); so is all that a signal handler does
 //!   while it interrupts a hook.
 //! - **HOOK-4** No destructor stands on the stack while the C library's function runs: a cancelled thread, or one that
 //!   ends by `pthread_exit`, unwinds through plain frames only.

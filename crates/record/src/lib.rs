@@ -23,7 +23,7 @@
 //! | module | noun |
 //! |---|---|
 //! | `recorder` | the library in the program, the page shared with it, its files |
-//! | [`launch`] | a program run under a recorder from start to end |
+//! | [`mod@launch`] | a program run under a recorder from start to end |
 //! | [`symbols`] | addresses to functions, variables and lines |
 //! | `locks` | which name a lock gets: its variable, where it was made, or where it is waited for |
 //! | [`mod@name`] | a trace with addresses made into one with names |
