@@ -48,6 +48,7 @@ pub fn run(plan: &Plan, progress: &Progress, note: &mut dyn FnMut(&str)) -> Resu
         refuse_violations(&check(&opened.db, &opened.loaded, progress)?)?;
     }
     let earlier_runs = count_run(&opened.db, &opened.loaded)?;
+    note(&format!("{} for {:.1} s", threads_in_words(plan.threads), plan.measured.as_secs_f64()));
     let measured = measure(plan, &opened, earlier_runs, progress)?;
     let checked = plan.check.then(|| check(&opened.db, &opened.loaded, progress)).transpose()?;
     let outcome = Outcome { measured, checked };
@@ -58,6 +59,10 @@ pub fn run(plan: &Plan, progress: &Progress, note: &mut dyn FnMut(&str)) -> Resu
         remove_dir(&plan.store_dir())?;
     }
     Ok(report)
+}
+
+fn threads_in_words(threads: usize) -> String {
+    if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") }
 }
 
 fn refuse_violations(checked: &Checked) -> Result<(), BenchError> {
@@ -130,7 +135,7 @@ fn measure(
         })
         .collect();
     let mut phase = |what: &str, time| {
-        progress.begin(&format!("{} by {threads} threads, {what}", plan.workload()), ms(time));
+        progress.begin(&format!("{what} {}", plan.workload()), ms(time));
         phase::run(&opened.db, &mut terminals, plan.window(), time, progress)
     };
     if !plan.warm_up.is_zero() {
