@@ -102,6 +102,32 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
         self.tx.with_key(key, |tx, bytes| tx.read(&self.tree, bytes, |value| self.take(value)))
     }
 
+    /// The value at `key`, which this transaction is going to change: takes the lock at once that the write will need.
+    ///
+    /// Two transactions that read the same row and then write it get into a deadlock, each waiting for the other's read lock, and one of them
+    /// has to run again; with this call the second waits for the first. It costs what [`get`](Self::get) does.
+    ///
+    /// ```
+    /// # use azekura::{Database, Error, Table};
+    /// # const COUNTERS: Table<str, u64> = Table::new("counters");
+    /// # fn main() -> Result<(), Error> {
+    /// # let db = Database::in_memory()?;
+    /// db.transact(|tx| {
+    ///     let counters = tx.table(&COUNTERS)?;
+    ///     let visits = counters.get_for_update("visits")?.unwrap_or(0);
+    ///     counters.insert("visits", &(visits + 1))
+    /// })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get).
+    pub fn get_for_update(&self, key: &K) -> Result<Option<V::Owned>, Error> {
+        self.tx.with_key(key, |tx, bytes| tx.read_for_update(&self.tree, bytes, |value| self.take(value)))
+    }
+
     /// Hands the bytes of the value at `key` to `each`, without copying them for the caller; `None` if there is no value.
     /// The bytes are those of the encoded value; for byte and text values their bytes.
     ///

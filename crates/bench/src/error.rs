@@ -68,6 +68,26 @@ pub enum BenchError {
         /// The engine's name.
         engine: String,
     },
+    /// A store that an earlier run left is of another size.
+    #[error(
+        "{path} holds TPC-C with {warehouses} warehouses at a scale of 1/{divisor}; remove it or choose another directory"
+    )]
+    OtherScale {
+        /// The store.
+        path: PathBuf,
+        /// Its warehouses.
+        warehouses: u32,
+        /// What its numbers of rows were divided by.
+        divisor: u32,
+    },
+    /// A store that an earlier run left does not fulfil the consistency conditions of TPC-C.
+    #[error("{violated} consistency conditions are violated before the run; the first: {first}")]
+    Inconsistent {
+        /// How many comparisons failed.
+        violated: u64,
+        /// The first of them.
+        first: String,
+    },
     /// The data directory could not be used.
     #[error("{doing} {path}")]
     Io {

@@ -37,6 +37,7 @@
 //! | [`settings`] | the settings that make two reports comparable, and their hash |
 //! | [`machine`] | where it ran |
 //! | [`table`] | reports as text, with ratios |
+//! | [`tpcc`] | TPC-C on the store |
 //! | [`plot`] | reports as SVG charts and an HTML page |
 //! | [`lab`] | the papers' evaluations, run again |
 //! | [`progress`] | a bar on a terminal |
@@ -61,6 +62,7 @@ pub mod progress;
 pub mod report;
 pub mod settings;
 pub mod table;
+pub mod tpcc;
 
 pub use compare::{Failure, Outcome, compare};
 pub use engine::{Engine, EngineSettings, Reader, Session, Sink, Store, Ticket, Writer};

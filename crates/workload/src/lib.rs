@@ -20,6 +20,7 @@
 //! | [`stream`] | [`Stream`]: one thread's endless, repeatable list of transactions |
 //! | [`step`] | [`Step`]: one operation inside a transaction |
 //! | [`ycsb`] | the six standard mixes |
+//! | [`tpcc`] | TPC-C: rows, initial population, inputs of the five transactions |
 //! | [`popularity`] | which record is asked for: uniform, scrambled Zipf, latest |
 //! | [`population`] | which records exist while inserts run |
 //! | [`dataset`] | the records that are there before the work begins |
@@ -35,6 +36,7 @@ pub mod popularity;
 pub mod population;
 pub mod step;
 pub mod stream;
+pub mod tpcc;
 pub mod value;
 pub mod workload;
 pub mod ycsb;

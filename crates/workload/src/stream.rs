@@ -34,6 +34,18 @@ impl Lane {
         Self { index: 0, of: 1 }
     }
 
+    /// Its number, from zero.
+    #[must_use]
+    pub const fn index(self) -> u64 {
+        self.index
+    }
+
+    /// How many lanes there are.
+    #[must_use]
+    pub const fn of(self) -> u64 {
+        self.of
+    }
+
     /// This lane's contiguous part of `0 .. n`; the parts of all lanes cover it without overlap.
     #[must_use]
     pub fn share(self, n: u64) -> Range<u64> {

@@ -23,6 +23,23 @@ impl Transaction {
         })
     }
 
+    /// As [`read`](Self::read), with the lock that a write takes (TXN-1). Where there is no table yet there is nothing to lock.
+    pub(crate) fn read_for_update<T>(
+        &self,
+        open: &OpenTree,
+        key: &[u8],
+        each: impl FnOnce(&mut Vec<u8>) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        let Some(tree) = self.resolve(open, TableMode::IX)? else { return Ok(None) };
+        self.check_key(key)?;
+        self.escalate(tree, 1, TableMode::X)?;
+        self.lock_key(tree, key, KeyMode::UPDATE)?;
+        self.with_value(|value| match self.fetch(tree, key, value)? {
+            true => each(value).map(Some),
+            false => Ok(None),
+        })
+    }
+
     pub(crate) fn contains(&self, open: &OpenTree, key: &[u8]) -> Result<bool, Error> {
         let Some(tree) = self.resolve(open, TableMode::IS)? else { return Ok(false) };
         self.check_key(key)?;
@@ -56,6 +73,11 @@ impl Transaction {
     fn read_into(&self, tree: Tree, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
         self.check_key(key)?;
         self.lock_key(tree, key, KeyMode::READ)?;
+        self.fetch(tree, key, value)
+    }
+
+    /// The value at a key that is locked.
+    fn fetch(&self, tree: Tree, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
         tree.get(&self.db.env, key, value).map_err(|error| self.fail(error.into()))
     }
 

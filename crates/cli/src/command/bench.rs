@@ -1,5 +1,7 @@
 //! `bench`: how fast it is here. Thin over `azekura-bench`, which runs, checks the answers and counts.
 
+mod tpcc;
+
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,6 +28,7 @@ pub(crate) struct Bench {
 #[derive(Debug, Subcommand)]
 enum Kind {
     Kv(Kv),
+    Tpcc(tpcc::Tpcc),
 }
 
 const EXAMPLES: &str = "\
@@ -113,7 +116,10 @@ struct Kv {
 
 impl Bench {
     pub(crate) fn run(&self, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
-        let Kind::Kv(kv) = &self.kind;
+        let kv = match &self.kind {
+            Kind::Kv(kv) => kv,
+            Kind::Tpcc(tpcc) => return tpcc.run(store, out),
+        };
         let Some(file) = &kv.trace else { return kv.run(store, out) };
         let options = azekura_trace::Options {
             file: Some(file.clone()),

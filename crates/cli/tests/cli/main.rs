@@ -4,5 +4,6 @@ mod demo;
 mod load;
 mod rows;
 mod support;
+mod tpcc;
 mod usage;
 mod whole;

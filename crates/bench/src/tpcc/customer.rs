@@ -1,0 +1,28 @@
+//! Finding a customer by number, or by last name (clause 2.5.2.2).
+
+use super::schema::{CUSTOMER_BY_NAME, NameKey, present};
+use azekura::{Error, Transaction};
+use azekura_workload::tpcc::CustomerBy;
+
+/// The number of the customer that is meant. Of several with one last name it is the one in the middle by first name, of two the
+/// first.
+///
+/// # Errors
+///
+/// Those of the store; [`Broken`](super::schema::Broken) if nobody has the name.
+pub fn find(tx: &Transaction, w: u32, d: u8, by: &CustomerBy) -> Result<u32, Error> {
+    let name = match by {
+        CustomerBy::Id(c) => return Ok(*c),
+        CustomerBy::LastName(name) => name,
+    };
+    let first: NameKey = (w, d, name.clone(), String::new(), 0);
+    // No name has a zero byte: this lies behind all customers of the name.
+    let end: NameKey = (w, d, format!("{name}\0"), String::new(), 0);
+    let mut found = Vec::new();
+    for row in tx.table(&CUSTOMER_BY_NAME)?.range::<NameKey>(first..end) {
+        let ((.., c), ()) = row?;
+        found.push(c);
+    }
+    let middle = found.len().saturating_sub(1) / 2;
+    present(found.get(middle).copied(), "customer_by_name", (w, d, name))
+}

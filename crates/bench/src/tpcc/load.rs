@@ -1,0 +1,210 @@
+//! Loading a database: the initial population, by several threads, in transactions of one table and a thousand rows.
+
+use super::failed;
+use super::schema::{
+    CUSTOMER, CUSTOMER_BY_NAME, DISTRICT, HISTORY, ITEM, Loaded, NEW_ORDER, ORDER, ORDER_BY_CUSTOMER,
+    ORDER_LINE, SETTINGS, SETTINGS_KEY, STOCK, WAREHOUSE,
+};
+use crate::error::BenchError;
+use crate::progress::Progress;
+use azekura::{CommitTicket, Database, Key, Table, Value};
+use azekura_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use azekura_workload::tpcc::{Constants, DISTRICTS, Loader, Scale};
+
+/// Rows per transaction: fewer than make a transaction lock the whole table.
+const GROUP: usize = 1_000;
+
+/// What one thread loads in one go.
+#[derive(Debug, Clone, Copy)]
+enum Piece {
+    Items,
+    /// The warehouse's row and those of its districts.
+    Warehouse(u32),
+    Stocks(u32),
+    /// Customers, their payments and orders.
+    District(u32, u8),
+}
+
+/// Fills an empty store; it is durable, and says that it is loaded, when this returns.
+///
+/// # Errors
+///
+/// What the store says. It is then half loaded: [`loaded`] finds nothing.
+pub fn load(
+    db: &Database,
+    scale: Scale,
+    seed: u64,
+    threads: usize,
+    progress: &Progress,
+) -> Result<Loaded, BenchError> {
+    let constants = Constants::draw(seed);
+    let pieces = pieces(scale);
+    let shared = Shared {
+        db,
+        loader: Loader::new(scale, constants, seed, super::now_ms()),
+        pieces: &pieces,
+        next: AtomicUsize::new(0),
+        rows: AtomicU64::new(0),
+        progress,
+    };
+    let warehouses = scale.warehouses();
+    let plural = if warehouses == 1 { "" } else { "s" };
+    progress.begin(&format!("loading {warehouses} warehouse{plural}"), expected_rows(scale));
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads.max(1))
+            .map(|_| scope.spawn(|| Worker { shared: &shared, last: None }.run()))
+            .collect();
+        threads.into_iter().try_for_each(|thread| thread.join().unwrap_or(Err(BenchError::Panicked)))
+    })?;
+    // Relaxed: the threads are joined.
+    let loaded = Loaded { scale, constants, seed, rows: shared.rows.load(Relaxed), runs: 0 };
+    write_settings(db, &loaded)?;
+    db.checkpoint().map_err(failed("taking a checkpoint"))?;
+    Ok(loaded)
+}
+
+/// What the store says of itself; `None` if it was never loaded to the end.
+///
+/// # Errors
+///
+/// What the store says.
+pub fn loaded(db: &Database) -> Result<Option<Loaded>, BenchError> {
+    db.transact(|tx| tx.table(&SETTINGS)?.get(SETTINGS_KEY)).map_err(failed("reading the settings"))
+}
+
+/// Notes that one more run begins; gives back how many there were.
+///
+/// # Errors
+///
+/// What the store says.
+pub fn count_run(db: &Database, loaded: &Loaded) -> Result<u64, BenchError> {
+    write_settings(db, &Loaded { runs: loaded.runs + 1, ..*loaded })?;
+    Ok(loaded.runs)
+}
+
+fn write_settings(db: &Database, loaded: &Loaded) -> Result<(), BenchError> {
+    db.transact(|tx| tx.table(&SETTINGS)?.insert(SETTINGS_KEY, loaded))
+        .map_err(failed("writing the settings"))
+}
+
+fn pieces(scale: Scale) -> Vec<Piece> {
+    let of_warehouse = |w| {
+        let districts = (1..=DISTRICTS).map(move |d| Piece::District(w, d));
+        [Piece::Warehouse(w), Piece::Stocks(w)].into_iter().chain(districts)
+    };
+    std::iter::once(Piece::Items).chain((1..=scale.warehouses()).flat_map(of_warehouse)).collect()
+}
+
+/// About so many, for the bar: the number of order lines is random.
+fn expected_rows(scale: Scale) -> u64 {
+    let (customers, orders) = (u64::from(scale.customers()), u64::from(scale.orders()));
+    // Customer, name, payment; order, its index entry, ten lines.
+    let district = 1 + 3 * customers + 12 * orders + u64::from(scale.undelivered());
+    let warehouse = 1 + u64::from(scale.items()) + u64::from(DISTRICTS) * district;
+    u64::from(scale.items()) + u64::from(scale.warehouses()) * warehouse
+}
+
+struct Shared<'s> {
+    db: &'s Database,
+    loader: Loader,
+    pieces: &'s [Piece],
+    /// The next piece. Each thread takes one after another.
+    next: AtomicUsize,
+    /// Rows written by all threads.
+    rows: AtomicU64,
+    progress: &'s Progress,
+}
+
+struct Worker<'s> {
+    shared: &'s Shared<'s>,
+    /// The newest commit; when it is durable, all before it are.
+    last: Option<CommitTicket>,
+}
+
+impl Worker<'_> {
+    fn run(mut self) -> Result<(), BenchError> {
+        // Relaxed: only distinctness matters.
+        while let Some(&piece) = self.shared.pieces.get(self.shared.next.fetch_add(1, Relaxed)) {
+            self.load(piece)?;
+        }
+        match self.last {
+            Some(ticket) => ticket.wait().map_err(failed("making rows durable")),
+            None => Ok(()),
+        }
+    }
+
+    fn load(&mut self, piece: Piece) -> Result<(), BenchError> {
+        let loader = &self.shared.loader;
+        match piece {
+            Piece::Items => self.put(&ITEM, loader.items()),
+            Piece::Stocks(w) => self.put(&STOCK, loader.stocks(w).map(|(i, stock)| ((w, i), stock))),
+            Piece::Warehouse(w) => {
+                self.put(&WAREHOUSE, std::iter::once((w, loader.warehouse(w))))?;
+                self.put(&DISTRICT, (1..=DISTRICTS).map(|d| ((w, d), loader.district(w, d))))
+            }
+            Piece::District(w, d) => {
+                self.customers(w, d)?;
+                self.orders(w, d)
+            }
+        }
+    }
+
+    fn customers(&mut self, w: u32, d: u8) -> Result<(), BenchError> {
+        let loader = &self.shared.loader;
+        let mut names = Vec::new();
+        let customers = loader.customers(w, d).inspect(|(c, customer)| {
+            names.push(((w, d, customer.last.clone(), customer.first.clone(), *c), ()));
+        });
+        self.put(&CUSTOMER, customers.map(|(c, customer)| ((w, d, c), customer)))?;
+        names.sort_unstable();
+        self.put(&CUSTOMER_BY_NAME, names.into_iter())?;
+        self.put(&HISTORY, loader.histories(w, d).map(|(c, history)| ((w, d, c, 1), history)))
+    }
+
+    fn orders(&mut self, w: u32, d: u8) -> Result<(), BenchError> {
+        let (mut orders, mut by_customer, mut open, mut lines) = (vec![], vec![], vec![], vec![]);
+        for (o, order, its_lines) in self.shared.loader.orders(w, d) {
+            by_customer.push(((w, d, order.c_id, o), ()));
+            if order.carrier_id.is_none() {
+                open.push(((w, d, o), ()));
+            }
+            lines.extend((1..).zip(its_lines).map(|(number, line)| ((w, d, o, number), line)));
+            orders.push(((w, d, o), order));
+        }
+        by_customer.sort_unstable();
+        self.put(&ORDER, orders.into_iter())?;
+        self.put(&ORDER_BY_CUSTOMER, by_customer.into_iter())?;
+        self.put(&NEW_ORDER, open.into_iter())?;
+        self.put(&ORDER_LINE, lines.into_iter())
+    }
+
+    fn put<K, V>(
+        &mut self,
+        table: &Table<K, V>,
+        mut rows: impl Iterator<Item = (K, V::Input)>,
+    ) -> Result<(), BenchError>
+    where
+        K: Key,
+        V: Value,
+        V::Input: Sized,
+    {
+        loop {
+            let group: Vec<(K, V::Input)> = rows.by_ref().take(GROUP).collect();
+            if group.is_empty() {
+                return Ok(());
+            }
+            let ((), ticket) = self
+                .shared
+                .db
+                .transact_async(|tx| {
+                    let table = tx.table(table)?;
+                    group.iter().try_for_each(|(key, row)| table.insert(key, row))
+                })
+                .map_err(failed("loading"))?;
+            self.last = Some(ticket);
+            // Relaxed: a count.
+            let before = self.shared.rows.fetch_add(group.len() as u64, Relaxed);
+            self.shared.progress.at(before + group.len() as u64);
+        }
+    }
+}

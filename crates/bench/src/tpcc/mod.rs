@@ -1,0 +1,68 @@
+//! TPC-C on the store: loading, the five transactions, and the consistency conditions.
+//!
+//! Rows and inputs come from [`azekura_workload::tpcc`]; here they meet [`azekura::Table`]. It is not an audited TPC-C: there are no think
+//! times and no terminals, a thread stands for many. Every transaction is serializable and, unless commits are pipelined,
+//! durable before the next begins.
+//!
+//! ```
+//! use azekura_bench::Progress;
+//! use azekura_bench::tpcc::{Plan, run};
+//! use std::time::Duration;
+//!
+//! let dir = std::env::temp_dir().join(format!("azekura-tpcc-example-{}", std::process::id()));
+//! let plan = Plan { measured: Duration::from_millis(50), ..Plan::in_dir(&dir) };
+//! let report = run(&plan, &Progress::hidden(), &mut |_| {})?;
+//! assert!(report.ops > 0 && report.is_consistent());
+//! println!("{}", report.render());
+//! # std::fs::remove_dir_all(dir)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! | module | noun |
+//! |---|---|
+//! | [`schema`] | tables and indexes |
+//! | [`load`](mod@load) | the initial population, written |
+//! | [`new_order`](mod@new_order), [`payment`](mod@payment), [`order_status`](mod@order_status), [`delivery`](mod@delivery), [`stock_level`](mod@stock_level) | the transactions |
+//! | [`customer`] | finding a customer by name |
+//! | [`client`] | what one thread does |
+//! | [`phase`] | one timed stretch of work by many threads |
+//! | [`check`](mod@check) | the consistency conditions |
+//! | [`plan`] | what to run |
+//! | [`run`](mod@run) | a run from beginning to end |
+//! | [`report`] | its result |
+
+pub mod check;
+pub mod client;
+pub mod customer;
+pub mod delivery;
+pub mod load;
+pub mod new_order;
+pub mod order_status;
+pub mod payment;
+pub mod phase;
+pub mod plan;
+pub mod report;
+pub mod run;
+pub mod schema;
+pub mod stock_level;
+
+pub use check::{CONDITIONS, Checked, Violation, check};
+pub use load::{load, loaded};
+pub use plan::Plan;
+pub use report::Report;
+pub use run::run;
+pub use schema::Loaded;
+
+use crate::error::{BenchError, EngineError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Wraps an error of the store.
+fn failed(doing: &'static str) -> impl Fn(azekura::Error) -> BenchError {
+    move |error| EngineError::failed(doing, error).into()
+}
+
+/// Milliseconds since 1970.
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

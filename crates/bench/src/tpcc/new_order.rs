@@ -1,0 +1,109 @@
+//! New-Order (clause 2.4.2): an order of 5 to 15 items; the backbone of the mix.
+
+use super::schema::{
+    CUSTOMER, DISTRICT, ITEM, NEW_ORDER, ORDER, ORDER_BY_CUSTOMER, ORDER_LINE, STOCK, WAREHOUSE, present,
+    was_new,
+};
+use azekura::{Error, Transaction};
+use azekura_workload::tpcc::{NewOrder, Order, OrderLine, OrderedItem};
+
+/// An item that does not exist was asked for: the order is rolled back, as it should be in one of a hundred cases.
+#[derive(Debug, thiserror::Error)]
+#[error("item {0} is not valid")]
+pub struct UnusedItem(pub u32);
+
+/// What the customer is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Placed {
+    /// The order's number.
+    pub o_id: u32,
+    /// What it costs with discount and taxes, in cents.
+    pub total: i64,
+}
+
+/// Places an order. The district's row is locked first, and to the end: orders of a district are placed one after another.
+///
+/// # Errors
+///
+/// [`UnusedItem`], as [`Error::Other`]; those of the store.
+pub fn new_order(tx: &Transaction, input: &NewOrder) -> Result<Placed, Error> {
+    let (w, d) = (input.w_id, input.d_id);
+    let warehouse = present(tx.table(&WAREHOUSE)?.get(&w)?, "warehouse", w)?;
+    let districts = tx.table(&DISTRICT)?;
+    let mut district = present(districts.get_for_update(&(w, d))?, "district", (w, d))?;
+    let o_id = district.next_o_id;
+    district.next_o_id += 1;
+    districts.insert(&(w, d), &district)?;
+    let customer_key = (w, d, input.c_id);
+    let customer = present(tx.table(&CUSTOMER)?.get(&customer_key)?, "customer", customer_key)?;
+    insert_order(tx, input, o_id)?;
+    let mut sum = 0;
+    for (number, ordered) in (1..).zip(&input.lines) {
+        sum += insert_line(tx, input, o_id, number, ordered)?;
+    }
+    let total = with_rates(sum, customer.discount, warehouse.tax, district.tax);
+    Ok(Placed { o_id, total })
+}
+
+fn insert_order(tx: &Transaction, input: &NewOrder, o_id: u32) -> Result<(), Error> {
+    let key = (input.w_id, input.d_id, o_id);
+    let order = Order {
+        c_id: input.c_id,
+        entry_d: input.entry_d,
+        carrier_id: None,
+        ol_cnt: u8::try_from(input.lines.len()).map_err(|_| Error::Invalid("too many lines".into()))?,
+        all_local: input.lines.iter().all(|line| line.supply_w_id == input.w_id),
+    };
+    was_new(tx.table(&ORDER)?.insert_new(&key, &order)?, "order", key)?;
+    was_new(tx.table(&NEW_ORDER)?.insert_new(&key, &())?, "new_order", key)?;
+    let by_customer = (input.w_id, input.d_id, input.c_id, o_id);
+    was_new(tx.table(&ORDER_BY_CUSTOMER)?.insert_new(&by_customer, &())?, "order_by_customer", by_customer)
+}
+
+/// Takes one line's quantity from the stock and adds the line; gives back its amount.
+fn insert_line(
+    tx: &Transaction,
+    input: &NewOrder,
+    o_id: u32,
+    number: u8,
+    ordered: &OrderedItem,
+) -> Result<i64, Error> {
+    let item = tx.table(&ITEM)?.get(&ordered.i_id)?;
+    let item = item.ok_or_else(|| Error::other(UnusedItem(ordered.i_id)))?;
+    let stocks = tx.table(&STOCK)?;
+    let stock_key = (ordered.supply_w_id, ordered.i_id);
+    let mut stock = present(stocks.get_for_update(&stock_key)?, "stock", stock_key)?;
+    stock.take(ordered.quantity, ordered.supply_w_id != input.w_id);
+    stocks.insert(&stock_key, &stock)?;
+    let line = OrderLine {
+        i_id: ordered.i_id,
+        supply_w_id: ordered.supply_w_id,
+        delivery_d: None,
+        quantity: ordered.quantity,
+        amount: item.price * i64::from(ordered.quantity),
+        dist_info: stock.dist_info(input.d_id).to_owned(),
+    };
+    let key = (input.w_id, input.d_id, o_id, number);
+    was_new(tx.table(&ORDER_LINE)?.insert_new(&key, &line)?, "order_line", key)?;
+    Ok(line.amount)
+}
+
+/// `sum × (1 − discount) × (1 + taxes)`, rounded down; rates in hundredths of a percent.
+fn with_rates(sum: i64, discount: u16, warehouse_tax: u16, district_tax: u16) -> i64 {
+    const WHOLE: i64 = 10_000;
+    let taxes = i64::from(warehouse_tax) + i64::from(district_tax);
+    sum * (WHOLE - i64::from(discount)) * (WHOLE + taxes) / (WHOLE * WHOLE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn discount_and_taxes_are_applied_one_after_the_other() {
+        assert_eq!(with_rates(10_000, 0, 0, 0), 10_000);
+        assert_eq!(with_rates(10_000, 5_000, 0, 0), 5_000);
+        assert_eq!(with_rates(10_000, 1_000, 500, 500), 9_900);
+        assert_eq!(with_rates(15 * 10 * 10_000, 0, 2_000, 2_000), 2_100_000);
+    }
+}

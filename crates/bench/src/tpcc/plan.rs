@@ -1,0 +1,162 @@
+//! What to run: size, mix, threads, time, and where.
+
+use azekura_workload::tpcc::{Mix, Scale};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// One run.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Size of the database.
+    pub scale: Scale,
+    /// Which transactions.
+    pub mix: Mix,
+    /// Client threads.
+    pub threads: usize,
+    /// Commits in flight over all threads together; without, each thread waits for each of its commits.
+    pub in_flight: Option<usize>,
+    /// Measured stretch.
+    pub measured: Duration,
+    /// Unmeasured stretch before it.
+    pub warm_up: Duration,
+    /// Seed of the rows, if the database is not there yet, and of the inputs.
+    pub seed: u64,
+    /// Bytes of the store's cache.
+    pub cache_bytes: usize,
+    /// Bytes of its pages, instead of what it chooses.
+    pub page_bytes: Option<usize>,
+    /// Log files, instead of what the device is good for.
+    pub wal_streams: Option<usize>,
+    /// Where the store goes: into a directory in this one, made if absent.
+    pub dir: PathBuf,
+    /// Keeps the store.
+    pub keep: bool,
+    /// Checks the consistency conditions.
+    pub check: bool,
+    /// The commit of the source that is measured, for the report.
+    pub revision: Option<String>,
+}
+
+impl Plan {
+    /// A short run of the full mix by one thread on a small database in `dir`: to be filled in.
+    #[must_use]
+    pub fn in_dir(dir: impl Into<PathBuf>) -> Self {
+        Self {
+            scale: Scale::reduced(1, 100),
+            mix: Mix::Full,
+            threads: 1,
+            in_flight: None,
+            measured: Duration::from_secs(1),
+            warm_up: Duration::ZERO,
+            seed: 1,
+            cache_bytes: 1 << 30,
+            page_bytes: None,
+            wal_streams: None,
+            dir: dir.into(),
+            keep: false,
+            check: true,
+            revision: None,
+        }
+    }
+
+    /// The store's directory.
+    #[must_use]
+    pub fn store_dir(&self) -> PathBuf {
+        self.dir.join("tpcc-azekura")
+    }
+
+    /// Commits that each thread may have in flight, if it does not wait for each.
+    #[must_use]
+    pub fn window(&self) -> Option<usize> {
+        self.in_flight.map(|in_flight| (in_flight / self.threads.max(1)).max(1))
+    }
+
+    /// `blocking` or `pipelined`.
+    #[must_use]
+    pub const fn commit_word(&self) -> &'static str {
+        if self.in_flight.is_some() { "pipelined" } else { "blocking" }
+    }
+
+    /// Commits that may be in flight over all threads together.
+    #[must_use]
+    pub fn all_in_flight(&self) -> usize {
+        self.window().unwrap_or(1) * self.threads
+    }
+
+    /// The workload's name: `tpcc`, or `tpcc-new-order` for the paper's variant.
+    #[must_use]
+    pub const fn workload(&self) -> &'static str {
+        match self.mix {
+            Mix::Full => "tpcc",
+            Mix::NewOrder => "tpcc-new-order",
+        }
+    }
+
+    /// All settings that matter for the figures, by name. `earlier_runs` is how many runs the database has behind it.
+    #[must_use]
+    pub fn settings(&self, earlier_runs: u64) -> BTreeMap<String, String> {
+        let chosen = |value: Option<usize>| value.map_or_else(|| "default".to_owned(), |v| v.to_string());
+        [
+            ("workload", self.workload().to_owned()),
+            ("mix", self.mix.word().to_owned()),
+            ("warehouses", self.scale.warehouses().to_string()),
+            ("scale_divisor", self.scale.divisor().to_string()),
+            ("earlier_runs", earlier_runs.to_string()),
+            ("engine", crate::table::OURS.to_owned()),
+            ("threads", self.threads.to_string()),
+            ("commit", self.commit_word().to_owned()),
+            ("in_flight", self.all_in_flight().to_string()),
+            ("cache_bytes", self.cache_bytes.to_string()),
+            ("measured_ms", self.measured.as_millis().to_string()),
+            ("warm_up_ms", self.warm_up.as_millis().to_string()),
+            ("seed", self.seed.to_string()),
+            ("azekura.version", env!("CARGO_PKG_VERSION").to_owned()),
+            ("azekura.durability", "immediate".to_owned()),
+            ("azekura.isolation", "serializable".to_owned()),
+            ("azekura.page_bytes", chosen(self.page_bytes)),
+            ("azekura.wal_streams", chosen(self.wal_streams)),
+        ]
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::hash;
+
+    #[test]
+    fn what_is_in_flight_is_shared_by_the_threads() {
+        let plan = Plan { threads: 4, in_flight: Some(64), ..Plan::in_dir("x") };
+        assert_eq!((plan.window(), plan.all_in_flight(), plan.commit_word()), (Some(16), 64, "pipelined"));
+        let blocking = Plan { in_flight: None, ..plan.clone() };
+        assert_eq!(
+            (blocking.window(), blocking.all_in_flight(), blocking.commit_word()),
+            (None, 4, "blocking")
+        );
+        assert_eq!(Plan { in_flight: Some(1), ..plan }.all_in_flight(), 4);
+    }
+
+    #[test]
+    fn what_changes_the_figures_changes_the_hash_and_nothing_else_does() {
+        let plan = Plan::in_dir("a");
+        let base = hash(&plan.settings(0));
+        let others = [
+            Plan { scale: Scale::full(1), ..plan.clone() },
+            Plan { scale: Scale::reduced(2, 100), ..plan.clone() },
+            Plan { mix: Mix::NewOrder, ..plan.clone() },
+            Plan { threads: 2, ..plan.clone() },
+            Plan { in_flight: Some(1), ..plan.clone() },
+            Plan { seed: 2, ..plan.clone() },
+            Plan { cache_bytes: 1, ..plan.clone() },
+            Plan { wal_streams: Some(1), ..plan.clone() },
+        ];
+        assert!(others.iter().all(|other| hash(&other.settings(0)) != base));
+        assert_ne!(hash(&plan.settings(1)), base);
+        let same = Plan { dir: "b".into(), keep: true, check: false, ..plan };
+        assert_eq!(hash(&same.settings(0)), base);
+    }
+}

@@ -1,0 +1,97 @@
+//! Tables and indexes: nine tables of the specification, two indexes that its transactions need, one row of our own.
+//!
+//! | table | key | |
+//! |---|---|---|
+//! | `history` | customer, number of the payment among his | the specification gives it none |
+//! | `customer_by_name` | warehouse, district, last name, first name, customer | index for Payment and Order-Status |
+//! | `order_by_customer` | warehouse, district, customer, order | index for Order-Status |
+//! | `tpcc` | `settings` | how the database was made |
+
+use azekura::{Error, Serde, Table};
+use azekura_workload::tpcc::{
+    Constants, Customer, District, History, Item, Order, OrderLine, Scale, Stock, Warehouse,
+};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Warehouse, district, and what is numbered within: a customer or an order.
+pub type InDistrict = (u32, u8, u32);
+/// Warehouse, district, last name, first name, customer.
+pub type NameKey = (u32, u8, String, String, u32);
+/// Warehouse, district, order, line.
+pub type LineKey = (u32, u8, u32, u8);
+/// Warehouse, district, customer, payment; or warehouse, district, customer, order.
+pub type OfCustomer = (u32, u8, u32, u32);
+
+/// WAREHOUSE.
+pub const WAREHOUSE: Table<u32, Serde<Warehouse>> = Table::new("warehouse");
+/// DISTRICT.
+pub const DISTRICT: Table<(u32, u8), Serde<District>> = Table::new("district");
+/// CUSTOMER.
+pub const CUSTOMER: Table<InDistrict, Serde<Customer>> = Table::new("customer");
+/// Customers by last and first name.
+pub const CUSTOMER_BY_NAME: Table<NameKey, ()> = Table::new("customer_by_name");
+/// HISTORY.
+pub const HISTORY: Table<OfCustomer, Serde<History>> = Table::new("history");
+/// NEW-ORDER.
+pub const NEW_ORDER: Table<InDistrict, ()> = Table::new("new_order");
+/// ORDER.
+pub const ORDER: Table<InDistrict, Serde<Order>> = Table::new("order");
+/// Orders by customer.
+pub const ORDER_BY_CUSTOMER: Table<OfCustomer, ()> = Table::new("order_by_customer");
+/// ORDER-LINE.
+pub const ORDER_LINE: Table<LineKey, Serde<OrderLine>> = Table::new("order_line");
+/// ITEM.
+pub const ITEM: Table<u32, Serde<Item>> = Table::new("item");
+/// STOCK.
+pub const STOCK: Table<(u32, u32), Serde<Stock>> = Table::new("stock");
+/// How the database was made.
+pub const SETTINGS: Table<str, Serde<Loaded>> = Table::new("tpcc");
+/// The key of the only row of [`SETTINGS`].
+pub const SETTINGS_KEY: &str = "settings";
+
+/// What a database says of itself once it is loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loaded {
+    /// Its size.
+    pub scale: Scale,
+    /// The constants of its non-uniform distributions.
+    pub constants: Constants,
+    /// The seed of its rows.
+    pub seed: u64,
+    /// Rows, those of the indexes included.
+    pub rows: u64,
+    /// Runs that were begun on it.
+    pub runs: u64,
+}
+
+/// A row that must be there is not, or one is that must not be: the database, or the store, is broken.
+#[derive(Debug, thiserror::Error)]
+#[error("table {table} {what} {key}")]
+pub struct Broken {
+    table: String,
+    what: &'static str,
+    key: String,
+}
+
+/// The row that must be there.
+///
+/// # Errors
+///
+/// [`Broken`], as [`Error::Other`].
+pub fn present<T>(row: Option<T>, table: &str, key: impl fmt::Debug) -> Result<T, Error> {
+    row.ok_or_else(|| broken(table, "lacks row", key))
+}
+
+/// Refuses a row that was there already.
+///
+/// # Errors
+///
+/// [`Broken`], as [`Error::Other`].
+pub fn was_new(is_new: bool, table: &str, key: impl fmt::Debug) -> Result<(), Error> {
+    if is_new { Ok(()) } else { Err(broken(table, "has already row", key)) }
+}
+
+fn broken(table: &str, what: &'static str, key: impl fmt::Debug) -> Error {
+    Error::other(Broken { table: table.to_owned(), what, key: format!("{key:?}") })
+}

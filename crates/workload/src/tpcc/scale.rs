@@ -1,0 +1,106 @@
+//! How many rows of what (clauses 1.2 and 4.3.3).
+
+use serde::{Deserialize, Serialize};
+
+/// Districts of a warehouse.
+pub const DISTRICTS: u8 = 10;
+
+/// Items, and stocks of each warehouse, at full scale.
+const ITEMS: u32 = 100_000;
+/// Customers of a district at full scale; it has as many orders at first.
+const CUSTOMERS: u32 = 3_000;
+/// Different last names.
+const NAMES: u32 = 1_000;
+
+/// The size of a database: its warehouses, and by how much everything else is smaller than the specification says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scale {
+    warehouses: u32,
+    divisor: u32,
+}
+
+impl Scale {
+    /// As the specification says.
+    ///
+    /// # Panics
+    ///
+    /// Without a warehouse.
+    #[must_use]
+    pub const fn full(warehouses: u32) -> Self {
+        Self::reduced(warehouses, 1)
+    }
+
+    /// With items and customers divided by `divisor`, for tests: 1 is full scale, 100 the smallest.
+    ///
+    /// # Panics
+    ///
+    /// Without a warehouse, or with a divisor that is not from 1 to 100.
+    #[must_use]
+    pub const fn reduced(warehouses: u32, divisor: u32) -> Self {
+        assert!(warehouses > 0, "at least one warehouse");
+        assert!(divisor > 0 && divisor <= 100, "a divisor from 1 to 100");
+        Self { warehouses, divisor }
+    }
+
+    /// Warehouses; numbered from 1, like everything else.
+    #[must_use]
+    pub const fn warehouses(self) -> u32 {
+        self.warehouses
+    }
+
+    /// What the numbers of the specification are divided by.
+    #[must_use]
+    pub const fn divisor(self) -> u32 {
+        self.divisor
+    }
+
+    /// Items, and stocks of each warehouse.
+    #[must_use]
+    pub const fn items(self) -> u32 {
+        ITEMS / self.divisor
+    }
+
+    /// Customers of each district.
+    #[must_use]
+    pub const fn customers(self) -> u32 {
+        CUSTOMERS / self.divisor
+    }
+
+    /// Orders of each district at first.
+    #[must_use]
+    pub const fn orders(self) -> u32 {
+        self.customers()
+    }
+
+    /// The newest of them that are not delivered.
+    #[must_use]
+    pub const fn undelivered(self) -> u32 {
+        self.orders() * 3 / 10
+    }
+
+    /// Last names in use; each customer up to this number has a name of his own.
+    #[must_use]
+    pub const fn names(self) -> u32 {
+        if self.customers() < NAMES { self.customers() } else { NAMES }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_scale_is_that_of_the_specification() {
+        let full = Scale::full(3);
+        let sizes = (full.items(), full.customers(), full.orders(), full.undelivered(), full.names());
+        assert_eq!(sizes, (100_000, 3_000, 3_000, 900, 1_000));
+        assert_eq!(full.warehouses(), 3);
+    }
+
+    #[test]
+    fn the_smallest_scale_still_has_some_of_everything() {
+        let least = Scale::reduced(1, 100);
+        let sizes = (least.items(), least.customers(), least.undelivered(), least.names());
+        assert_eq!(sizes, (1_000, 30, 9, 30));
+    }
+}
