@@ -23,7 +23,6 @@ use crate::database::Shared;
 impl Shared {
     /// Moves CONTROL as far as dirty pages and active transactions allow; writes no pages.
     pub(crate) fn advance_checkpoint(&self) -> Result<(), Error> {
-        let _checkpoint = crate::probe::checkpoint();
         let mut control = self.control.lock();
         let begin = self.wal.next_lsn();
         let oldest_page = self.pool.min_recovery_lsn();
@@ -57,6 +56,7 @@ impl Shared {
 
     /// Writes the `max_pages` pages that were dirty first, then moves CONTROL as far as that allows.
     pub(crate) fn checkpoint_step(&self, max_pages: usize) -> Result<(), Error> {
+        let _checkpoint = crate::probe::checkpoint();
         self.retry_parked();
         self.pool.clean(Some(self.wal.next_lsn()), max_pages)?;
         self.advance_checkpoint()
@@ -145,6 +145,7 @@ fn tick(shared: &Shared, history: &mut LogHistory) -> Result<(), Error> {
     if shared.control.lock().current().scan_lsn >= target {
         return Ok(());
     }
+    let _checkpoint = crate::probe::checkpoint();
     shared.pool.clean(Some(target), STEP_PAGES)?;
     shared.advance_checkpoint()
 }

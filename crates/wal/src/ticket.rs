@@ -17,7 +17,7 @@ use crate::wal::Wal;
 /// - **TICKET-1** A task registers, then looks at the horizon; a flusher moves the marks, then looks at the tasks.
 ///   Both put a sequentially consistent fence between, so one of them sees the other.
 #[derive(Debug, Default)]
-pub(crate) struct Wakers {
+pub struct Wakers {
     waiting: Mutex<BTreeMap<(u64, u64), Waker>>,
     /// Entries of `waiting`; changed under its mutex.
     count: AtomicU64,
@@ -26,7 +26,7 @@ pub(crate) struct Wakers {
 
 impl Wakers {
     /// Registers a task for `lsn`, or renews its waker. The caller looks at the horizon afterwards (TICKET-1).
-    fn register(&self, lsn: u64, id: &mut Option<u64>, waker: &Waker) {
+    pub fn register(&self, lsn: u64, id: &mut Option<u64>, waker: &Waker) {
         // Relaxed: only distinctness matters.
         let id = *id.get_or_insert_with(|| self.next_id.fetch_add(1, Relaxed));
         let mut waiting = self.waiting.lock();
@@ -36,7 +36,8 @@ impl Wakers {
         fence(SeqCst); // pairs with the one in `wake_through`
     }
 
-    fn forget(&self, lsn: u64, id: u64) {
+    /// Takes a task's entry out again.
+    pub fn forget(&self, lsn: u64, id: u64) {
         let mut waiting = self.waiting.lock();
         let forgotten = waiting.remove(&(lsn, id));
         self.count.store(waiting.len() as u64, Relaxed);
@@ -46,7 +47,7 @@ impl Wakers {
 
     /// Wakes every task that waits for an LSN up to this one, without a lock in hand. The caller has moved the marks,
     /// then put a fence, then computed `lsn` (TICKET-1).
-    pub(crate) fn wake_through(&self, lsn: Lsn) {
+    pub fn wake_through(&self, lsn: Lsn) {
         // Relaxed: ordered by the fences.
         if self.count.load(Relaxed) == 0 {
             return;

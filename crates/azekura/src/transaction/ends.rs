@@ -71,6 +71,7 @@ impl Transaction {
 
     /// Undoes everything and releases the locks (TXN-2).
     pub(super) fn roll_back(&self) -> Result<(), Error> {
+        let _rollback = crate::probe::rollback();
         let state = self.state.borrow_mut().take().ok_or(Error::Aborted { txn: self.id })?;
         self.db.roll_back(self.id, state)
     }

@@ -31,9 +31,8 @@ impl Parked {
 }
 
 impl Shared {
-    /// Undoes everything and releases the locks; parks what cannot be finished.
+    /// Undoes everything, if there is anything, and releases the locks; parks what cannot be finished.
     pub(super) fn roll_back(&self, id: TxnId, mut state: Box<State>) -> Result<(), Error> {
-        let _rollback = crate::probe::rollback();
         match state.undo_all(self, id) {
             Ok(()) => {
                 self.end(state, None);
@@ -55,6 +54,7 @@ impl Shared {
         if self.parked.len() == 0 {
             return;
         }
+        let _rollback = crate::probe::rollback();
         let again = std::mem::take(&mut *self.parked.rollbacks.lock());
         let tried = again.len();
         for (id, state) in again {

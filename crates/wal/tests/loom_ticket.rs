@@ -1,0 +1,103 @@
+//! TICKET-1: a task that awaits a commit is woken when it is durable, whichever flush comes last.
+#![cfg(loom)]
+
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::task::{Wake, Waker};
+
+use azekura_base::Lsn;
+use azekura_base::sync::atomic::fence;
+use azekura_base::sync::{Arc, thread};
+use azekura_wal::durable_lsn::DurableHorizon;
+use azekura_wal::options::Admission;
+use azekura_wal::ticket::Wakers;
+use azekura_wal::worker_buffer::{Batch, WorkerBuffer};
+
+/// How often the task was woken. std's atomic, so that it orders nothing in the model.
+#[derive(Default)]
+struct Woken(AtomicU64);
+
+impl Wake for Woken {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+struct Log {
+    horizon: DurableHorizon,
+    buffers: Vec<WorkerBuffer>,
+    wakers: Wakers,
+}
+
+impl Log {
+    /// One record in each worker's buffer.
+    fn new(workers: usize) -> Arc<Self> {
+        let log = Self {
+            horizon: DurableHorizon::new(workers, Lsn(1)),
+            buffers: (0..workers).map(|w| WorkerBuffer::new(w, 1000)).collect(),
+            wakers: Wakers::default(),
+        };
+        for buffer in &log.buffers {
+            buffer.append(&log.horizon, b"x", Admission::All).expect("room");
+        }
+        Arc::new(log)
+    }
+
+    /// The steps of `Log::lead`.
+    fn flush(&self, worker: usize) {
+        self.buffers[worker].take(&self.horizon, &mut Batch::default(), Admission::All);
+        self.buffers[worker].settle(&self.horizon);
+        fence(SeqCst);
+        self.wakers.wake_through(self.horizon.compute());
+    }
+
+    /// The steps of `Ticket::poll`; whether the record is durable.
+    fn poll(&self, lsn: Lsn, id: &mut Option<u64>, waker: &Waker) -> bool {
+        if !self.horizon.has_reached(lsn) {
+            self.wakers.register(lsn.0, id, waker);
+        }
+        self.horizon.has_reached(lsn)
+    }
+}
+
+fn the_last_flush_wakes(workers: usize) {
+    let log = Log::new(workers);
+    let flushers: Vec<_> = (0..workers)
+        .map(|worker| {
+            let log = log.clone();
+            thread::spawn(move || log.flush(worker))
+        })
+        .collect();
+    let woken = std::sync::Arc::new(Woken::default());
+    let lsn = Lsn(workers as u64); // the last one drawn: it needs every flush
+    let is_durable = log.poll(lsn, &mut None, &Waker::from(woken.clone()));
+    flushers.into_iter().for_each(|flusher| flusher.join().expect("no panic"));
+    assert!(log.horizon.has_reached(lsn));
+    assert!(is_durable || woken.0.load(SeqCst) == 1, "a task sleeps though its commit is durable");
+}
+
+#[test]
+fn a_task_that_registers_while_its_record_is_flushed_is_woken_or_sees_it() {
+    loom::model(|| the_last_flush_wakes(1));
+}
+
+#[test]
+fn a_task_whose_record_needs_two_flushes_is_woken_by_the_later_one() {
+    let mut bounded = loom::model::Builder::new();
+    bounded.preemption_bound = Some(3);
+    bounded.check(|| the_last_flush_wakes(2));
+}
+
+#[test]
+fn a_task_that_was_forgotten_is_not_woken() {
+    loom::model(|| {
+        let log = Log::new(1);
+        let woken = std::sync::Arc::new(Woken::default());
+        let mut id = None;
+        let is_durable = log.poll(Lsn(1), &mut id, &Waker::from(woken.clone()));
+        assert!(!is_durable);
+        log.wakers.forget(1, id.expect("registered"));
+        let other = log.clone();
+        thread::spawn(move || other.flush(0)).join().expect("no panic");
+        assert_eq!(woken.0.load(SeqCst), 0);
+    });
+}
