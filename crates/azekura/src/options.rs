@@ -35,6 +35,7 @@ pub struct Builder {
     pub(crate) create: bool,
     pub(crate) background: bool,
     pub(crate) recovery_log_bytes: u64,
+    redo_threads: Option<usize>,
     pub(crate) lock_timeout: Option<Duration>,
     pub(crate) escalation: usize,
     pub(crate) fs: Arc<dyn Fs>,
@@ -53,6 +54,7 @@ impl Default for Builder {
             create: true,
             background: true,
             recovery_log_bytes: 128 << 20,
+            redo_threads: None,
             lock_timeout: None,
             escalation: 1024,
             fs: Arc::new(OsFs::new()),
@@ -117,6 +119,14 @@ impl Builder {
     #[must_use]
     pub fn recovery_log_bytes(mut self, bytes: u64) -> Self {
         self.recovery_log_bytes = bytes;
+        self
+    }
+
+    /// Threads that redo the log after a crash, 1 to 64, each with its share of the pages; as many as the machine has cores
+    /// unless set, and only the caller's where the store may run [no threads](Self::background).
+    #[must_use]
+    pub fn redo_threads(mut self, threads: usize) -> Self {
+        self.redo_threads = Some(threads);
         self
     }
 
@@ -211,6 +221,13 @@ impl Builder {
         if self.workers == 0 || self.workers > MAX_WORKERS {
             return refuse(format!("{} log workers: 1 to {MAX_WORKERS} are possible", self.workers));
         }
+        if let Some(threads) = self.redo_threads
+            && (threads == 0 || threads > MAX_REDO_THREADS)
+        {
+            return refuse(format!(
+                "{threads} threads to redo the log: 1 to {MAX_REDO_THREADS} are possible"
+            ));
+        }
         if let StreamCount::Fixed(streams) = self.streams
             && (streams == 0 || streams > self.workers)
         {
@@ -227,10 +244,18 @@ impl Builder {
 const MIN_FRAMES: usize = 24;
 /// As many as the log has.
 const MAX_WORKERS: usize = 256;
+const MAX_REDO_THREADS: usize = 64;
 /// Four buffers, each of which holds at least two of the largest records (128 KiB of a large value's pages).
 const MIN_SEGMENT_BYTES: u64 = 2 << 20;
 
 impl Builder {
+    /// Threads that a restart redoes with.
+    pub(crate) fn threads_to_redo(&self) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        let unset = || if self.background { cores().min(MAX_REDO_THREADS) } else { 1 };
+        self.redo_threads.unwrap_or_else(unset)
+    }
+
     /// Size of one log buffer.
     pub(crate) fn log_buffer_bytes(&self) -> usize {
         usize::try_from(self.segment_bytes / 4).map_or(1 << 20, |bytes| bytes.min(1 << 20))

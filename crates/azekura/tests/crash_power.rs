@@ -43,8 +43,10 @@ fn run_until(cut: u64, seed: u64, page_size: usize) -> (FaultFs, Outcome, bool) 
     (fs, outcome, cut_happened)
 }
 
-fn recover(disk: &FaultFs, page_size: usize) -> Result<azekura::Database, Error> {
-    deterministic(Arc::new(disk.clone()), page_size, 32).open("db")
+/// Recovers with one to three threads, chosen by `n`.
+fn recover(disk: &FaultFs, page_size: usize, n: u64) -> Result<azekura::Database, Error> {
+    let threads = 1 + (n % 3) as usize;
+    deterministic(Arc::new(disk.clone()), page_size, 32).redo_threads(threads).open("db")
 }
 
 #[test]
@@ -56,7 +58,8 @@ fn every_cut_recovers_to_what_was_acknowledged() {
             let (fs, outcome, happened) = run_until(cut, seed, page_size);
             let disk = fs.crash(seed * 1_000_003 + cut);
             let context = format!("seed {seed}, power cut at I/O {cut}");
-            let db = recover(&disk, page_size).unwrap_or_else(|e| panic!("{context}: open: {e} ({e:?})"));
+            let db =
+                recover(&disk, page_size, cut).unwrap_or_else(|e| panic!("{context}: open: {e} ({e:?})"));
             assert_recovered(&db, &outcome, &context);
             if !happened {
                 assert!(outcome.error.is_none(), "{context}: {:?}", outcome.error);
@@ -86,7 +89,7 @@ fn a_crash_during_recovery_changes_nothing() {
             loop {
                 disk.cut_power_at(cut);
                 let context = format!("seed {seed}, cut at {first_cut}, then during recovery at {cut}");
-                match recover(&disk, page_size) {
+                match recover(&disk, page_size, cut) {
                     Ok(db) if !disk.power_is_off() => {
                         disk.heal();
                         let at = assert_recovered(&db, &outcome, &context);
@@ -104,7 +107,7 @@ fn a_crash_during_recovery_changes_nothing() {
                 // A look at a copy: what would a recovery without a further crash say now?
                 if cut % 5 == 0 {
                     let copy = disk.crash(7);
-                    let db = recover(&copy, page_size).unwrap_or_else(|e| panic!("{context}: {e}"));
+                    let db = recover(&copy, page_size, cut + 1).unwrap_or_else(|e| panic!("{context}: {e}"));
                     let at = assert_recovered(&db, &outcome, &context);
                     assert!(
                         settled.is_none_or(|s| s == at),

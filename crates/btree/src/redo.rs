@@ -3,59 +3,117 @@
 use azekura_base::{Lsn, PageId};
 use azekura_buffer::ExclusiveGuard;
 
-use crate::change::{PageOp, apply};
+use crate::change::{Ops, apply};
 use crate::env::Env;
-use crate::error::TreeError;
+use crate::error::{RecordError, TreeError};
 use crate::record::Record;
 
-/// Applies the page operations of `record`, whose LSN is `lsn`, to every page that is older; says to how many.
-///
-/// Idempotent. A page that the operation rewrites whole is not read first: should it be newer on disk, all that made
-/// it newer is in the log behind this record and is done again. Records may be redone in any order that keeps the
-/// records of each page in LSN order.
+/// What one record does to one page: the unit of redo. The changes of one page must be redone in LSN order; those of different
+/// pages need no order, not even those of one record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageChange<'a> {
+    page_id: PageId,
+    /// Encoded operations, all of them on `page_id`.
+    ops: &'a [u8],
+}
+
+impl<'a> PageChange<'a> {
+    /// The change whose [`bytes`](Self::bytes) these are.
+    #[must_use]
+    pub const fn from_bytes(page_id: PageId, bytes: &'a [u8]) -> Self {
+        Self { page_id, ops: bytes }
+    }
+
+    /// The page.
+    #[must_use]
+    pub const fn page_id(&self) -> PageId {
+        self.page_id
+    }
+
+    /// Its operations as the log holds them.
+    #[must_use]
+    pub const fn bytes(&self) -> &'a [u8] {
+        self.ops
+    }
+
+    /// Applies the change, whose record has this LSN, unless the page shows it already; says whether it did.
+    ///
+    /// Idempotent. A page that is rewritten whole is not read first: should it be newer on disk, all that made it newer is in the
+    /// log behind this record and is done again. Blocks for the page's read, and for its latch.
+    ///
+    /// # Errors
+    ///
+    /// [`TreeError`]: a page that cannot be read, an operation that cannot be decoded, or one that contradicts its page.
+    pub fn redo(&self, env: &Env, lsn: Lsn) -> Result<bool, TreeError> {
+        let mut ops = Ops::new(self.ops).peekable();
+        let is_whole = matches!(ops.peek(), Some(Ok((_, op))) if op.is_whole_page());
+        let mut guard = self.latch(env, is_whole)?;
+        if guard.words().lsn() >= lsn {
+            return Ok(false);
+        }
+        guard.will_change(lsn);
+        for op in ops {
+            let (_, op) = op?;
+            apply(&op, &mut guard.page_mut(), self.page_id)?;
+        }
+        guard.page_mut().set_lsn(lsn);
+        Ok(true)
+    }
+
+    fn latch<'e>(&self, env: &'e Env, is_whole: bool) -> Result<ExclusiveGuard<'e>, TreeError> {
+        Ok(if is_whole {
+            env.pool().fix_new(self.page_id)?
+        } else {
+            env.pool().fix(self.page_id)?.exclusive()
+        })
+    }
+}
+
+/// The changes of a record, page by page: operations on one page stand side by side, and go together, since the page's LSN
+/// cannot tell them apart.
+#[derive(Clone, Copy, Debug)]
+pub struct PageChanges<'a> {
+    rest: Ops<'a>,
+}
+
+impl<'a> Record<'a> {
+    /// What the record does, page by page.
+    #[must_use]
+    pub const fn page_changes(&self) -> PageChanges<'a> {
+        PageChanges { rest: self.ops() }
+    }
+}
+
+impl<'a> Iterator for PageChanges<'a> {
+    type Item = Result<PageChange<'a>, RecordError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let whole = self.rest.as_bytes();
+        let page_id = match self.rest.next()? {
+            Ok((page_id, _)) => page_id,
+            Err(error) => return Some(Err(error)),
+        };
+        let mut behind = self.rest;
+        while let Some(Ok((next, _))) = behind.next() {
+            if next != page_id {
+                break;
+            }
+            self.rest = behind;
+        }
+        let len = whole.len() - self.rest.as_bytes().len();
+        Some(Ok(PageChange { page_id, ops: &whole[..len] }))
+    }
+}
+
+/// Redoes a whole record; says on how many pages it had still to be done. See [`PageChange::redo`].
 ///
 /// # Errors
 ///
-/// [`TreeError`]: a page that cannot be read, a record that cannot be decoded, or one that contradicts its page.
+/// As [`PageChange::redo`].
 pub fn redo(env: &Env, lsn: Lsn, record: &Record<'_>) -> Result<usize, TreeError> {
     let mut applied = 0;
-    let mut at: Option<Target<'_>> = None;
-    for op in record.ops() {
-        let (page_id, op) = op?;
-        // Operations on one page stand side by side, and go together: the page's LSN cannot tell them apart.
-        if at.as_ref().is_none_or(|target| target.guard.page_id() != page_id) {
-            drop(at.take());
-            let target = Target::latch(env, lsn, page_id, &op)?;
-            applied += usize::from(target.is_older);
-            at = Some(target);
-        }
-        if let Some(target) = at.as_mut().filter(|target| target.is_older) {
-            let mut page = target.guard.page_mut();
-            apply(&op, &mut page, page_id)?;
-            page.set_lsn(lsn);
-        }
+    for change in record.page_changes() {
+        applied += usize::from(change?.redo(env, lsn)?);
     }
     Ok(applied)
-}
-
-/// A page of the record, latched.
-struct Target<'e> {
-    guard: ExclusiveGuard<'e>,
-    /// Whether it does not have the record yet.
-    is_older: bool,
-}
-
-impl<'e> Target<'e> {
-    fn latch(env: &'e Env, lsn: Lsn, page_id: PageId, op: &PageOp<'_>) -> Result<Self, TreeError> {
-        let mut guard = if op.is_whole_page() {
-            env.pool().fix_new(page_id)?
-        } else {
-            env.pool().fix(page_id)?.exclusive()
-        };
-        let is_older = guard.words().lsn() < lsn;
-        if is_older {
-            guard.will_change(lsn);
-        }
-        Ok(Self { guard, is_older })
-    }
 }

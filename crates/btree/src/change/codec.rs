@@ -131,6 +131,11 @@ impl<'a> Ops<'a> {
     pub(crate) const fn new(rest: &'a [u8]) -> Self {
         Self { rest }
     }
+
+    /// The operations not yet taken, encoded.
+    pub(crate) const fn as_bytes(&self) -> &'a [u8] {
+        self.rest
+    }
 }
 
 impl<'a> Iterator for Ops<'a> {

@@ -3,7 +3,7 @@
 //! 1. CONTROL tells where the log has to be read from, and which incarnations of it count.
 //! 2. Pages torn by the crash are repaired from the double-write area.
 //! 3. One pass over the merged log, from `scan_lsn` to the cut: *analysis* (who was active, what undoes it) and *redo* (every page
-//!    operation from `redo_lsn` on that the page does not show yet) at once. Undo entries come with their records and compensation
+//!    operation from `redo_lsn` on that the page does not show yet, by as many threads as are wanted: `redo`) at once. Undo entries come with their records and compensation
 //!    records take them away again, newest first, so no second look into the log is needed.
 //! 4. A new incarnation goes into CONTROL: what lies above the cut is void for ever (W5); LSNs go on above the largest ever seen.
 //! 5. *Undo* of the losers through the trees; what committed transactions had left to free is freed. All of it is logged in the
@@ -16,14 +16,15 @@
 //!   first LSN of ended transactions only, and makes the log durable beyond their ends first. Of such a transaction the scan may meet
 //!   any tail (also compensations of what it has not met); it is redone like everything else, and never undone.
 
-use std::collections::HashMap;
+mod analysis;
+mod redo;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use azekura_base::{DurableLog, LogFailed, Lsn, PageId, TxnId};
-use azekura_btree::{Env, Head, Record, UndoLog, Writer, roll_back_to};
+use azekura_base::{DurableLog, LogFailed, Lsn, TxnId};
+use azekura_btree::{Env, Record, Writer, roll_back_to};
 use azekura_buffer::{BufferPool, PageFile, PoolOptions};
 use azekura_io::{FileLock, Fs, create_dir_all_durable};
 use azekura_wal::recovery::{self, LogRange, Replayed};
@@ -35,6 +36,9 @@ use crate::control::{CONTROL_NAME, Control, ControlFile};
 use crate::database::Parts;
 use crate::deferred::{self, Leftovers};
 use crate::options::Builder;
+
+use analysis::Analysis;
+use redo::Redo;
 
 const LOCK_NAME: &str = "LOCK";
 /// There from before the first file of a new store until its CONTROL is complete: what it stands beside may be thrown away.
@@ -53,6 +57,11 @@ pub struct RecoveryReport {
     pub losers: u64,
     /// Torn pages repaired from the double-write area.
     pub repaired_pages: u64,
+    /// Threads that redid the records' changes.
+    pub redo_threads: usize,
+    /// Time to read the log and to redo it; in JSON milliseconds.
+    #[serde(rename = "replay_ms", serialize_with = "as_millis")]
+    pub replay_time: Duration,
     /// Time of the whole opening; in JSON milliseconds.
     #[serde(rename = "time_ms", serialize_with = "as_millis")]
     pub time: Duration,
@@ -156,18 +165,6 @@ fn create(path: &Path, options: &Builder) -> Result<(), Error> {
 
 const FIRST_LSN: Lsn = Lsn(1);
 
-/// A transaction as the log tells of it.
-#[derive(Debug, Default)]
-struct InLog {
-    undo: UndoLog,
-    /// Committed, but with something left to free.
-    is_committed: bool,
-    /// Chains of [`Leftovers`] that are free up to a new head.
-    freed: HashMap<u64, PageId>,
-    /// Its first compensation of something that the scan has not seen.
-    began_before: Option<Lsn>,
-}
-
 /// A restart on its way.
 struct Restart<'a> {
     path: &'a Path,
@@ -176,8 +173,7 @@ struct Restart<'a> {
     pool: Arc<BufferPool>,
     log: Arc<RestartLog>,
     env: Env,
-    unended: HashMap<TxnId, InLog>,
-    next_txn: TxnId,
+    analysis: Analysis,
     report: RecoveryReport,
 }
 
@@ -186,14 +182,14 @@ impl<'a> Restart<'a> {
         let page_size = control.current().page_size;
         let file = PageFile::open(Arc::clone(&options.fs), path, page_size)?;
         let repaired = file.repair()?;
-        let log = Arc::new(RestartLog::new());
+        let log = Arc::new(RestartLog::new(control.current().redo_lsn));
         let pool_options =
             PoolOptions { page_size, capacity_bytes: options.cache_bytes, ..PoolOptions::default() };
         let pool = Arc::new(BufferPool::new(pool_options, Arc::new(file), Arc::clone(&log) as _)?);
         let env = Env::new(Arc::clone(&pool), Arc::clone(&log) as _, azekura_btree::EnvOptions::default());
-        let next_txn = control.current().next_txn;
+        let analysis = Analysis::new(control.current().next_txn);
         let report = RecoveryReport { repaired_pages: repaired.len() as u64, ..RecoveryReport::default() };
-        Ok(Self { path, options, control, pool, log, env, unended: HashMap::new(), next_txn, report })
+        Ok(Self { path, options, control, pool, log, env, analysis, report })
     }
 
     fn run(mut self) -> Result<Parts, Error> {
@@ -213,67 +209,26 @@ impl<'a> Restart<'a> {
             catalog,
             control: self.control,
             recovery: self.report,
-            next_txn: self.next_txn,
+            next_txn: self.analysis.next_txn,
         })
     }
 
     /// Analysis and redo, in one pass over the log.
     fn replay(&mut self) -> Result<Replayed, Error> {
-        let control = self.control.current().clone();
-        let dir = self.path.join(WAL_DIR);
-        let fs = Arc::clone(&self.options.fs);
-        let replayed = recovery::replay(
-            &*fs,
-            &dir,
-            control.database_id,
-            &control.ranges,
-            control.scan_lsn,
-            &mut |lsn, body| -> Result<(), Error> {
-                let record = Record::decode(body).map_err(|e| bad_record(&dir, lsn, &e))?;
-                self.log.replaying(lsn);
-                self.analyse(lsn, &record)?;
-                if lsn >= control.redo_lsn {
-                    azekura_btree::redo(&self.env, lsn, &record).map_err(Error::from)?;
-                }
-                Ok(())
-            },
-        )?;
+        let began = Instant::now();
+        let replayed = std::thread::scope(|scope| {
+            let mut redo = Redo::start(scope, &self.env, self.options.threads_to_redo());
+            self.report.redo_threads = redo.threads();
+            let dir = self.path.join(WAL_DIR);
+            let replayed =
+                replay_into(&mut self.analysis, &mut redo, &*self.options.fs, &dir, self.control.current())?;
+            redo.finish()?;
+            Ok::<_, Error>(replayed)
+        })?;
         self.report.records = replayed.records;
         self.report.log_bytes = replayed.bytes;
+        self.report.replay_time = began.elapsed();
         Ok(replayed)
-    }
-
-    fn analyse(&mut self, lsn: Lsn, record: &Record<'_>) -> Result<(), Error> {
-        let txn = match record.head {
-            Head::Update { txn, ref undo } => {
-                self.unended.entry(txn).or_default().undo.push(undo);
-                txn
-            }
-            Head::Compensate { txn } => {
-                let known = self.unended.entry(txn).or_default();
-                if known.undo.is_empty() {
-                    // It compensates what lies before the place where the scan began: RESTART-1.
-                    known.began_before.get_or_insert(lsn);
-                }
-                known.undo.pop();
-                txn
-            }
-            Head::Commit { txn, has_deferred: true } => {
-                self.unended.entry(txn).or_default().is_committed = true;
-                txn
-            }
-            Head::Commit { txn, has_deferred: false } | Head::End { txn } => {
-                self.unended.remove(&txn);
-                txn
-            }
-            Head::FreeStep { txn, index, next_head } => {
-                self.unended.entry(txn).or_default().freed.insert(index, next_head);
-                txn
-            }
-            Head::System => return Ok(()),
-        };
-        self.next_txn = self.next_txn.max(TxnId(txn.0 + 1));
-        Ok(())
     }
 
     /// Voids what lies above the cut and begins a log above everything ever seen (W5).
@@ -315,7 +270,7 @@ impl<'a> Restart<'a> {
 
     fn undo_and_free(&mut self, wal: &Wal) -> Result<(), Error> {
         // Youngest first; any order would do, since losers held exclusive locks on all they changed.
-        let mut unended: Vec<_> = std::mem::take(&mut self.unended).into_iter().collect();
+        let mut unended: Vec<_> = std::mem::take(&mut self.analysis.unended).into_iter().collect();
         unended.sort_unstable_by_key(|(txn, _)| std::cmp::Reverse(*txn));
         for (txn, mut known) in unended {
             let writer = Writer { txn, worker: wal.worker() };
@@ -357,7 +312,7 @@ impl<'a> Restart<'a> {
         let mut control = self.control.current().clone();
         control.redo_lsn = next_lsn;
         control.scan_lsn = next_lsn;
-        control.next_txn = self.next_txn;
+        control.next_txn = self.analysis.next_txn;
         control.streams = wal.stats().streams as u64;
         control.ranges.retain(|r| r.last_lsn.is_none());
         self.control.write(control)?;
@@ -366,25 +321,36 @@ impl<'a> Restart<'a> {
     }
 }
 
+fn replay_into(
+    analysis: &mut Analysis,
+    redo: &mut Redo<'_, '_>,
+    fs: &dyn Fs,
+    dir: &Path,
+    control: &Control,
+) -> Result<Replayed, Error> {
+    let mut each = |lsn, body: &[u8]| -> Result<(), Error> {
+        let record = Record::decode(body).map_err(|e| bad_record(dir, lsn, &e))?;
+        analysis.see(lsn, &record);
+        if lsn >= control.redo_lsn { redo.record(lsn, &record) } else { Ok(()) }
+    };
+    Ok(recovery::replay(fs, dir, control.database_id, &control.ranges, control.scan_lsn, &mut each)?)
+}
+
 fn bad_record(dir: &Path, lsn: Lsn, reason: &dyn std::fmt::Display) -> Error {
     Error::Corrupt { path: dir.to_path_buf(), offset: 0, reason: format!("log record {lsn}: {reason}") }
 }
 
 /// The log as pool and trees see it during a restart: what is being replayed is durable; then the new log takes over.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct RestartLog {
     wal: std::sync::OnceLock<Arc<Wal>>,
-    replaying: AtomicU64,
+    /// Nothing below is redone.
+    redo_lsn: Lsn,
 }
 
 impl RestartLog {
-    fn new() -> Self {
-        Self::default()
-    }
-
-    fn replaying(&self, lsn: Lsn) {
-        // Relaxed: one thread replays.
-        self.replaying.store(lsn.0, Relaxed);
+    const fn new(redo_lsn: Lsn) -> Self {
+        Self { wal: std::sync::OnceLock::new(), redo_lsn }
     }
 
     fn switch_to(&self, wal: Arc<Wal>) {
@@ -394,8 +360,8 @@ impl RestartLog {
 
 impl DurableLog for RestartLog {
     fn next_lsn(&self) -> Lsn {
-        // A page changed by redo needs, from now on, at least the record that is being replayed.
-        self.wal.get().map_or_else(|| Lsn(self.replaying.load(Relaxed)), |wal| wal.next_lsn())
+        // Threads redo at different places of the log; a page needs none below this one.
+        self.wal.get().map_or(self.redo_lsn, |wal| wal.next_lsn())
     }
 
     fn durable_lsn(&self) -> Lsn {
