@@ -49,6 +49,8 @@ mod memory;
 pub mod model;
 pub mod page_file;
 mod page_table;
+#[cfg(all(test, not(loom)))]
+mod panic_tests;
 pub mod policy;
 pub mod pool;
 mod stall;

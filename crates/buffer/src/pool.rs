@@ -83,10 +83,10 @@ pub struct BufferPool {
     page_size: usize,
     pub(crate) frames: Box<[Frame]>,
     words: Box<[AtomicU64]>,
-    table: PageTable,
+    pub(crate) table: PageTable,
     pub(crate) policy: Replacement,
     free_frames: IndexStack,
-    spare_buffers: IndexStack,
+    pub(crate) spare_buffers: IndexStack,
     pub(crate) store: Arc<dyn PageStore>,
     pub(crate) log: Arc<dyn DurableLog>,
     pub(crate) counters: Counters,
@@ -155,6 +155,12 @@ impl BufferPool {
     #[must_use]
     pub const fn capacity_frames(&self) -> usize {
         self.frames.len()
+    }
+
+    /// Buffers for pages: one per frame, and the spare ones.
+    #[cfg(test)]
+    pub(crate) fn buffers(&self) -> usize {
+        self.words.len() * 8 / self.page_size
     }
 
     /// Fixes a page: finds it in the pool, or reads it into a frame, and pins that frame.
@@ -339,6 +345,7 @@ impl BufferPool {
         fill: impl Fn(&Self, u32) -> Result<(), FixError>,
     ) -> Result<(), FixError> {
         let Some(buffer) = self.turn_to_read(frame) else { return Ok(()) };
+        let filling = Filling { pool: self, frame, buffer };
         // The buffer held another page: who sees the stores that follow sees the version moved (FRAME-7). Pairs with the
         // Acquire fence of `HybridLatch::validate`.
         fence(Release);
@@ -347,13 +354,11 @@ impl BufferPool {
         sync_point!("filled a buffer");
         if filled.is_ok() {
             self.counters.misses.add(1);
-            if frame.install(buffer) {
+            if filling.install() {
                 return Ok(());
             }
             self.counters.duplicate_reads.add(1);
         }
-        self.spare_buffers.push(buffer);
-        frame.disclaim_reading();
         // Another's content is as good as ours would have been (G2), whatever became of our read.
         if frame.buffer() == NO_BUFFER { filled } else { Ok(()) }
     }
@@ -430,6 +435,32 @@ impl BufferPool {
     pub fn min_recovery_lsn(&self) -> Option<Lsn> {
         look_fence();
         self.dirty.iter().filter_map(|id| self.frames[id.0 as usize].least_recovery_lsn()).min()
+    }
+}
+
+/// A buffer on its way into a frame that the caller has pinned. Dropped before it is installed, it is spare again and the next one may
+/// read, even if the store panicked (G9).
+struct Filling<'p> {
+    pool: &'p BufferPool,
+    frame: &'p Frame,
+    buffer: u32,
+}
+
+impl Filling<'_> {
+    /// Whether the buffer is the frame's now.
+    fn install(self) -> bool {
+        let is_first = self.frame.install(self.buffer);
+        if is_first {
+            std::mem::forget(self);
+        }
+        is_first
+    }
+}
+
+impl Drop for Filling<'_> {
+    fn drop(&mut self) {
+        self.pool.spare_buffers.push(self.buffer);
+        self.frame.disclaim_reading();
     }
 }
 

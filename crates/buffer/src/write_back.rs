@@ -15,7 +15,7 @@
 
 use azekura_base::page::image;
 use azekura_base::{Backoff, Lsn, PageBuf, PageId};
-use azekura_latch::Version;
+use azekura_latch::{HybridLatch, Version};
 use azekura_trace::{Site, WaitKind};
 
 use crate::error::{FixError, WriteError};
@@ -29,10 +29,37 @@ static WRITE_BACK: Site = Site::new("page being written by another");
 /// Most pages of one batch.
 const MAX_BATCH_PAGES: usize = 64;
 
-/// An image on its way to the store; its frame stays pinned.
-struct Image<'p> {
+/// The right to write a page's image (WRITE-2), and the frame's pin. Dropping it lets go of both, even if store or log panicked (G9):
+/// the page stays dirty then.
+struct Writing<'p> {
     guard: PageGuard<'p>,
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        self.guard.frame().release_writing();
+    }
+}
+
+/// A shared hold of a frame's latch, by who has the frame pinned.
+struct SharedHold<'p>(&'p HybridLatch);
+
+impl Drop for SharedHold<'_> {
+    fn drop(&mut self) {
+        self.0.unlock_shared();
+    }
+}
+
+/// An image on its way to the store.
+struct Image<'p> {
+    writing: Writing<'p>,
     version: Version,
+}
+
+impl Image<'_> {
+    fn frame_id(&self) -> FrameId {
+        self.writing.guard.frame_id()
+    }
 }
 
 /// Dirty frames that one step of the cleaner looks at, per page that it may write: what is warm is passed.
@@ -92,7 +119,7 @@ impl BufferPool {
         let mut images = Vec::with_capacity(ids.len());
         for &id in ids {
             if let Some((image, page)) = self.take_image(id, latched) {
-                bytes.push((image.guard.page_id(), page));
+                bytes.push((image.writing.guard.page_id(), page));
                 images.push(image);
             }
         }
@@ -107,7 +134,7 @@ impl BufferPool {
             .make_durable(newest) // G4, W4
             .map_err(WriteError::from)
             .and_then(|()| self.store.write_pages(&mut bytes).map_err(WriteError::from));
-        let ids = images.iter().map(|image| image.guard.frame_id()).collect();
+        let ids = images.iter().map(Image::frame_id).collect();
         for image in images {
             self.settle(image, written.is_ok());
         }
@@ -122,41 +149,39 @@ impl BufferPool {
         if !frame.claim_writing() {
             return None;
         }
-        let guard = PageGuard::pinned(self, id);
+        let writing = Writing { guard: PageGuard::pinned(self, id) };
         sync_point!("claimed the writing");
         if latched == Latched::Wait {
             frame.latch.lock_shared();
         } else if !frame.latch.try_lock_shared() {
-            frame.release_writing();
             return None;
         }
+        let _unchanged = SharedHold(&frame.latch);
         let version = frame.latch.optimistic().expect("latched shared, so not exclusively");
         // Read under the latch: every change so far drew its LSN below this, every later one draws it at or above.
         frame.image_taken(self.log.next_lsn());
         sync_point!("moved the recovery LSN");
         let mut bytes = PageBuf::zeroed(self.page_size());
         self.words_of(frame.buffer()).copy_to(&mut bytes);
-        frame.latch.unlock_shared();
-        Some((Image { guard, version }, bytes))
+        Some((Image { writing, version }, bytes))
     }
 
     /// Step 5.
     fn settle(&self, image: Image<'_>, was_written: bool) {
-        let frame = image.guard.frame();
+        let frame = image.writing.guard.frame();
         sync_point!("images written or not");
         if was_written {
             frame.image_written();
             if frame.latch.try_lock_shared() {
+                let _unchanged = SharedHold(&frame.latch);
                 if frame.latch.validate(image.version) {
                     frame.now_clean();
-                    self.dirty.clear(image.guard.frame_id()); // DIRTY-1: still latched
+                    self.dirty.clear(image.frame_id()); // DIRTY-1: still latched
                     self.dirty_frames.add(1u64.wrapping_neg());
                 }
-                frame.latch.unlock_shared();
             }
         }
         sync_point!("settled");
-        frame.release_writing();
     }
 
     /// One step of the cleaner: writes up to `max_pages` dirty pages and gives how many.

@@ -1,0 +1,136 @@
+//! G9: a page store or a log that panics in the middle of a fix or a write-back loses nothing of the pool: no buffer, no frame, no right to
+//! read or to write, no latch.
+#![expect(clippy::unwrap_used, reason = "a test ends where it fails")]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use azekura_base::durable::NoLog;
+use azekura_base::page::PageType;
+use azekura_base::{DurableLog, LogFailed, Lsn, PageId};
+
+use crate::store::Access;
+use crate::{BufferPool, FixError, MemStore, PoolOptions};
+
+const PAGE: usize = 4096;
+const FRAMES: usize = 3;
+
+/// Runs `work`, which has to panic.
+fn panics<T>(work: impl FnOnce() -> T) {
+    assert!(catch_unwind(AssertUnwindSafe(work)).is_err(), "the store or log was to panic");
+}
+
+fn pool(log: Arc<dyn DurableLog>) -> (BufferPool, Arc<MemStore>) {
+    let options = PoolOptions { page_size: PAGE, capacity_bytes: FRAMES * PAGE, ..PoolOptions::default() };
+    let store = Arc::new(MemStore::new(PAGE));
+    (BufferPool::new(options, Arc::clone(&store) as _, log).unwrap(), store)
+}
+
+/// Every buffer is spare or in a frame, and nobody has a frame pinned, latched, or to write.
+fn assert_nothing_is_held(pool: &BufferPool) {
+    let spare: Vec<u32> = std::iter::from_fn(|| pool.spare_buffers.pop()).collect();
+    let held = pool.frames.iter().filter(|frame| frame.buffer() != crate::frame::NO_BUFFER).count();
+    assert_eq!(spare.len() + held, pool.buffers(), "no buffer is lost");
+    spare.into_iter().for_each(|buffer| pool.spare_buffers.push(buffer));
+    for frame in &pool.frames {
+        assert!(!frame.is_pinned() && !frame.is_being_written());
+        assert!(frame.latch.try_lock_exclusive(), "nobody holds the latch");
+        frame.latch.unlock_exclusive_unchanged();
+    }
+}
+
+/// Besides, all frames can be had at once.
+fn assert_whole(pool: &BufferPool) {
+    assert_nothing_is_held(pool);
+    let all: Vec<_> = (1_000..).take(FRAMES).map(|id| pool.fix(PageId(id)).unwrap()).collect();
+    assert!(matches!(pool.fix(PageId(999)), Err(FixError::PoolExhausted { pinned: FRAMES, .. })));
+    drop(all);
+    pool.flush_all().unwrap();
+    assert_eq!(pool.stats().dirty_pages, 0);
+    assert!(pool.policy.is_whole());
+}
+
+fn change(pool: &BufferPool, id: u64) {
+    let mut page = pool.fix_new(PageId(id)).unwrap();
+    page.will_change(Lsn(1));
+    page.page_mut().format(PageType::Leaf, PageId(id));
+}
+
+#[test]
+fn g9_a_read_that_panics_leaves_buffer_frame_and_the_right_to_read() {
+    let (pool, store) = pool(Arc::new(NoLog));
+    for page in (0..2 * pool.buffers() as u64).map(PageId) {
+        store.set_hook(move |access| assert_ne!(access, Access::Read(page), "told to panic"));
+        panics(|| pool.fix(page));
+        assert_nothing_is_held(&pool);
+        let id = pool.table.get(page).unwrap();
+        let frame = &pool.frames[id.0 as usize];
+        assert!(frame.claim_reading(), "the next one reads at once");
+        frame.disclaim_reading();
+        store.clear_hook();
+        drop(pool.fix(page).unwrap());
+    }
+    assert_whole(&pool);
+}
+
+#[test]
+fn g9_a_write_back_that_panics_leaves_its_page_dirty_and_free_to_be_written() {
+    let (pool, store) = pool(Arc::new(NoLog));
+    (0..FRAMES as u64).for_each(|id| change(&pool, id));
+    for _ in 0..10 {
+        store.set_hook(|access| assert!(!matches!(access, Access::Write(_)), "told to panic"));
+        panics(|| pool.fix(PageId(50)));
+        assert_nothing_is_held(&pool);
+        panics(|| pool.clean(None, 1));
+        assert_nothing_is_held(&pool);
+        panics(|| pool.flush_all());
+        assert_nothing_is_held(&pool);
+        store.clear_hook();
+        assert_eq!(pool.stats().dirty_pages, FRAMES as u64);
+        assert_eq!(pool.min_recovery_lsn(), Some(Lsn(1)), "no change is thought to be on disk");
+    }
+    drop(pool.fix(PageId(50)).unwrap());
+    assert_whole(&pool);
+}
+
+/// Panics when told to, at any question.
+#[derive(Debug, Default)]
+struct PanickingLog(AtomicBool);
+
+impl PanickingLog {
+    fn maybe(&self) {
+        assert!(!self.0.load(SeqCst), "told to panic");
+    }
+}
+
+impl DurableLog for PanickingLog {
+    fn next_lsn(&self) -> Lsn {
+        self.maybe();
+        Lsn(9)
+    }
+    fn durable_lsn(&self) -> Lsn {
+        self.maybe();
+        Lsn(9)
+    }
+    fn make_durable(&self, _lsn: Lsn) -> Result<(), LogFailed> {
+        self.maybe();
+        Ok(())
+    }
+}
+
+#[test]
+fn g9_a_log_that_panics_under_a_write_back_leaves_no_latch_behind() {
+    let log = Arc::new(PanickingLog::default());
+    let (pool, _) = pool(Arc::clone(&log) as _);
+    (0..FRAMES as u64).for_each(|id| change(&pool, id));
+    for _ in 0..10 {
+        log.0.store(true, SeqCst);
+        panics(|| pool.fix(PageId(50)));
+        assert_nothing_is_held(&pool);
+        panics(|| pool.flush_all());
+        assert_nothing_is_held(&pool);
+        log.0.store(false, SeqCst);
+    }
+    assert_whole(&pool);
+}
