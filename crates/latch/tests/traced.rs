@@ -97,5 +97,7 @@ fn a_traced_mutex_tells_its_waits_and_holds_under_its_site() {
     let mutex = TracedMutex::new(&SITE, 0);
     let (trace, waiter) = recorded(1, || mutex.lock(), || *mutex.lock() += 1);
     is_named(&trace, waiter, "ledger", EventKind::Hold);
+    let wait = events(&trace, waiter).find(|e| e.kind == EventKind::WaitBegin).unwrap();
+    assert_eq!((wait.argument >> 32) as u32, thread_tag().0, "for whom it waits");
     assert!(*mutex.lock() > 0);
 }
