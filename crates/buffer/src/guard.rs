@@ -3,6 +3,7 @@
 use azekura_base::page::PageMut;
 use azekura_base::{Lsn, PageId, PageWords};
 use azekura_latch::Version;
+use azekura_trace::{HoldGuard, HoldMode};
 
 use crate::count::shared_write;
 use crate::frame::{Frame, FrameId};
@@ -63,7 +64,7 @@ impl<'p> OptimisticPage<'p> {
         let guard = PageGuard::pinned(self.pool, self.frame);
         shared_write();
         // The version covers the frame's identity too (FRAME-1).
-        frame.latch.try_upgrade(self.version).then(|| ExclusiveGuard { guard, has_changed: false })
+        frame.latch.try_upgrade(self.version).then(|| ExclusiveGuard::latched(guard))
     }
 }
 
@@ -103,7 +104,7 @@ impl<'p> PageGuard<'p> {
     pub fn exclusive(self) -> ExclusiveGuard<'p> {
         shared_write();
         self.frame().latch.lock_exclusive();
-        ExclusiveGuard { guard: self, has_changed: false }
+        ExclusiveGuard::latched(self)
     }
 
     /// Latches the page exclusively if nobody has it latched; never waits.
@@ -113,18 +114,15 @@ impl<'p> PageGuard<'p> {
     /// The guard itself, still pinned.
     pub fn try_exclusive(self) -> Result<ExclusiveGuard<'p>, Self> {
         shared_write();
-        if self.frame().latch.try_lock_exclusive() {
-            Ok(ExclusiveGuard { guard: self, has_changed: false })
-        } else {
-            Err(self)
-        }
+        if self.frame().latch.try_lock_exclusive() { Ok(ExclusiveGuard::latched(self)) } else { Err(self) }
     }
 
     /// Latches the page shared. Blocks while somebody has it latched exclusively.
     pub fn shared(self) -> SharedGuard<'p> {
         shared_write();
         self.frame().latch.lock_shared();
-        SharedGuard { guard: self }
+        let hold = self.frame().latch.hold(HoldMode::Shared);
+        SharedGuard { _hold: hold, guard: self }
     }
 
     /// The page for optimistic reading; `None` while it is latched exclusively. Unlike [`BufferPool::peek`] it cannot leave the
@@ -146,6 +144,8 @@ impl Drop for PageGuard<'_> {
 #[derive(Debug)]
 #[must_use]
 pub struct SharedGuard<'p> {
+    /// Told after the latch was let go, and while the frame is still pinned.
+    _hold: HoldGuard,
     guard: PageGuard<'p>,
 }
 
@@ -174,11 +174,18 @@ impl Drop for SharedGuard<'_> {
 #[derive(Debug)]
 #[must_use]
 pub struct ExclusiveGuard<'p> {
+    /// As in [`SharedGuard`].
+    _hold: HoldGuard,
     guard: PageGuard<'p>,
     has_changed: bool,
 }
 
-impl ExclusiveGuard<'_> {
+impl<'p> ExclusiveGuard<'p> {
+    /// The guard of a latch that was just taken.
+    fn latched(guard: PageGuard<'p>) -> Self {
+        Self { _hold: guard.frame().latch.hold(HoldMode::Exclusive), guard, has_changed: false }
+    }
+
     /// The page.
     #[must_use]
     pub fn page_id(&self) -> PageId {

@@ -20,14 +20,17 @@
 //! | `park` | where waiters sleep |
 //! | [`rw`] | the reader–writer latch of InnoDB 5.0 and its cure, for the bottleneck lab |
 //! | [`sync_mutex`] | the mutex of InnoDB 5.0: spins, yields, sleeps |
+//! | [`traced`] | the library's mutex, its waits and holds told to the tracer |
 //! | [`ttas`] | test-and-test-and-set with exponential back-off |
 
 pub mod hybrid;
 mod park;
 pub mod rw;
 pub mod sync_mutex;
+pub mod traced;
 pub mod ttas;
 
 pub use hybrid::{HybridLatch, Version};
 pub use sync_mutex::{SyncMutex, SyncMutexGuard};
+pub use traced::{TracedGuard, TracedMutex};
 pub use ttas::{TtasGuard, TtasLock};

@@ -10,7 +10,7 @@ use crate::id::{KeyRef, LockId, LockName};
 use crate::intent::Note;
 use crate::mode::{KeyMode, TableMode};
 use crate::stripe::{NONE, Stripe};
-use crate::table::{LockTable, STRIPE};
+use crate::table::LockTable;
 
 /// A mode of either family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl LockTable {
     #[must_use]
     pub fn holders(&self, tree: TreeId, key: KeyRef<'_>) -> Vec<(TxnId, KeyMode)> {
         let id = self.key_id(tree, key);
-        let stripe = self.stripe(id).latch(&STRIPE);
+        let stripe = self.stripe(id).lock();
         let head = stripe.find(id);
         if head == NONE {
             return Vec::new();
@@ -68,7 +68,7 @@ impl LockTable {
     pub fn table_holders(&self, tree: TreeId) -> Vec<(TxnId, TableMode)> {
         let id = LockId::table(tree);
         // An intent turns from a note into a request only under this latch: each is seen once.
-        let stripe = self.stripe(id).latch(&STRIPE);
+        let stripe = self.stripe(id).lock();
         let mut holders = self.noted(|note| note.tree == tree);
         let head = stripe.find(id);
         if head != NONE {
@@ -101,7 +101,7 @@ impl LockTable {
             dump.holders.push((txn, mode(Family::Table, claims)));
         }
         for stripe in &self.stripes {
-            let stripe = stripe.latch(&STRIPE);
+            let stripe = stripe.lock();
             for shared in stripe.heads().map(|head| self.dump_head(&stripe, head)) {
                 let dump = all.entry(shared.name).or_insert_with(|| LockDump::empty(shared.name));
                 dump.holders.retain(|noted| shared.holders.iter().all(|h| h.0 != noted.0));

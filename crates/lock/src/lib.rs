@@ -49,7 +49,6 @@ mod dump;
 mod error;
 mod id;
 mod intent;
-mod latched;
 pub mod mode;
 mod owner;
 mod queue;

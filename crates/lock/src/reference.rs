@@ -15,7 +15,7 @@ use crate::id::KeyRef;
 use crate::mode::{GapMode, KeyMode, RecordMode, TableMode};
 use crate::owner::{GRANTED, VICTIM, WAITING};
 use crate::queue::Demand;
-use crate::table::{Attempt, LockOptions, LockTable, WAITS};
+use crate::table::{Attempt, LockOptions, LockTable};
 use crate::txn::TxnLocks;
 use crate::wait::Begun;
 
@@ -210,7 +210,7 @@ impl Pair {
             panic!("nothing changed since the refusal");
         };
         self.pending[owner] = Some((demand, request, thing, mode));
-        let sentences = std::mem::take(&mut self.real.waits.latch(&WAITS).sentences);
+        let sentences = std::mem::take(&mut self.real.waits.lock().sentences);
         assert_eq!(self.real.stats().deadlocks - deadlocks, sentences.len() as u64);
         for (place, sentence) in sentences {
             let LockError::Deadlock { victim, cycle } = sentence else { panic!("{sentence}") };

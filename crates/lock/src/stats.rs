@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::table::{LockTable, STRIPE, WAITS};
+use crate::table::LockTable;
 
 /// Counts since the table was made. Exact when nobody uses the table; otherwise each is some moment's value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,14 +30,14 @@ impl LockTable {
     pub fn stats(&self) -> LockStats {
         let mut stats = LockStats::default();
         for stripe in &self.stripes {
-            let stripe = stripe.latch(&STRIPE);
+            let stripe = stripe.lock();
             stats.acquisitions += stripe.acquisitions;
             stats.locks += stripe.len();
         }
         stats.noted_intents =
             (0..self.owners.len()).map(|o| self.owners.get(o).intents.lock().acquisitions).sum();
         stats.acquisitions += stats.noted_intents;
-        let waits = self.waits.latch(&WAITS);
+        let waits = self.waits.lock();
         (stats.waits, stats.deadlocks, stats.timeouts) = (waits.begun, waits.deadlocks, waits.timeouts);
         stats.wait_time = Duration::from_micros(self.wait_micros.sum());
         stats

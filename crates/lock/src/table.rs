@@ -22,6 +22,7 @@ use std::time::Duration;
 use azekura_base::striped::{StripedCounter, thread_stripe};
 use azekura_base::sync::Mutex;
 use azekura_base::{CachePadded, Lsn, TreeId, TxnId};
+use azekura_latch::TracedMutex;
 use azekura_trace::Site;
 
 use crate::claims::{self, Claims};
@@ -30,15 +31,14 @@ use crate::depend::Dependencies;
 use crate::error::{LockError, WouldBlock};
 use crate::id::{KeyRef, LockId};
 use crate::intent::{self, StrongCounts};
-use crate::latched::Latched;
 use crate::mode::{KeyMode, TableMode};
 use crate::owner::Owners;
 use crate::queue::{Demand, Wakes};
 use crate::stripe::{NONE, Stripe};
 use crate::txn::{Held, TxnLocks};
 
-pub(crate) static STRIPE: Site = Site::new("lock table stripe");
-pub(crate) static WAITS: Site = Site::new("lock table waits");
+static STRIPE: Site = Site::new("lock table stripe");
+static WAITS: Site = Site::new("lock table waits");
 
 /// How a [`LockTable`] is laid out, and how long waits last.
 #[derive(Clone, Debug)]
@@ -73,9 +73,9 @@ const POOLS: usize = if cfg!(loom) { 1 } else { 16 };
 /// All locks of one database.
 #[derive(Debug)]
 pub struct LockTable {
-    pub(crate) stripes: Box<[CachePadded<Latched<Stripe>>]>,
+    pub(crate) stripes: Box<[CachePadded<TracedMutex<Stripe>>]>,
     pub(crate) owners: Owners,
-    pub(crate) waits: Latched<Waits>,
+    pub(crate) waits: TracedMutex<Waits>,
     pub(crate) wait_micros: StripedCounter,
     strong: StrongCounts,
     depend: Dependencies,
@@ -91,9 +91,11 @@ impl LockTable {
         let stripes = options.stripes.max(1).next_power_of_two();
         let slots = options.dependency_slots.max(1).next_power_of_two();
         Self {
-            stripes: (0..stripes).map(|_| CachePadded::new(Latched::new(Stripe::new()))).collect(),
+            stripes: (0..stripes)
+                .map(|_| CachePadded::new(TracedMutex::new(&STRIPE, Stripe::new())))
+                .collect(),
             owners: Owners::new(),
-            waits: Latched::new(Waits::default()),
+            waits: TracedMutex::new(&WAITS, Waits::default()),
             wait_micros: StripedCounter::new(),
             strong: StrongCounts::new(),
             depend: Dependencies::new(slots),
@@ -268,7 +270,7 @@ impl LockTable {
                 held.request
             };
             if request != NONE {
-                self.stripe(held.id).latch(&STRIPE).release(request, &self.owners, &mut wakes);
+                self.stripe(held.id).lock().release(request, &self.owners, &mut wakes);
                 self.wake(&mut wakes);
             }
             if held.is_strong {
@@ -292,7 +294,7 @@ impl LockTable {
         (id.spread() >> 40) as usize & (self.stripes.len() - 1)
     }
 
-    pub(crate) fn stripe(&self, id: LockId) -> &Latched<Stripe> {
+    pub(crate) fn stripe(&self, id: LockId) -> &TracedMutex<Stripe> {
         &self.stripes[self.stripe_number(id)]
     }
 
@@ -314,7 +316,7 @@ impl LockTable {
             return Attempt::Granted(Lsn(0));
         }
         let demand = Demand { id, owner: t.owner, own: own.map_or(NONE, |h| h.request), want, instant };
-        let granted = self.stripe(id).latch(&STRIPE).attempt(&demand, &self.owners);
+        let granted = self.stripe(id).lock().attempt(&demand, &self.owners);
         granted
             .map_or(Attempt::Refused(demand), |request| Attempt::Granted(self.granted(t, &demand, request)))
     }
@@ -334,7 +336,7 @@ impl LockTable {
         if !is_intent && !own.is_some_and(|h| h.is_strong) {
             self.strong.raise(tree);
         }
-        let mut stripe = self.stripe(id).latch(&STRIPE);
+        let mut stripe = self.stripe(id).lock();
         if is_intent {
             intent::share_own(&self.owners, t.owner, tree, &mut stripe);
         } else {

@@ -21,7 +21,7 @@ use crate::deadlock::{WaitPlace, Waits, find_cycle, youngest};
 use crate::error::LockError;
 use crate::owner::{GRANTED, RUNNING, VICTIM, WAITING};
 use crate::queue::{Demand, Wakes};
-use crate::table::{LockTable, STRIPE, WAITS};
+use crate::table::LockTable;
 use crate::txn::TxnLocks;
 
 static KEY_LOCK: Site = Site::new("key lock");
@@ -63,9 +63,9 @@ impl LockTable {
 
     /// Enqueues, and breaks every circle this wait closes.
     pub(crate) fn begin_wait(&self, demand: &Demand) -> Begun {
-        let mut waits = self.waits.latch(&WAITS);
+        let mut waits = self.waits.lock();
         let number = self.stripe_number(demand.id);
-        let mut stripe = self.stripes[number].latch(&STRIPE);
+        let mut stripe = self.stripes[number].lock();
         if let Some(request) = stripe.attempt(demand, &self.owners) {
             return Begun::Granted(request);
         }
@@ -93,7 +93,7 @@ impl LockTable {
             let victim = youngest(&cycle, &self.owners);
             waits.sentence(victim, &cycle, &self.owners);
             let place = waits.place(victim).expect("a member of a circle waits");
-            let mut stripe = self.stripes[place.stripe as usize].latch(&STRIPE);
+            let mut stripe = self.stripes[place.stripe as usize].lock();
             debug_assert!(stripe.is_waiting(place.request, victim), "a circle that is found exists");
             stripe.cancel(place.request, &self.owners, wakes);
             self.owners.get(victim).end_wait(VICTIM); // SLEEP-1
@@ -108,13 +108,13 @@ impl LockTable {
     /// Ends every wait with [`LockError::Closed`], and refuses those that would begin from now on: some holder can
     /// never release. What can be granted at once still is.
     pub fn close_waits(&self) {
-        let mut waits = self.waits.latch(&WAITS); // WAIT-1
+        let mut waits = self.waits.lock(); // WAIT-1
         if std::mem::replace(&mut waits.is_closed, true) {
             return;
         }
         let mut wakes = Wakes::new();
         for (owner, place) in waits.places() {
-            let mut stripe = self.stripes[place.stripe as usize].latch(&STRIPE);
+            let mut stripe = self.stripes[place.stripe as usize].lock();
             if stripe.is_waiting(place.request, owner) {
                 waits.sentences.push((owner, LockError::Closed));
                 stripe.cancel(place.request, &self.owners, &mut wakes);
@@ -129,7 +129,7 @@ impl LockTable {
     /// The edges of `owner` in the waits-for graph, now.
     fn blockers_of(&self, waits: &Waits, owner: u32) -> Vec<u32> {
         let Some(place) = waits.place(owner) else { return Vec::new() };
-        let stripe = self.stripes[place.stripe as usize].latch(&STRIPE);
+        let stripe = self.stripes[place.stripe as usize].lock();
         if stripe.is_waiting(place.request, owner) { stripe.blockers(place.request) } else { Vec::new() }
     }
 
@@ -146,7 +146,7 @@ impl LockTable {
         loop {
             match owner.state() {
                 GRANTED => return Ok(()),
-                VICTIM => return Err(self.waits.latch(&WAITS).take_sentence(demand.owner)),
+                VICTIM => return Err(self.waits.lock().take_sentence(demand.owner)),
                 _ => {}
             }
             if spins < SPINS {
@@ -166,8 +166,8 @@ impl LockTable {
 
     /// Takes a timed-out request back: who was in the way. `None` when the wait ended otherwise in the meantime.
     pub(crate) fn give_up(&self, demand: &Demand, request: u32) -> Option<Vec<TxnId>> {
-        let mut waits = self.waits.latch(&WAITS); // WAIT-1
-        let mut stripe = self.stripe(demand.id).latch(&STRIPE);
+        let mut waits = self.waits.lock(); // WAIT-1
+        let mut stripe = self.stripe(demand.id).lock();
         if self.owners.get(demand.owner).state() != WAITING {
             return None; // SLEEP-1
         }

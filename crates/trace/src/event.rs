@@ -60,10 +60,12 @@ impl EventKind {
 
 /// The thread left its CPU at least once between the event before and this one.
 pub const SWITCHED: u8 = 1;
-/// A `Hold` drawn by lot, and not because it had been waited for.
+/// A `Hold` drawn by lot, whether or not it followed a wait.
 pub const SAMPLED: u8 = 2;
 /// A `Hold` shared with others.
 pub const SHARED: u8 = 4;
+/// A `Hold` that followed a wait of its thread for the same object; all those are recorded.
+pub const WAITED: u8 = 8;
 
 /// One event of one thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +74,7 @@ pub struct Event {
     pub ticks: u64,
     /// What happened.
     pub kind: EventKind,
-    /// [`SWITCHED`], [`SAMPLED`], [`SHARED`].
+    /// [`SWITCHED`], [`SAMPLED`], [`SHARED`], [`WAITED`]; see also [`Event::stands_for`].
     pub flags: u8,
     /// The innermost operation the thread was in (for `Enter` and `Exit`: the operation itself); 0 for none.
     pub operation: u16,
@@ -115,6 +117,13 @@ impl Event {
             object: words[2],
             argument: words[3],
         })
+    }
+
+    /// How many holds this one stands for: itself, if all its kind are recorded (those that followed a wait); else one of so
+    /// many was drawn, and the upper four bits of the flags are the logarithm.
+    #[must_use]
+    pub const fn stands_for(&self) -> u32 {
+        if self.flags & (SAMPLED | WAITED) == SAMPLED { 1 << (self.flags >> 4) } else { 1 }
     }
 
     /// Whether the thread left its CPU since its event before.

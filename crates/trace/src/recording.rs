@@ -38,7 +38,7 @@ pub struct Options {
     pub drain_every: Option<Duration>,
     /// How CPU time is known.
     pub cpu: CpuTime,
-    /// One of so many holds is recorded.
+    /// One of so many holds is recorded (rounded up to a power of two, 32,768 at most); of a thread's first ones, more.
     pub hold_sampling: u32,
     /// Also record what is mapped where in this process, for names that are addresses.
     pub modules: bool,

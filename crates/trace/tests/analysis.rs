@@ -226,6 +226,21 @@ fn the_holder_is_the_one_the_lock_named() {
 }
 
 #[test]
+fn who_waits_for_another_threads_flush_waits_for_that_thread() {
+    let committer =
+        Script::default().anchor(0, 0).enter(0, 1).begin_for(100, 1, 1, Log, 2).end(300, 1, 1).exit(400);
+    let leader = Script::default().anchor(0, 0).enter(50, 1).begin(60, 2, 0, Device).end(290, 2, 0).exit(310);
+    let names = (&["commit"], &["flush", "disk"]);
+    let analysis = analyze(&trace(500, names.0, names.1, vec![committer, leader]));
+    // The leader's own wait for the device is nobody's fault and has no row.
+    assert_eq!(analysis.blame.len(), 1);
+    let row = &analysis.blame[0];
+    assert_eq!((row.operation.as_str(), row.holder.as_deref()), ("commit", Some("commit")));
+    assert_eq!((row.wait_ns, row.holder_waited_ns), (200, 190));
+    assert_eq!(row.via.as_deref(), Some(label("disk", 2).as_str()));
+}
+
+#[test]
 fn the_holder_is_found_by_its_hold_or_its_release_and_may_be_waiting_itself() {
     let waiter = Script::default()
         .anchor(0, 0)

@@ -25,9 +25,10 @@
 //!
 //! Model: `tests/loom_gate.rs`.
 
+use azekura_base::sync::WaitWord;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::*};
-use azekura_base::sync::{Mutex, MutexGuard, WaitWord};
-use azekura_trace::{Site, WaitKind};
+use azekura_latch::{TracedGuard, TracedMutex};
+use azekura_trace::{Site, ThreadTag, WaitKind, thread_tag};
 
 static GATE_MUTEX: Site = Site::new("wal commit gate");
 static FLUSH_WAIT: Site = Site::new("wal flush");
@@ -39,6 +40,8 @@ struct State {
     number: u64,
     /// The flush going on holds every record of the stream with an LSN below this that was not durable before.
     covers: u64,
+    /// Who leads the flush going on: for whom the others wait.
+    leader: ThreadTag,
     /// Registered sleepers per wait word.
     waiting: [u32; 2],
 }
@@ -46,7 +49,7 @@ struct State {
 /// The gate of one stream.
 #[derive(Debug)]
 pub struct CommitGate {
-    state: Mutex<State>,
+    state: TracedMutex<State>,
     /// Changed under the mutex; a flush's word is that of its number's parity.
     words: [WaitWord; 2],
     /// Number of the last flush that ended. Written under the mutex, read by who wakes up.
@@ -79,17 +82,13 @@ impl CommitGate {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            state: Mutex::new(State::default()),
+            state: TracedMutex::new(&GATE_MUTEX, State::default()),
             words: [WaitWord::new(0), WaitWord::new(0)],
             finished: AtomicU64::new(0),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        if let Some(state) = self.state.try_lock() {
-            return state;
-        }
-        let _wait = azekura_trace::wait(&GATE_MUTEX, std::ptr::from_ref(self).addr(), WaitKind::Latch);
+    fn lock(&self) -> TracedGuard<'_, State> {
         self.state.lock()
     }
 
@@ -112,7 +111,13 @@ impl CommitGate {
             }
             if !state.flushing {
                 let (covers, taken) = begin();
-                *state = State { flushing: true, number: state.number + 1, covers, waiting: state.waiting };
+                *state = State {
+                    flushing: true,
+                    number: state.number + 1,
+                    covers,
+                    leader: thread_tag(),
+                    waiting: state.waiting,
+                };
                 return Turn::Lead(Lead { gate: self, number: state.number }, taken);
             }
             let target = state.number + u64::from(lsn >= state.covers);
@@ -124,14 +129,16 @@ impl CommitGate {
     }
 
     /// Sleeps until flush `target` has ended (`None`), or until the caller is the heir and must look again.
-    fn sleep<'g>(&'g self, mut state: MutexGuard<'g, State>, target: u64) -> Option<MutexGuard<'g, State>> {
+    fn sleep<'g>(&'g self, mut state: TracedGuard<'g, State>, target: u64) -> Option<TracedGuard<'g, State>> {
         let word = &self.words[parity(target)];
         state.waiting[parity(target)] += 1;
         // Relaxed: the word changes under the mutex, which we hold.
         let expected = word.word().load(Relaxed);
+        let leader = state.leader;
         drop(state);
         {
-            let _wait = azekura_trace::wait(&FLUSH_WAIT, std::ptr::from_ref(self).addr(), WaitKind::Log);
+            let address = std::ptr::from_ref(self).addr();
+            let _wait = azekura_trace::wait_for(&FLUSH_WAIT, address, WaitKind::Log, leader);
             word.wait(expected, None);
         }
         // Acquire: pairs with the Release in `finish`; what the flush made durable is seen to be.
@@ -148,7 +155,7 @@ impl CommitGate {
     }
 
     /// Wakes another sleeper in the place of the caller, who came to lead and need not (GATE-2).
-    fn pass_on(&self, state: MutexGuard<'_, State>) {
+    fn pass_on(&self, state: TracedGuard<'_, State>) {
         let heirs = parity(state.number + 1);
         let wake = !state.flushing && state.waiting[heirs] > 0;
         if wake {
@@ -256,6 +263,29 @@ mod tests {
         });
         assert_eq!(gate.finished.load(Relaxed), 2);
         assert!(!gate.is_flushing());
+    }
+
+    #[test]
+    fn who_sleeps_over_a_flush_tells_the_tracer_who_leads_it() {
+        use azekura_trace::{CpuTime, Options, event::EventKind, start, stop};
+        start(Options { cpu: CpuTime::Off, ..Options::default() }).expect("no other test records");
+        let gate = CommitGate::new();
+        let Turn::Lead(lead, ()) = gate.enter(1, || true, || (2, ())) else { panic!("nobody leads yet") };
+        std::thread::scope(|s| {
+            s.spawn(|| assert!(matches!(gate.enter(1, || true, || (2, ())), Turn::Finished)));
+            while gate.state.lock().waiting != [0, 1] {
+                std::thread::yield_now();
+            }
+            assert_eq!(lead.finish(), 1);
+        });
+        let trace = stop().expect("it records").trace().expect("it is in memory");
+        let object = std::ptr::from_ref(&gate).addr() as u64;
+        let is_ours = |e: &&azekura_trace::event::Event| {
+            e.kind == EventKind::WaitBegin && e.object == object && e.argument as u8 == WaitKind::Log as u8
+        };
+        let waits: Vec<_> = trace.threads.iter().flat_map(|t| &t.events).filter(is_ours).collect();
+        let holders: Vec<u32> = waits.iter().map(|e| (e.argument >> 32) as u32).collect();
+        assert_eq!(holders, [thread_tag().0]);
     }
 
     #[test]

@@ -11,9 +11,10 @@
 //! - **BUFFER-3** A record gets in only if `admission` lets it: what is in the buffers always fits the prepared
 //!   segments (W11), see `segment`.
 
+use azekura_base::sync::WaitWord;
 use azekura_base::sync::atomic::Ordering::{Relaxed, Release};
-use azekura_base::sync::{Mutex, MutexGuard, WaitWord};
 use azekura_base::{Lsn, varint};
+use azekura_latch::{TracedGuard, TracedMutex};
 use azekura_trace::{Site, WaitKind};
 
 use crate::durable_lsn::DurableHorizon;
@@ -73,7 +74,7 @@ struct Front {
 pub struct WorkerBuffer {
     worker: usize,
     capacity_bytes: usize,
-    front: Mutex<Front>,
+    front: TracedMutex<Front>,
     /// Changes, under the latch, each time the buffer is taken while starved.
     taken: WaitWord,
 }
@@ -89,14 +90,15 @@ impl WorkerBuffer {
             records: 0,
             bytes: 0,
         };
-        Self { worker, capacity_bytes, front: Mutex::new(front), taken: WaitWord::new(0) }
+        Self {
+            worker,
+            capacity_bytes,
+            front: TracedMutex::new(&BUFFER_LATCH, front),
+            taken: WaitWord::new(0),
+        }
     }
 
-    fn latch(&self) -> MutexGuard<'_, Front> {
-        if let Some(front) = self.front.try_lock() {
-            return front;
-        }
-        let _wait = azekura_trace::wait(&BUFFER_LATCH, std::ptr::from_ref(self).addr(), WaitKind::Latch);
+    fn latch(&self) -> TracedGuard<'_, Front> {
         self.front.lock()
     }
 

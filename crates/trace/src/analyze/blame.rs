@@ -38,14 +38,14 @@ pub(crate) struct BlameSums {
     pub(crate) via: BTreeMap<u32, u64>,
 }
 
-/// Sums up all waits for locks.
+/// Sums up all waits for locks, and those for I/O that another thread does.
 pub(crate) fn blame(threads: &[ThreadSpans], hold_sampling: u32) -> BTreeMap<BlameKey, BlameSums> {
     let holders = Holders::new(threads);
     let outermost: Vec<Vec<&WaitSpan>> = threads.iter().map(outermost_waits).collect();
     let mut rows: BTreeMap<BlameKey, BlameSums> = BTreeMap::new();
     for (index, thread) in threads.iter().enumerate() {
         for wait in &thread.waits {
-            let (WaitClass::Lock, Some(end)) = (wait.kind.class(), wait.end) else { continue };
+            let Some(end) = wait.end.filter(|_| is_for_somebody(wait)) else { continue };
             let operation = wait.op.map_or(0, |op| thread.ops[op as usize].operation);
             let pieces = holders.of(index, wait, end);
             let (mut at, mut unknown) = (wait.begin, 0);
@@ -74,6 +74,16 @@ pub(crate) fn blame(threads: &[ThreadSpans], hold_sampling: u32) -> BTreeMap<Bla
         }
     }
     rows
+}
+
+/// Whether others are to blame for a wait: for a lock always; for I/O if it names a thread, as a commit names the one whose
+/// flush it waits for.
+fn is_for_somebody(wait: &WaitSpan) -> bool {
+    match wait.kind.class() {
+        WaitClass::Lock => true,
+        WaitClass::Io => wait.holder != 0,
+        WaitClass::Idle => false,
+    }
 }
 
 /// A part of a wait, and who held meanwhile. Pieces of one wait do not overlap.

@@ -6,7 +6,8 @@
 //! | events to operations, waits and holds | `pair` |
 //! | time by operation and by site | `attribute` |
 //! | who was waited for | `blame` |
-//! | throughput without a lock, and ceilings | `what_if` |
+//! | lock instances as queues, and ceilings | `stations` |
+//! | throughput without a lock | `what_if` |
 //! | one sentence | [`verdict`] |
 //! | what each thread did when | [`timeline`] |
 //!
@@ -17,6 +18,7 @@ mod blame;
 mod cpu_curve;
 mod pair;
 mod rows;
+mod stations;
 pub mod timeline;
 pub mod verdict;
 mod what_if;

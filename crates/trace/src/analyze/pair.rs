@@ -6,7 +6,7 @@
 
 use super::cpu_curve::CpuCurve;
 use crate::WaitKind;
-use crate::event::{Event, EventKind, SAMPLED, SHARED};
+use crate::event::{Event, EventKind, SHARED};
 use crate::file::{Calibration, ThreadTrace};
 
 /// One execution of an operation.
@@ -47,7 +47,8 @@ pub(crate) struct HoldSpan {
     pub(crate) operation: u16,
     pub(crate) begin: u64,
     pub(crate) end: u64,
-    pub(crate) sampled: bool,
+    /// How many holds it stands for; 0 for a release.
+    pub(crate) weight: u32,
     pub(crate) shared: bool,
 }
 
@@ -192,7 +193,7 @@ impl Pairing {
             operation: event.operation,
             begin: ns.saturating_sub(length),
             end: ns,
-            sampled: event.flags & SAMPLED != 0,
+            weight: if event.kind == EventKind::Hold { event.stands_for() } else { 0 },
             shared: event.flags & SHARED != 0,
         });
     }

@@ -372,7 +372,6 @@ impl Work<'_> {
         let trace = self.trace;
         let setting = Setting {
             duration_ns: self.duration,
-            hold_sampling: trace.session.hold_sampling,
             processors: trace.session.processors,
             process_cpu_ns: trace.end.process_cpu_ns.saturating_sub(trace.begin.process_cpu_ns),
         };

@@ -12,6 +12,7 @@ mod clock;
 mod collector;
 mod cpu;
 mod fork_mutex;
+mod lot;
 mod machine;
 mod recorder;
 mod registry;
@@ -20,7 +21,7 @@ mod session;
 pub(crate) use registry::Registration;
 pub use session::{forget_after_fork, start, stop, without_signals};
 
-use crate::event::{Event, EventKind, SAMPLED, SHARED};
+use crate::event::{Event, EventKind, SHARED};
 use crate::{HoldMode, Operation, Site, ThreadTag, WaitKind};
 use azekura_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use recorder::{Recorder, When};
@@ -255,8 +256,7 @@ pub fn hold_at(site: impl FnOnce() -> &'static Site, object: usize, mode: HoldMo
     }
     let drawn = with_recorder(session, |r| {
         let waited = std::mem::take(&mut r.waited).1 == object as u64;
-        let drawn = r.draws_this_hold();
-        (drawn || waited).then(|| (r.ticks(), if drawn { SAMPLED } else { 0 }))
+        r.begin_hold(waited)
     });
     let Some((begin, flags)) = drawn.flatten() else { return nothing };
     let flags = flags | if mode == HoldMode::Shared { SHARED } else { 0 };
@@ -276,9 +276,8 @@ impl HoldGuard {
 fn begin_hold(session: u32, site: &'static Site, object: u64, mode: HoldMode) -> HoldGuard {
     let site = SITES.id(&site.0);
     let begun = with_recorder(session, |r| {
-        let drawn = r.draws_this_hold();
         let waited = std::mem::take(&mut r.waited) == (site, object);
-        (drawn || waited).then(|| (r.ticks(), if drawn { SAMPLED } else { 0 }))
+        r.begin_hold(waited)
     });
     let (session, (begin, flags)) = match begun.flatten() {
         Some(begun) => (session, begun),

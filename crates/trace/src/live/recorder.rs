@@ -11,7 +11,8 @@
 
 use super::clock;
 use super::cpu::SwitchWord;
-use crate::event::{Event, EventKind, SWITCHED};
+use super::lot::Lot;
+use crate::event::{Event, EventKind, SWITCHED, WAITED};
 use crate::file::{CpuSource, TimeSource};
 use crate::ring::Producer;
 
@@ -40,10 +41,7 @@ pub(super) struct Recorder {
     /// The innermost operation, 0 for none.
     operation: u16,
     producer: Producer,
-    /// Holds until the next one that is drawn by lot.
-    until_sample: u32,
-    sample_every: u32,
-    random: u64,
+    lot: Lot,
     /// Where the last wait ended: the hold that follows is recorded.
     pub(super) waited: (u32, u64),
 }
@@ -63,7 +61,7 @@ impl Recorder {
             (CpuSource::None, _) => (CpuSource::None, SwitchWord::never_left()),
             _ => (CpuSource::ThreadClock, SwitchWord::always_left()),
         };
-        let mut recorder = Self {
+        Self {
             session,
             time,
             cpu,
@@ -72,13 +70,9 @@ impl Recorder {
             unsigned: false,
             operation: 0,
             producer,
-            until_sample: 0,
-            sample_every,
-            random: mixed(seed),
+            lot: Lot::new(sample_every, seed),
             waited: (0, 0),
-        };
-        recorder.until_sample = recorder.draw();
-        recorder
+        }
     }
 
     /// How this thread's CPU time is known.
@@ -234,40 +228,12 @@ impl Recorder {
         }
     }
 
-    /// Whether the next hold is drawn by lot: on the average one of `sample_every`.
+    /// Whether the next hold is recorded, of an object that this thread waited for or not: then since when, and its flags.
     #[inline]
-    pub(super) fn draws_this_hold(&mut self) -> bool {
-        self.until_sample -= 1;
-        if self.until_sample > 0 {
-            return false;
-        }
-        self.until_sample = self.draw();
-        true
+    pub(super) fn begin_hold(&mut self, waited: bool) -> Option<(u64, u8)> {
+        let flags = self.lot.next() | if waited { WAITED } else { 0 };
+        (flags != 0).then(|| (self.ticks(), flags))
     }
-
-    /// Holds to the next drawn one, mean n, without memory: every hold is drawn with the same probability, the first of a
-    /// thread and the hundredth, whatever the program's own period.
-    fn draw(&mut self) -> u32 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        if self.sample_every <= 1 {
-            return 1;
-        }
-        /// Steps of the uniform number: 2^53, what a float tells apart.
-        const STEPS: f64 = (1_u64 << 53) as f64;
-        let uniform = ((self.random >> 11) as f64 + 0.5) / STEPS;
-        let missed = 1.0 - 1.0 / f64::from(self.sample_every);
-        1 + (uniform.ln() / missed.ln()) as u32
-    }
-}
-
-/// A well-mixed number that is not zero: neighbouring threads must not draw alike (the finalizer of SplitMix64).
-fn mixed(seed: u32) -> u64 {
-    let mut z = (u64::from(seed) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (z ^ (z >> 31)).max(1)
 }
 
 impl Drop for Recorder {
@@ -279,24 +245,5 @@ impl Drop for Recorder {
         if self.owed {
             self.anchor(); // the thread's last waits keep their CPU time
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Threads often live shortly: also the first hold of each must be drawn with probability one in n.
-    #[test]
-    fn each_hold_is_drawn_with_the_same_probability_from_the_first_one_on() {
-        const THREADS: u32 = 20_000;
-        let mut drawn = [0_u32; 40];
-        for seed in 0..THREADS {
-            let (producer, _consumer) = crate::ring::ring(2);
-            let mut recorder = Recorder::new(0, TimeSource::Monotonic, CpuSource::None, 10, seed, producer);
-            drawn.iter_mut().for_each(|count| *count += u32::from(recorder.draws_this_hold()));
-        }
-        // 2000 of 20000 expected, standard deviation 42.
-        assert!(drawn.iter().all(|count| (1_750..2_250).contains(count)), "{drawn:?}");
     }
 }

@@ -12,6 +12,7 @@
 
 use super::collector::{Bell, Collector, JOINING, Joining, collect};
 use super::fork_mutex::ForkMutex;
+use super::lot::MOST_LOG;
 use super::recorder::{Recorder, When};
 use super::{clock, cpu};
 use crate::error::{StartError, StopError};
@@ -109,7 +110,7 @@ fn session_info(options: &Options) -> Result<SessionInfo, StartError> {
     Ok(SessionInfo {
         time,
         cpu,
-        hold_sampling: options.hold_sampling.max(1),
+        hold_sampling: options.hold_sampling.clamp(1, 1 << MOST_LOG).next_power_of_two(),
         event_cost_ps: event_cost_ps(time, cpu),
         ticks_per_second: (u128::from(ticks) * 1_000_000_000 / u128::from(ns)) as u64,
         process_id: std::process::id(),

@@ -1,0 +1,74 @@
+//! A mutex whose contended waits and whose holds are traced (invariant 8 of the architecture).
+//!
+//! The library's mutex, asked twice: who does not get it at once waits under the mutex's site. Off, a probe is one relaxed
+//! load; while recording, who takes the mutex leaves its thread's tag, so that who waits can say for whom, and holds drawn by
+//! lot and those that follow a wait are told, so that the mutex's use is known.
+
+use std::ops::{Deref, DerefMut};
+
+use azekura_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use azekura_base::sync::{Mutex, MutexGuard};
+use azekura_trace::{HoldGuard, HoldMode, Site, ThreadTag, WaitKind, hold, is_enabled, thread_tag, wait_for};
+
+/// A value under a mutex. To be held for some hundred instructions, never across a sleep.
+#[derive(Debug)]
+pub struct TracedMutex<T> {
+    site: &'static Site,
+    /// Who took the mutex last, while somebody recorded. Written by its holder, read by who waits; a hint and nothing else, so
+    /// all its accesses are Relaxed.
+    holder: AtomicU32,
+    mutex: Mutex<T>,
+}
+
+impl<T> TracedMutex<T> {
+    /// A mutex around `value`; its waits and holds are told under `site`.
+    #[must_use]
+    pub fn new(site: &'static Site, value: T) -> Self {
+        Self { site, holder: AtomicU32::new(0), mutex: Mutex::new(value) }
+    }
+
+    /// The value, once nobody else holds the mutex. Blocks meanwhile.
+    #[inline]
+    pub fn lock(&self) -> TracedGuard<'_, T> {
+        // No first try in a model: it would double the schedules and show nothing.
+        let first = if cfg!(loom) { None } else { self.mutex.try_lock() };
+        let guard = first.unwrap_or_else(|| self.lock_contended());
+        if is_enabled() {
+            self.holder.store(thread_tag().0, Relaxed);
+        }
+        TracedGuard { guard, _hold: hold(self.site, self.address(), HoldMode::Exclusive) }
+    }
+
+    #[cold]
+    fn lock_contended(&self) -> MutexGuard<'_, T> {
+        let holder = ThreadTag(self.holder.load(Relaxed));
+        let _waiting = wait_for(self.site, self.address(), WaitKind::Latch, holder);
+        self.mutex.lock()
+    }
+
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+}
+
+/// The right to use the value of a [`TracedMutex`].
+#[derive(Debug)]
+#[must_use]
+pub struct TracedGuard<'a, T> {
+    // First: a hold is told after the mutex was let go.
+    guard: MutexGuard<'a, T>,
+    _hold: HoldGuard,
+}
+
+impl<T> Deref for TracedGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.guard
+    }
+}
+
+impl<T> DerefMut for TracedGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.guard
+    }
+}

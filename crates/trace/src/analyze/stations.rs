@@ -1,0 +1,306 @@
+//! Lock instances as stations of a closed network: how long each serves, and how threads queue at them.
+//!
+//! An instance is in use for the part *U* of the time. Recorded holds tell *U*: those that followed a wait are all there, of
+//! the others each stands for as many as it was drawn from. It is never less than the part *B* of the time in which somebody
+//! waits for it, for then it is held, or on its way from one to the next. Where no hold was recorded, *U* is taken as the square
+//! root of *B*: in a queue of random arrivals and random services somebody is served with probability *U* and somebody
+//! waits with *U* squared. (Where all times are fixed, fewer wait and the lock looks too free; recorded holds do not have
+//! that fault.)
+//!
+//! **Handing over.** A lock that sleepers wait for is free, and nobody can use it, from its holder's letting go until the next
+//! one has woken up. So an instance serves its threads more slowly *in a row* than *alone*, by the median of that time
+//! per hold. The recording shows it at the locks that have queues now; a lock that has none yet is taken to need the same
+//! when it gets one, because it is a matter of the machine and not of the lock. The **ceiling** is what it allows in a row.
+//!
+//! Queues are told by mean value analysis, with one station per instance whose service takes `alone` if one thread is there and
+//! `in_a_row` if there are more.
+
+use super::attribute::net_times;
+use super::pair::{HoldSpan, ThreadSpans, WaitSpan};
+use crate::WaitClass;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// Instances used less than this are no queues worth a look.
+const LEAST_USE: f64 = 0.01;
+/// More threads than this change nothing but the time the recursion takes.
+const MOST_CUSTOMERS: u64 = 100_000;
+/// Handing over is told from so many waits at least.
+const LEAST_HANDOVERS: usize = 16;
+/// A hold is told up to this long after the next thread has the lock.
+const LATE_NS: u64 = 50_000;
+
+/// A lock instance as a station of the network.
+#[derive(Debug, Clone)]
+pub(crate) struct Station {
+    pub(crate) site: u32,
+    /// Part of the time it is in use.
+    pub(crate) utilisation: f64,
+    /// No hold was recorded: all here is inferred from the waits.
+    pub(crate) is_inferred: bool,
+    /// Seconds of use per execution of the chosen operation, when nobody waits.
+    pub(crate) alone: f64,
+    /// The same when others wait: with the handing over.
+    pub(crate) in_a_row: f64,
+    /// By site: the part of its holds in which the holder itself waited there.
+    waiting: BTreeMap<u32, f64>,
+}
+
+impl Station {
+    /// Executions per second that it allows.
+    pub(crate) fn ceiling(&self) -> f64 {
+        if self.in_a_row > 0.0 { 1.0 / self.in_a_row } else { f64::INFINITY }
+    }
+
+    /// The station when nobody waits at `site` any more: what was a wait there under this lock is gone.
+    pub(crate) fn without(&self, site: u32) -> Self {
+        let gone = self.alone * self.waiting.get(&site).copied().unwrap_or(0.0);
+        let left = if self.alone > 0.0 { 1.0 - gone / self.alone } else { 1.0 };
+        Self {
+            utilisation: self.utilisation * left,
+            alone: self.alone - gone,
+            in_a_row: self.in_a_row - gone,
+            ..self.clone()
+        }
+    }
+}
+
+/// Throughput of `customers` threads that think for `delay` seconds and then pass all stations: the recursion for one class,
+/// over the number of threads. Exact for services of random length.
+///
+/// At a station whose service takes `s1` alone and `s2` in a row, a thread that finds `j` others stays for
+/// `(j + 1) * s2`, but for `s1` if it finds none; the recursion needs the probability that nobody is there beside the mean.
+pub(crate) fn mean_value_analysis(customers: u64, delay: f64, stations: &[&Station]) -> f64 {
+    // (mean number of threads there, probability of none)
+    let mut queues = vec![(0.0, 1.0); stations.len()];
+    let mut throughput = 0.0;
+    for n in 1..=customers.min(MOST_CUSTOMERS) {
+        let stay = |(s, (queue, none)): (&&Station, &(f64, f64))| {
+            s.in_a_row * (1.0 + queue) - (s.in_a_row - s.alone) * none
+        };
+        let stays: Vec<f64> = stations.iter().zip(&queues).map(stay).collect();
+        let cycle = delay + stays.iter().sum::<f64>();
+        if cycle <= 0.0 {
+            return f64::INFINITY;
+        }
+        throughput = n as f64 / cycle;
+        for ((station, queue), stay) in stations.iter().zip(&mut queues).zip(&stays) {
+            let (s1, s2) = (station.alone, station.in_a_row);
+            let busy = throughput * (s2 - (s2 - s1) * queue.1);
+            *queue = (throughput * stay, (1.0 - busy).clamp(0.0, 1.0));
+        }
+    }
+    throughput
+}
+
+type Instance = (u32, u64);
+
+/// Lock instances in use for a noticeable part of the time, in order of site and object.
+pub(crate) fn stations(threads: &[ThreadSpans], duration: u64, throughput: f64) -> Vec<Station> {
+    let waited = waited(threads);
+    let used = used(threads);
+    let (handovers, usual) = handovers(threads);
+    let seconds = duration.max(1) as f64 / 1e9;
+    let part = |ns: f64| (ns / duration.max(1) as f64).min(1.0);
+    // In order of site and object, so that the same trace gives the same sums.
+    let instances: BTreeSet<Instance> = waited.keys().chain(used.keys()).copied().collect();
+    instances
+        .into_iter()
+        .map(|instance| {
+            let waited = part(waited.get(&instance).copied().unwrap_or(0) as f64);
+            let Some(used) = used.get(&instance).filter(|used| used.holds > 0.0) else {
+                let demand = waited.sqrt() / throughput;
+                return Station {
+                    site: instance.0,
+                    utilisation: waited.sqrt(),
+                    is_inferred: true,
+                    alone: demand,
+                    in_a_row: demand,
+                    waiting: BTreeMap::new(),
+                };
+            };
+            let held = part(used.held);
+            let handing_over = used.holds / seconds * handovers.get(&instance).unwrap_or(&usual) / 1e9;
+            Station {
+                site: instance.0,
+                utilisation: held.max(waited),
+                is_inferred: false,
+                alone: held / throughput,
+                in_a_row: (held + handing_over).min(1.0).max(waited) / throughput,
+                waiting: used.parts(),
+            }
+        })
+        .filter(|station| station.utilisation >= LEAST_USE)
+        .collect()
+}
+
+/// Nanoseconds in which somebody waited for each instance.
+fn waited(threads: &[ThreadSpans]) -> HashMap<Instance, u64> {
+    let mut spans: HashMap<Instance, Vec<(u64, u64)>> = HashMap::new();
+    for thread in threads {
+        for (wait, end) in proofs(&thread.waits) {
+            spans.entry((wait.site, wait.object)).or_default().push((wait.begin, end));
+        }
+    }
+    spans.into_iter().map(|(instance, spans)| (instance, union_length(spans))).collect()
+}
+
+/// Exclusive use of an instance.
+#[derive(Debug, Default)]
+struct Used {
+    /// Holds, and nanoseconds held, those not recorded included by weight.
+    holds: f64,
+    held: f64,
+    /// Nanoseconds of recorded holds, and of them, by site, of waits inside.
+    recorded: u64,
+    waited: BTreeMap<u32, u64>,
+}
+
+impl Used {
+    fn parts(&self) -> BTreeMap<u32, f64> {
+        let part = |ns: u64| (ns as f64 / self.recorded.max(1) as f64).min(1.0);
+        self.waited.iter().map(|(site, ns)| (*site, part(*ns))).collect()
+    }
+}
+
+fn used(threads: &[ThreadSpans]) -> HashMap<Instance, Used> {
+    let mut used: HashMap<Instance, Used> = HashMap::new();
+    for thread in threads {
+        for hold in thread.holds.iter().filter(|h| !h.shared) {
+            let used = used.entry((hold.site, hold.object)).or_default();
+            used.holds += f64::from(hold.weight);
+            used.held += f64::from(hold.weight) * (hold.end - hold.begin) as f64;
+        }
+        for (hold, waits) in waits_in_holds(thread) {
+            let used = used.entry((hold.site, hold.object)).or_default();
+            used.recorded += hold.end - hold.begin;
+            for (site, ns) in waits {
+                *used.waited.entry(site).or_default() += ns;
+            }
+        }
+    }
+    used
+}
+
+/// The usual time, ns, from a holder's letting go until the one who waited has the lock: of each instance with enough waits, and
+/// of all together.
+fn handovers(threads: &[ThreadSpans]) -> (HashMap<Instance, f64>, f64) {
+    let mut ends: HashMap<Instance, Vec<(u64, usize)>> = HashMap::new();
+    for (index, thread) in threads.iter().enumerate() {
+        for hold in thread.holds.iter().filter(|h| !h.shared && h.begin < h.end) {
+            ends.entry((hold.site, hold.object)).or_default().push((hold.end, index));
+        }
+    }
+    ends.values_mut().for_each(|ends| ends.sort_unstable());
+    let mut gaps: BTreeMap<Instance, Vec<u64>> = BTreeMap::new();
+    for (index, thread) in threads.iter().enumerate() {
+        for (wait, end) in proofs(&thread.waits) {
+            let instance = (wait.site, wait.object);
+            let Some(ends) = ends.get(&instance) else { continue };
+            let after = ends.partition_point(|(at, _)| *at <= end + LATE_NS);
+            let others = ends[..after].iter().rev().take_while(|(at, _)| *at >= wait.begin);
+            if let Some((let_go, _)) =
+                others.filter(|(_, t)| *t != index).min_by_key(|(at, _)| at.abs_diff(end))
+            {
+                gaps.entry(instance).or_default().push(end.saturating_sub(*let_go));
+            }
+        }
+    }
+    let all: Vec<u64> = gaps.values().flatten().copied().collect();
+    let own = gaps.into_iter().filter(|(_, gaps)| gaps.len() >= LEAST_HANDOVERS);
+    (own.map(|(instance, gaps)| (instance, usual(gaps))).collect(), usual(all))
+}
+
+/// The median; 0 of too few. Not the mean: a thread that comes just then may take the lock before the one that wakes up, and
+/// its hold need not be recorded.
+fn usual(mut values: Vec<u64>) -> f64 {
+    if values.len() < LEAST_HANDOVERS {
+        return 0.0;
+    }
+    values.sort_unstable();
+    values[values.len() / 2] as f64
+}
+
+/// The thread's recorded exclusive holds, each with its own waits for locks inside of it, by site.
+fn waits_in_holds(thread: &ThreadSpans) -> impl Iterator<Item = (&HoldSpan, Vec<(u32, u64)>)> {
+    let nets = net_times(&thread.waits);
+    thread.holds.iter().filter(|h| !h.shared && h.begin < h.end).map(move |hold| {
+        let first = thread.waits.partition_point(|w| w.begin < hold.begin);
+        let inside = thread.waits[first..].iter().zip(&nets[first..]).take_while(|(w, _)| w.begin < hold.end);
+        let locks =
+            inside.filter(|(w, _)| w.kind.class() == WaitClass::Lock && w.end.is_some_and(|e| e <= hold.end));
+        (hold, locks.map(|(w, net)| (w.site, net.ns)).collect())
+    })
+}
+
+/// Which waits prove that somebody held what they waited for. A wait with waits inside (hazard T4) does not: between
+/// them it does work of its own, and a rw_lock would seem in use whenever its mutex is.
+fn proofs(waits: &[WaitSpan]) -> impl Iterator<Item = (&WaitSpan, u64)> {
+    let mut is_outer = vec![false; waits.len()];
+    waits.iter().filter_map(|w| w.parent).for_each(|parent| is_outer[parent as usize] = true);
+    let plain = waits.iter().zip(is_outer).filter(|(w, outer)| !outer && w.kind.class() == WaitClass::Lock);
+    plain.filter_map(|(wait, _)| wait.end.map(|end| (wait, end)))
+}
+
+/// Length of the union of intervals.
+fn union_length(mut spans: Vec<(u64, u64)>) -> u64 {
+    spans.sort_unstable();
+    let (mut length, mut reached) = (0, 0);
+    for (begin, end) in spans {
+        length += end.max(reached) - begin.max(reached);
+        reached = reached.max(end);
+    }
+    length
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn station(alone: f64, in_a_row: f64) -> Station {
+        Station { site: 1, utilisation: 0.0, is_inferred: false, alone, in_a_row, waiting: BTreeMap::new() }
+    }
+
+    #[test]
+    fn intervals_that_overlap_count_once() {
+        assert_eq!(union_length(vec![(5, 9), (0, 4), (3, 6), (20, 21), (5, 6)]), 10);
+        assert_eq!(union_length(Vec::new()), 0);
+    }
+
+    #[test]
+    fn the_recursion_meets_its_two_limits() {
+        let (slow, quick) = (station(0.01, 0.01), station(0.001, 0.001));
+        // One thread: no queue. Many: the slowest station's rate.
+        let one = mean_value_analysis(1, 0.089, &[&slow, &quick]);
+        assert!((one - 10.0).abs() < 1e-9);
+        let many = mean_value_analysis(500, 0.089, &[&slow, &quick]);
+        assert!((many - 100.0).abs() < 1e-6, "{many}");
+        assert!(mean_value_analysis(3, 0.0, &[]).is_infinite());
+    }
+
+    /// Against the stationary distribution, computed state by state: with k of n threads at the station, it serves at rate
+    /// 1/s1 (k = 1) or 1/s2, and each of the others comes at rate 1/z.
+    #[test]
+    fn a_station_that_serves_more_slowly_in_a_row_is_exact() {
+        let (s1, s2, z) = (0.004, 0.007, 0.030);
+        let station = station(s1, s2);
+        for n in [1_u32, 2, 3, 8, 40] {
+            let mut weights = vec![1.0];
+            for k in 1..=n {
+                let service = if k == 1 { s1 } else { s2 };
+                weights.push(weights[k as usize - 1] * f64::from(n - k + 1) * service / z);
+            }
+            let total: f64 = weights.iter().sum();
+            let exact = weights[1] / total / s1 + weights[2..].iter().sum::<f64>() / total / s2;
+            let found = mean_value_analysis(n.into(), z, &[&station]);
+            assert!((found / exact - 1.0).abs() < 1e-6, "{n}: {found} and not {exact}");
+        }
+    }
+
+    #[test]
+    fn a_few_long_gaps_do_not_count_and_few_gaps_tell_nothing() {
+        let mut gaps = vec![10; 12];
+        gaps.extend([1_000_000; 8]);
+        assert_eq!(usual(gaps), 10.0);
+        assert_eq!(usual(vec![10; LEAST_HANDOVERS - 1]), 0.0);
+    }
+}

@@ -1,0 +1,141 @@
+//! Which holds are recorded: a lottery without memory, and what each drawn one stands for.
+//!
+//! | of a thread's holds | one is drawn of |
+//! |---|---|
+//! | the first 256 | 4 |
+//! | up to 4,096 | 16 |
+//! | further | as many as asked for (64) |
+//!
+//! but never more than asked for. A short recording so has enough of them to tell how much a lock is used, a long one costs
+//! no more. Within a row every hold is drawn with the same probability, whatever the program's own period. A drawn hold
+//! carries the logarithm of what it stands for, so sums over drawn holds are right on the average.
+
+use crate::event::SAMPLED;
+
+/// So many holds of a thread, and one of `1 << log` is drawn. The last row has no end.
+const ROWS: [(u32, u32); 3] = [(256, 2), (4_096 - 256, 4), (u32::MAX, MOST_LOG)];
+
+/// What a drawn hold can stand for at most: four bits of the event's flags tell its logarithm.
+pub(super) const MOST_LOG: u32 = 15;
+
+/// One thread's lottery.
+#[derive(Debug)]
+pub(super) struct Lot {
+    /// Holds up to and with the next one that is drawn.
+    until: u32,
+    /// What that one stands for.
+    log: u32,
+    row: usize,
+    /// Holds left of the row behind that one.
+    left: u32,
+    most_log: u32,
+    random: u64,
+}
+
+impl Lot {
+    /// In the long run one of `every` (a power of two) is drawn.
+    pub(super) fn new(every: u32, seed: u32) -> Self {
+        let most_log = every.max(1).ilog2().min(MOST_LOG);
+        let mut lot = Self { until: 0, log: 0, row: 0, left: ROWS[0].0, most_log, random: mixed(seed) };
+        lot.draw();
+        lot
+    }
+
+    /// Flags of the thread's next hold: 0 if it was not drawn.
+    #[inline]
+    pub(super) fn next(&mut self) -> u8 {
+        self.until -= 1;
+        if self.until > 0 {
+            return 0;
+        }
+        let flags = SAMPLED | (self.log << 4) as u8;
+        self.draw();
+        flags
+    }
+
+    fn draw(&mut self) {
+        let mut skipped = 0_u32;
+        loop {
+            let log = ROWS[self.row].1.min(self.most_log);
+            let distance = self.distance(log);
+            if distance <= self.left {
+                self.left -= distance;
+                (self.until, self.log) = (skipped.saturating_add(distance), log);
+                return;
+            }
+            // Without memory: what is drawn beyond the row's end is drawn anew in the next.
+            skipped = skipped.saturating_add(self.left);
+            self.row = (self.row + 1).min(ROWS.len() - 1);
+            self.left = ROWS[self.row].0;
+        }
+    }
+
+    /// Holds to the next drawn one: geometric, of mean `1 << log`.
+    fn distance(&mut self, log: u32) -> u32 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        if log == 0 {
+            return 1;
+        }
+        /// Steps of the uniform number: 2^53, what a float tells apart.
+        const STEPS: f64 = (1_u64 << 53) as f64;
+        let uniform = ((self.random >> 11) as f64 + 0.5) / STEPS;
+        let missed = 1.0 - 1.0 / f64::from(1_u32 << log);
+        1 + (uniform.ln() / missed.ln()) as u32
+    }
+}
+
+/// A well-mixed number that is not zero: neighbouring threads must not draw alike (the finalizer of SplitMix64).
+fn mixed(seed: u32) -> u64 {
+    let mut z = (u64::from(seed) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (z ^ (z >> 31)).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Threads often live shortly: also the first hold of each must be drawn with its probability.
+    #[test]
+    fn each_hold_is_drawn_as_often_as_it_should_and_stands_for_as_many() {
+        const THREADS: u32 = 20_000;
+        // Around the end of the first row, and in the third.
+        let looked_at = [0, 1, 100, 254, 255, 256, 257, 300, 4_200];
+        let mut drawn = [(0_u32, 0_u32); 9];
+        for seed in 0..THREADS {
+            let mut lot = Lot::new(64, seed);
+            for hold in 0..=4_200 {
+                let flags = lot.next();
+                if let Some(i) = looked_at.iter().position(|l| *l == hold).filter(|_| flags != 0) {
+                    drawn[i] = (drawn[i].0 + 1, drawn[i].1 + (1 << (flags >> 4)));
+                }
+            }
+        }
+        for (hold, (count, stands_for)) in looked_at.into_iter().zip(drawn) {
+            let every = if hold < 256 {
+                4
+            } else if hold < 4_096 {
+                16
+            } else {
+                64
+            };
+            assert_eq!(stands_for, count * every);
+            // 5000, 1250 and 312 are expected; five standard deviations at most.
+            let expected = f64::from(THREADS / every);
+            assert!((f64::from(count) - expected).abs() < 5.0 * expected.sqrt(), "hold {hold}: {count}");
+        }
+    }
+
+    #[test]
+    fn no_more_are_drawn_than_asked_for_and_all_if_all_are() {
+        let count = |every| {
+            let mut lot = Lot::new(every, 7);
+            (0..200).filter(|_| lot.next() != 0).count()
+        };
+        assert_eq!(count(1), 200);
+        assert!((60..140).contains(&count(2)));
+    }
+}
