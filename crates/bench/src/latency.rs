@@ -44,6 +44,12 @@ impl Latencies {
         us(self.0.value_at_quantile(quantile))
     }
 
+    /// The mean, in microseconds; 0 if there is none.
+    #[must_use]
+    pub fn mean_us(&self) -> f64 {
+        self.0.mean() / 1000.0
+    }
+
     /// The longest, in microseconds; 0 if there is none.
     #[must_use]
     pub fn max_us(&self) -> f64 {
@@ -70,6 +76,7 @@ mod tests {
         }
         a.merge(&b);
         assert_eq!(a.count(), 1_000);
+        assert!((a.mean_us() - 500.5).abs() < 5.0, "{}", a.mean_us());
         for (quantile, expected) in [(0.5, 500.0), (0.99, 990.0), (0.999, 999.0), (1.0, 1_000.0)] {
             let seen = a.quantile_us(quantile);
             assert!((seen - expected).abs() <= expected * 0.011, "{quantile}: {seen}, expected {expected}");

@@ -28,11 +28,13 @@
 //! | [`error`] | the errors that callers tell apart, and the check of direct accesses |
 //! | [`os`] | `OsFs`: the operating system's files, direct or buffered |
 //! | [`memory`] | `MemFs`: files in memory, every write durable at once |
+//! | [`device`] | `DeviceFs`: a layer that takes as long as a modelled device, and the device's costs as a pure function |
 //! | [`fault`] | `FaultFs`: files on a disk that forgets, fails, fills up and loses power |
 //! | `tree`, `image`, `locks` | names, contents and file locks of the two in-memory file systems |
 
 #![forbid(unsafe_code)]
 
+pub mod device;
 pub mod error;
 pub mod fault;
 pub mod fs;
@@ -42,6 +44,7 @@ pub mod memory;
 pub mod os;
 mod tree;
 
+pub use device::{DeviceFs, DeviceModel};
 pub use error::{PowerCut, is_power_cut};
 pub use fault::{FailKind, FaultFs, IoKind, IoRecord};
 pub use fs::{File, FileLock, Fs, OpenOptions, create_dir_all_durable};

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use azekura_base::PageBuf;
-use azekura_io::{FaultFs, File, Fs, MemFs, OpenOptions, OsFs, create_dir_all_durable};
+use azekura_io::{
+    DeviceFs, DeviceModel, FaultFs, File, Fs, MemFs, OpenOptions, OsFs, create_dir_all_durable,
+};
 use rustix::io::Errno;
 
 const PAGE: u64 = 4096;
@@ -74,6 +76,7 @@ macro_rules! suite {
         suite!(@on os_direct, Ground::os(true), $($name),*);
         suite!(@on memory, Ground::memory(MemFs::new(), true), $($name),*);
         suite!(@on fault_buffered, Ground::memory(FaultFs::with_alignment(512), false), $($name),*);
+        suite!(@on device, Ground::memory(DeviceFs::new(Arc::new(MemFs::new()), DeviceModel::plp()), false), $($name),*);
         suite!(@on fault_direct, Ground::memory(FaultFs::with_alignment(512), true), $($name),*);
     };
     (@on $module:ident, $ground:expr, $($name:ident),*) => {

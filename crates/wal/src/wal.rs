@@ -128,6 +128,18 @@ impl Wal {
         }
     }
 
+    /// Blocks until what this worker has appended so far is written: its own log, as the paper's workers do it, whatever
+    /// the others hold. What a commit needs is [`DurableLog::make_durable`].
+    ///
+    /// # Errors
+    ///
+    /// [`LogFailed`]: the log failed.
+    pub fn flush(&self, worker: WorkerId) -> Result<(), LogFailed> {
+        let stream = self.log.stream_of(self.log.buffer(worker).worker());
+        self.log.flush_stream(stream, self.log.horizon.next_lsn().0 - 1);
+        self.log.failure.check()
+    }
+
     /// Why the log takes no more records, if that is so.
     #[must_use]
     pub fn failure(&self) -> Option<LogFailed> {

@@ -5,6 +5,8 @@ use std::fmt::Write;
 
 pub(super) struct Chart {
     pub(super) title: String,
+    /// What is along the axis.
+    pub(super) axis: String,
     pub(super) lines: Vec<Line>,
 }
 
@@ -58,7 +60,7 @@ impl Chart {
         for threads in self.thread_counts() {
             text(out, self.x(threads), HEIGHT - BOTTOM + 18.0, "middle", &threads.to_string());
         }
-        text(out, f64::midpoint(LEFT, WIDTH - RIGHT), HEIGHT - 8.0, "middle", "threads");
+        text(out, f64::midpoint(LEFT, WIDTH - RIGHT), HEIGHT - 8.0, "middle", &self.axis);
     }
 
     fn line(&self, out: &mut String, at: usize, line: &Line) {
@@ -74,10 +76,11 @@ impl Chart {
         for &(threads, rate) in &line.points {
             let _ = writeln!(
                 out,
-                "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\" fill=\"{colour}\"><title>{}, {threads} threads: {}</title></circle>",
+                "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\" fill=\"{colour}\"><title>{}, {threads} {}: {}</title></circle>",
                 self.x(threads),
                 self.y(rate),
                 escape(&line.name),
+                escape(&self.axis),
                 short(rate)
             );
         }
@@ -147,7 +150,7 @@ mod tests {
     use super::*;
 
     fn chart(lines: Vec<Line>) -> Chart {
-        Chart { title: "a < b & c".into(), lines }
+        Chart { title: "a < b & c".into(), axis: "threads".into(), lines }
     }
 
     #[test]

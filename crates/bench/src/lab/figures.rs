@@ -1,0 +1,265 @@
+//! Figures of a lab as text, JSON and a page: points at places along an axis, each with other numbers beside its value.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use crate::machine::Machine;
+use crate::plot;
+use crate::plot::xy::{Curve, Xy};
+use crate::table::short;
+
+/// What one series did at one place of a figure.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// Which figure.
+    pub figure: String,
+    /// Which line of it.
+    pub series: String,
+    /// The place along the axis.
+    pub at: usize,
+    /// The median of the runs.
+    pub value: f64,
+    /// (Highest − lowest) over the median of the runs.
+    pub spread: f64,
+    /// Runs.
+    pub runs: usize,
+    /// Other numbers of the median run, by name; names end in their unit.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub beside: BTreeMap<String, f64>,
+}
+
+/// How the places of a figure lie along its axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Axis {
+    /// Powers of two, as numbers of threads.
+    Doubling,
+    /// Evenly, as seconds.
+    Even,
+}
+
+/// A figure: what it shows and along what.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Figure {
+    /// Its name, as in [`Point::figure`].
+    pub name: String,
+    /// Which one of the paper it repeats, and what to know when reading it.
+    pub note: String,
+    /// What is along the axis.
+    pub axis: String,
+    /// How.
+    pub spacing: Axis,
+    /// What the values are.
+    pub unit: String,
+}
+
+/// Everything of one run of a lab.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// What the page is called.
+    pub title: String,
+    /// Where.
+    pub machine: Machine,
+    /// When it ended, in UTC.
+    pub date: String,
+    /// What was asked for, as text.
+    pub settings: String,
+    /// The figures, in order.
+    pub figures: Vec<Figure>,
+    /// Their points.
+    pub points: Vec<Point>,
+}
+
+impl Report {
+    /// A report without figures, of this machine and moment.
+    #[must_use]
+    pub fn new(title: &str, machine: Machine, settings: String) -> Self {
+        let date = crate::machine::utc_now();
+        Self { title: title.into(), machine, date, settings, figures: Vec::new(), points: Vec::new() }
+    }
+
+    /// As one JSON object.
+    ///
+    /// # Panics
+    ///
+    /// Never: all of it is text and numbers.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("text and numbers")
+    }
+
+    /// As tables, one per figure: a line per place and series.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let mut out = format!("{}; {}\n{}\n", self.machine_in_words(), self.date, self.settings);
+        for figure in &self.figures {
+            let _ = write!(out, "\n{}: {}\n{}\n", figure.name, figure.unit, figure.note);
+            out.push_str(&self.table(figure));
+        }
+        out
+    }
+
+    fn machine_in_words(&self) -> String {
+        let cpu = self.machine.cpu.as_deref().unwrap_or("unknown processor");
+        format!("{cpu}, {} cores, {}", self.machine.cores, self.machine.system)
+    }
+
+    fn of<'a>(&'a self, figure: &'a str) -> impl Iterator<Item = &'a Point> {
+        self.points.iter().filter(move |point| point.figure == figure)
+    }
+
+    /// One figure's table, ordered by place, then as measured.
+    #[must_use]
+    pub fn table(&self, figure: &Figure) -> String {
+        let mut points: Vec<&Point> = self.of(&figure.name).collect();
+        points.sort_by_key(|point| point.at);
+        let mut beside: Vec<&str> = Vec::new();
+        for name in points.iter().flat_map(|point| point.beside.keys()) {
+            if !beside.contains(&name.as_str()) {
+                beside.push(name);
+            }
+        }
+        let head = [&*figure.axis, "series", "value", "spread"].into_iter().chain(beside.iter().copied());
+        let mut rows: Vec<Vec<String>> = vec![head.map(str::to_owned).collect()];
+        for point in points {
+            let fixed = [
+                point.at.to_string(),
+                point.series.clone(),
+                number(point.value),
+                format!("{:.0} %", point.spread * 100.0),
+            ];
+            let others =
+                beside.iter().map(|&name| point.beside.get(name).map_or_else(String::new, |&v| number(v)));
+            rows.push(fixed.into_iter().chain(others).collect());
+        }
+        aligned(&rows)
+    }
+
+    /// As one page that needs nothing from the network.
+    #[must_use]
+    pub fn to_html(&self) -> String {
+        let mut body = format!(
+            "<p>{}; {}</p>\n<p>{}</p>\n",
+            plot::escape(&self.machine_in_words()),
+            plot::escape(&self.date),
+            plot::escape(&self.settings)
+        );
+        for figure in &self.figures {
+            let _ = writeln!(
+                body,
+                "<h2>{}</h2>\n<p>{}</p>\n{}<pre>{}</pre>",
+                plot::escape(&figure.name),
+                plot::escape(&figure.note),
+                self.chart(figure),
+                plot::escape(&self.table(figure))
+            );
+        }
+        plot::document(&self.title, &body)
+    }
+
+    /// One figure's chart, as an SVG document.
+    #[must_use]
+    pub fn chart(&self, figure: &Figure) -> String {
+        let mut lines: Vec<(String, Vec<(usize, f64)>)> = Vec::new();
+        for point in self.of(&figure.name) {
+            let at = (point.at, point.value);
+            match lines.iter_mut().find(|(name, _)| *name == point.series) {
+                Some((_, points)) => points.push(at),
+                None => lines.push((point.series.clone(), vec![at])),
+            }
+        }
+        lines.iter_mut().for_each(|(_, points)| points.sort_by_key(|p| p.0));
+        let title = format!("{}: {}", figure.name, figure.unit);
+        match figure.spacing {
+            Axis::Doubling => plot::lines_over(&title, &figure.axis, lines),
+            Axis::Even => {
+                let curve = |(name, points): (String, Vec<(usize, f64)>)| Curve {
+                    name,
+                    points: points.into_iter().map(|(at, v)| (at as f64, v, number(v))).collect(),
+                };
+                let curves = lines.into_iter().map(curve).collect();
+                Xy { title, x: figure.axis.clone(), curves }.render()
+            }
+        }
+    }
+}
+
+/// A number as tables show it.
+fn number(value: f64) -> String {
+    if value.abs() >= 1000.0 { short(value) } else { format!("{value:.2}") }
+}
+
+/// Columns, the second one to the left, the others to the right.
+fn aligned(rows: &[Vec<String>]) -> String {
+    let columns = rows.first().map_or(0, Vec::len);
+    let widths: Vec<usize> =
+        (0..columns).map(|c| rows.iter().map(|row| row[c].chars().count()).max().unwrap_or(0)).collect();
+    let mut out = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (at, (cell, &width)) in row.iter().zip(&widths).enumerate() {
+            let _ = if at == 1 { write!(line, "{cell:<width$}  ") } else { write!(line, "{cell:>width$}  ") };
+        }
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+/// The median, and (highest − lowest) over it, of what `rate` says of each run; the runs are left in that order.
+pub fn median<T>(runs: &mut [T], rate: impl Fn(&T) -> f64) -> Option<(&T, f64)> {
+    runs.sort_by(|a, b| rate(a).total_cmp(&rate(b)));
+    let (first, last) = (runs.first()?, runs.last()?);
+    let middle = &runs[runs.len() / 2];
+    let spread = (rate(last) - rate(first)) / rate(middle).max(f64::MIN_POSITIVE);
+    Some((middle, spread))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(spacing: Axis) -> Report {
+        let point = |series: &str, at, value| Point {
+            figure: "f".into(),
+            series: series.into(),
+            at,
+            value,
+            spread: 0.1,
+            runs: 3,
+            beside: BTreeMap::from([("p99 us".to_owned(), 12.0)]),
+        };
+        let mut report = Report::new("t", Machine::here(std::path::Path::new(".")), "a < b".into());
+        report.figures.push(Figure {
+            name: "f".into(),
+            note: "n".into(),
+            axis: "workers".into(),
+            spacing,
+            unit: "per s".into(),
+        });
+        report.points = vec![point("x", 1, 5.0), point("x", 2, 7_654_321.0), point("y", 2, 11.0)];
+        report.points[2].beside.clear();
+        report
+    }
+
+    #[test]
+    fn every_point_is_in_the_table_and_on_the_page() {
+        for spacing in [Axis::Doubling, Axis::Even] {
+            let report = report(spacing);
+            let text = report.to_text();
+            for expected in ["workers", "p99 us", "7.65 M", "12.00"] {
+                assert!(text.contains(expected), "{expected} in {text}");
+            }
+            let page = report.to_html();
+            assert_eq!((page.matches("<circle").count(), page.contains("a &lt; b")), (3, true));
+            assert_eq!(serde_json::from_str::<Report>(&report.to_json()).unwrap(), report);
+        }
+    }
+
+    #[test]
+    fn the_median_and_the_spread_are_those_of_the_rates() {
+        let mut runs = [30.0, 10.0, 20.0];
+        assert_eq!(median(&mut runs, |&rate| rate), Some((&20.0, 1.0)));
+        assert_eq!(median(&mut [0.0; 0], |&rate| rate), None);
+    }
+}

@@ -1,0 +1,142 @@
+//! Where a log goes in this lab: onto this machine's disk, or into memory behind a modelled device.
+
+use azekura_io::device::{Device, DeviceFs, DeviceModel};
+use azekura_io::{Fs, MemFs, OsFs};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use tempfile::TempDir;
+
+/// Which device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// The one that the directory is on.
+    Real,
+    /// A model, over memory.
+    Model(DeviceModel),
+}
+
+impl Choice {
+    /// What it is called: `real`, or the model's name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Real => "real",
+            Self::Model(model) => model.name,
+        }
+    }
+}
+
+impl FromStr for Choice {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        if name == "real" {
+            return Ok(Self::Real);
+        }
+        DeviceModel::named(name).map(Self::Model).ok_or_else(|| {
+            let names: Vec<&str> = DeviceModel::ALL.iter().map(|model| model.name).collect();
+            format!("no device is called {name}; there are real, {}", names.join(", "))
+        })
+    }
+}
+
+/// A device to build on.
+#[derive(Debug)]
+pub struct Ground {
+    choice: Choice,
+    device: Option<Arc<Device>>,
+    dir: PathBuf,
+}
+
+/// An empty place for one measurement; what is in it goes with it.
+#[derive(Debug)]
+pub struct Site {
+    /// The file system.
+    pub fs: Arc<dyn Fs>,
+    /// An existing directory in it.
+    pub dir: PathBuf,
+    _scratch: Option<TempDir>,
+}
+
+impl Ground {
+    /// The device chosen; `dir` is where the real one's files go.
+    #[must_use]
+    pub fn new(choice: Choice, dir: &Path) -> Self {
+        let device = match choice {
+            Choice::Real => None,
+            Choice::Model(model) => Some(Device::new(model)),
+        };
+        Self { choice, device, dir: dir.into() }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.choice.name()
+    }
+
+    /// The modelled device, if it is one.
+    #[must_use]
+    pub const fn device(&self) -> Option<&Arc<Device>> {
+        self.device.as_ref()
+    }
+
+    /// An empty place.
+    ///
+    /// # Errors
+    ///
+    /// If no directory can be made.
+    pub fn site(&self) -> io::Result<Site> {
+        match &self.device {
+            None => {
+                let scratch = TempDir::with_prefix_in("azekura-p-wal-", &self.dir)?;
+                let dir = scratch.path().to_owned();
+                Ok(Site { fs: Arc::new(OsFs::new()), dir, _scratch: Some(scratch) })
+            }
+            Some(device) => {
+                let fs = DeviceFs::on(Arc::new(MemFs::new()), Arc::clone(device));
+                Ok(Site { fs: Arc::new(fs), dir: PathBuf::from("/"), _scratch: None })
+            }
+        }
+    }
+
+    /// Does something that is not measured without waiting for a modelled device.
+    pub fn at_no_cost<T>(&self, work: impl FnOnce() -> T) -> T {
+        let Some(device) = &self.device else { return work() };
+        let model = device.model();
+        device.change(DeviceModel::free());
+        let done = work();
+        device.change(model);
+        done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_chosen_by_name() {
+        assert_eq!("real".parse(), Ok(Choice::Real));
+        assert_eq!("iodrive".parse(), Ok(Choice::Model(DeviceModel::iodrive())));
+        let error = "tape".parse::<Choice>().unwrap_err();
+        assert!(error.contains("tape") && error.contains("cloud"), "{error}");
+    }
+
+    #[test]
+    fn sites_are_apart_and_leave_nothing_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        for choice in [Choice::Real, Choice::Model(DeviceModel::plp())] {
+            let ground = Ground::new(choice, dir.path());
+            let (one, two) = (ground.site().unwrap(), ground.site().unwrap());
+            let options = azekura_io::OpenOptions::new().create_new(true);
+            for site in [&one, &two] {
+                ground.at_no_cost(|| site.fs.open(&site.dir.join("f"), options)).unwrap();
+            }
+            assert_eq!(ground.device().map(|d| d.model().name), (choice != Choice::Real).then_some("plp"));
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}

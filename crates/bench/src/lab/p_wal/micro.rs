@@ -1,0 +1,367 @@
+//! U-1 and U-10 as §5.2.1 has them, on the log alone: 65,536 pages of one 32-bit integer in memory, a lock for each, strict two-phase
+//! locking with early release, BEGIN and END records of 132 bytes, UPDATE records of 156, all with the log's own frames.
+//!
+//! 1. Append BEGIN. For each page, in the order of their numbers (so that there is no deadlock): lock it, append UPDATE, change it.
+//! 2. Append END, queue the transaction with its commit LSN and release the locks (Algorithms 2 and 3).
+//! 3. [`Pace::Groups`]: after every N transactions the worker writes its log itself, and goes on (Algorithm 1). [`Pace::Greedy`]: the log's
+//!    own threads write whenever something is there.
+//! 4. Transactions whose commit LSN the durable horizon has reached are known to be committed (Algorithm 4). A worker with a full window of
+//!    others waits.
+//!
+//! The paper's workers have no window; here there is one, so that variants can be compared with the same work in flight.
+//! Chunks are multiples of 4 KiB here, of 512 bytes there: 16 transactions of U-1 fill one of 8,192 (there 7,168).
+
+use super::ground::Site;
+use super::variant::{Pace, Variant};
+use crate::error::{BenchError, EngineError};
+use crate::latency::Latencies;
+use azekura_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use azekura_base::{DurableLog, Lsn};
+use azekura_latch::TtasLock;
+use azekura_wal::{LogIdentity, Wal, WalStats, WorkerId};
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+use std::collections::VecDeque;
+use std::error::Error;
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
+
+/// Pages, as in the paper.
+pub const PAGES: usize = 65_536;
+/// Bytes of BEGIN and END records with what the log adds: a byte for the LSN, two for the length.
+const BOUND_BODY: usize = 132 - 3;
+/// Bytes of UPDATE records.
+const UPDATE_BODY: usize = 156 - 3;
+
+static PAGE_LOCK: azekura_trace::Site = azekura_trace::Site::new("lab: page lock");
+
+/// The pages, for all workers.
+#[derive(Debug)]
+pub struct Pages(Box<[TtasLock<u32>]>);
+
+impl Default for Pages {
+    fn default() -> Self {
+        Self((0..PAGES).map(|_| TtasLock::new(0)).collect())
+    }
+}
+
+impl Pages {
+    /// The sum of all integers: how many updates there were.
+    #[must_use]
+    pub fn sum(&self) -> u64 {
+        self.0.iter().map(|page| u64::from(*page.lock(&PAGE_LOCK))).sum()
+    }
+}
+
+/// One measurement to make.
+#[derive(Clone, Copy, Debug)]
+pub struct Micro {
+    /// The log.
+    pub variant: Variant,
+    /// Threads, each with a log buffer of its own.
+    pub workers: usize,
+    /// Updates of one transaction: 1 or 10.
+    pub updates: usize,
+    /// Transactions that a worker may have in flight.
+    pub window: usize,
+    /// How long.
+    pub time: Duration,
+    /// For the choice of pages.
+    pub seed: u64,
+}
+
+/// What was measured.
+#[derive(Clone, Debug, Default)]
+pub struct Stretch {
+    /// Transactions known to be committed.
+    pub committed: u64,
+    /// From the start until the last was.
+    pub seconds: f64,
+    /// From a transaction's start until its own log was written; with [`Pace::Groups`].
+    pub until_flush: Latencies,
+    /// From its start until its commit was known.
+    pub until_known: Latencies,
+    /// What the log did.
+    pub log: WalStats,
+}
+
+impl Stretch {
+    /// Transactions per second.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        self.committed as f64 / self.seconds.max(f64::MIN_POSITIVE)
+    }
+
+    /// MiB of log records per second.
+    #[must_use]
+    pub fn record_mib_per_s(&self) -> f64 {
+        self.log.record_bytes as f64 / f64::from(1 << 20) / self.seconds.max(f64::MIN_POSITIVE)
+    }
+
+    /// MiB per second written to the device, with headers and padding.
+    #[must_use]
+    pub fn written_mib_per_s(&self) -> f64 {
+        self.log.chunk_bytes as f64 / f64::from(1 << 20) / self.seconds.max(f64::MIN_POSITIVE)
+    }
+
+    /// Mean bytes of a chunk, a multiple of 4 KiB.
+    #[must_use]
+    pub fn chunk_bytes(&self) -> usize {
+        let mean = self.log.chunk_bytes.checked_div(self.log.chunks).unwrap_or(0);
+        usize::try_from(mean).unwrap_or(usize::MAX >> 1).max(1).next_multiple_of(4096)
+    }
+
+    /// Mean number of transactions in flight, by Little's law.
+    #[must_use]
+    pub fn in_flight(&self) -> f64 {
+        self.rate() * self.until_known.mean_us() / 1e6
+    }
+}
+
+/// How often what is durable is trimmed, so that segments are recycled.
+const TRIM_EVERY: Duration = Duration::from_millis(5);
+
+impl Micro {
+    /// Makes a log, runs, and throws it away.
+    ///
+    /// # Errors
+    ///
+    /// What the log says.
+    pub fn run(&self, site: &Site, pages: &Pages) -> Result<Stretch, BenchError> {
+        let identity = LogIdentity { database_id: 1, incarnation: 1, first_lsn: Lsn(1) };
+        let dir = site.dir.join("wal");
+        let options = self.variant.wal_options(self.workers);
+        let wal = Wal::create(Arc::clone(&site.fs), &dir, identity, options).map_err(failed("making the log"))?;
+        let (start, stop) = (Barrier::new(self.workers + 1), AtomicBool::new(false));
+        let mut all = Stretch::default();
+        let took = std::thread::scope(|scope| {
+            let work = |worker| {
+                let _stop = StopAtEnd(&stop);
+                let mut client = Client::new(self, &wal, pages, worker);
+                start.wait();
+                // Relaxed: a worker may do one more transaction.
+                client.run(|| !stop.load(Relaxed)).map(|()| client.tally)
+            };
+            let threads: Vec<_> = (0..self.workers).map(|worker| scope.spawn(move || work(worker))).collect();
+            start.wait();
+            let began = Instant::now();
+            while !stop.load(Relaxed) && began.elapsed() < self.time {
+                std::thread::sleep(self.time.saturating_sub(began.elapsed()).min(TRIM_EVERY));
+                // A segment that cannot be let go of is only kept.
+                let _ = wal.trim(wal.durable_lsn());
+            }
+            stop.store(true, Relaxed);
+            for thread in threads {
+                let tally = thread.join().unwrap_or(Err(BenchError::Panicked))?;
+                all.committed += tally.committed;
+                all.until_flush.merge(&tally.until_flush);
+                all.until_known.merge(&tally.until_known);
+            }
+            Ok::<_, BenchError>(began.elapsed())
+        })?;
+        all.seconds = took.as_secs_f64();
+        all.log = wal.stats();
+        wal.close().map_err(failed("closing the log"))?;
+        Ok(all)
+    }
+}
+
+/// Ends the others when a worker ends, for whatever reason.
+struct StopAtEnd<'s>(&'s AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+fn failed<E: Error + Send + Sync + 'static>(doing: &'static str) -> impl Fn(E) -> BenchError {
+    move |error| EngineError::failed(doing, error).into()
+}
+
+/// A transaction whose commit is not known yet.
+struct Pending {
+    commit_lsn: Lsn,
+    began: Instant,
+}
+
+/// One worker.
+struct Client<'a> {
+    wal: &'a Arc<Wal>,
+    pages: &'a Pages,
+    worker: WorkerId,
+    updates: usize,
+    window: usize,
+    pace: Pace,
+    random: Xoshiro256PlusPlus,
+    /// In order of their commit LSNs.
+    queue: VecDeque<Pending>,
+    /// How many at the end of the queue are not flushed.
+    unflushed: usize,
+    tally: Stretch,
+}
+
+impl<'a> Client<'a> {
+    fn new(micro: &Micro, wal: &'a Arc<Wal>, pages: &'a Pages, worker: usize) -> Self {
+        Self {
+            wal,
+            pages,
+            worker: WorkerId::from_index(worker),
+            updates: micro.updates,
+            window: micro.window.max(1),
+            pace: micro.variant.pace(),
+            random: Xoshiro256PlusPlus::seed_from_u64(micro.seed.wrapping_mul(1009).wrapping_add(worker as u64)),
+            queue: VecDeque::new(),
+            unflushed: 0,
+            tally: Stretch::default(),
+        }
+    }
+
+    /// Algorithm 1.
+    fn run(&mut self, mut go_on: impl FnMut() -> bool) -> Result<(), BenchError> {
+        while go_on() {
+            self.transact()?;
+            match self.pace {
+                Pace::Groups(n) => {
+                    if self.unflushed >= n.min(self.window) {
+                        self.flush()?;
+                    }
+                    self.notify();
+                    // Everything of ours is on its way, and so is, sooner or later, what the others have.
+                    while self.unflushed == 0 && self.queue.len() >= self.window {
+                        std::thread::yield_now();
+                        self.check()?;
+                        self.notify();
+                    }
+                }
+                Pace::Greedy => {
+                    self.wal.request_flush();
+                    self.notify();
+                    if self.queue.len() >= self.window {
+                        self.wait_for_oldest()?;
+                    }
+                }
+            }
+        }
+        self.flush()?;
+        while !self.queue.is_empty() {
+            self.wait_for_oldest()?;
+        }
+        Ok(())
+    }
+
+    /// Algorithms 2 and 3.
+    fn transact(&mut self) -> Result<(), BenchError> {
+        let began = Instant::now();
+        self.append::<BOUND_BODY>(b'b')?;
+        let mut chosen = [0_u16; 16];
+        let chosen = &mut chosen[..self.updates.min(16)];
+        self.choose(chosen);
+        let mut locks = Vec::with_capacity(chosen.len());
+        for &page in &*chosen {
+            let mut page = self.pages.0[usize::from(page)].lock(&PAGE_LOCK);
+            self.append::<UPDATE_BODY>(b'u')?;
+            *page = page.wrapping_add(1);
+            locks.push(page);
+        }
+        let commit_lsn = self.append::<BOUND_BODY>(b'e')?;
+        self.queue.push_back(Pending { commit_lsn, began });
+        self.unflushed += 1;
+        drop(locks);
+        Ok(())
+    }
+
+    fn append<const BYTES: usize>(&self, kind: u8) -> Result<Lsn, BenchError> {
+        self.wal.append(self.worker, &[kind; BYTES]).map_err(failed("logging"))
+    }
+
+    /// Different pages, in order.
+    fn choose(&mut self, chosen: &mut [u16]) {
+        loop {
+            chosen.iter_mut().for_each(|page| *page = self.random.random());
+            chosen.sort_unstable();
+            if chosen.windows(2).all(|pair| pair[0] < pair[1]) {
+                return;
+            }
+        }
+    }
+
+    /// `flushLog` of Algorithm 1: our own log, whatever the others do.
+    fn flush(&mut self) -> Result<(), BenchError> {
+        self.wal.flush(self.worker).map_err(failed("writing the log"))?;
+        let now = Instant::now();
+        let flushed = self.queue.len() - self.unflushed;
+        for pending in self.queue.range(flushed..) {
+            self.tally.until_flush.record(now - pending.began);
+        }
+        self.unflushed = 0;
+        Ok(())
+    }
+
+    fn wait_for_oldest(&mut self) -> Result<(), BenchError> {
+        if let Some(oldest) = self.queue.front() {
+            self.wal.make_durable(oldest.commit_lsn).map_err(failed("writing the log"))?;
+        }
+        self.notify();
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), BenchError> {
+        self.wal.failure().map_or(Ok(()), |reason| Err(failed("writing the log")(reason)))
+    }
+
+    /// Algorithm 4.
+    fn notify(&mut self) {
+        let durable = self.wal.durable_lsn();
+        if self.queue.front().is_none_or(|oldest| oldest.commit_lsn > durable) {
+            return;
+        }
+        let now = Instant::now();
+        while let Some(oldest) = self.queue.pop_front_if(|oldest| oldest.commit_lsn <= durable) {
+            self.tally.until_known.record(now - oldest.began);
+            self.tally.committed += 1;
+        }
+        self.unflushed = self.unflushed.min(self.queue.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ground::{Choice, Ground};
+    use super::*;
+    use azekura_io::device::DeviceModel;
+
+    #[test]
+    fn every_variant_commits_what_it_began_and_logs_the_papers_bytes() {
+        let ground = Ground::new(Choice::Model(DeviceModel::plp()), ".".as_ref());
+        for variant in Variant::ALL {
+            for updates in [1, 10] {
+                let pages = Pages::default();
+                let time = Duration::from_millis(10);
+                let micro = Micro { variant, workers: 3, updates, window: 64, time, seed: 7 };
+                let stretch = micro.run(&ground.site().unwrap(), &pages).unwrap();
+                let what = format!("{variant:?}, {updates} updates");
+                assert!(stretch.committed > 0, "{what}");
+                assert_eq!(pages.sum(), stretch.committed * updates as u64, "{what}");
+                assert_eq!(stretch.log.records, stretch.committed * (updates as u64 + 2), "{what}");
+                let logged = stretch.committed * (2 * 132 + 156 * updates as u64);
+                // Records of other workers in between cost a second byte for the LSN once in a while.
+                let off = stretch.log.record_bytes.abs_diff(logged);
+                assert!(off * 50 < logged, "{what}: {} bytes, paper {logged}", stretch.log.record_bytes);
+                assert_eq!(stretch.until_known.count(), stretch.committed, "{what}");
+                assert!(stretch.in_flight() < 3.0 * 80.0, "{what}: {}", stretch.in_flight());
+            }
+        }
+    }
+
+    #[test]
+    fn the_papers_workers_write_groups_of_sixteen_in_chunks_of_8_kib() {
+        let ground = Ground::new(Choice::Model(DeviceModel::plp()), ".".as_ref());
+        let time = Duration::from_millis(20);
+        let micro = Micro { variant: Variant::Paper, workers: 1, updates: 1, window: 64, time, seed: 7 };
+        let stretch = micro.run(&ground.site().unwrap(), &Pages::default()).unwrap();
+        assert_eq!(stretch.until_flush.count(), stretch.committed);
+        assert_eq!(stretch.log.largest_group, 3 * 16);
+        assert_eq!(stretch.chunk_bytes(), 8192);
+    }
+}
