@@ -1,12 +1,20 @@
 //! Who leaves when a page comes: the replacement policies of user-level remote memory paging.
 //!
 //! The far-memory paper (Saito, Midorikawa, Kai, §2) compares eight of them; each is one file here, and each file says where in the paper
-//! it is, what it costs, and where it is weak. Nothing in this module touches memory, time or a network: a region with real paging and a
-//! replay of recorded traces drive the same code.
+//! it is, what it costs, and where it is weak. Nothing in this module touches memory, time or a network: a region with real paging and
+//! the [`replay`] of recorded traces drive the same code.
 //!
 //! | module | policy | looks at |
 //! |---|---|---|
 //! | [`simple`] | Simple: the next resident page by address | nothing |
+//! | [`swap_in_history`] | Swap-in history: Simple, sparing the page that followed last time | the order of swaps |
+//! | [`random`] | Random: any resident page | nothing |
+//! | [`fifo`] | FIFO: the page that came in first | the order of swaps |
+//! | [`clock`] | U-Clock: FIFO with a second chance | reference bits |
+//! | [`nru`] | U-NRU: a random page of the lowest of four classes; bits cleared by swap count or by timer | reference and modified bits |
+//! | [`plru`] | U-pLRU: an active and an inactive list | reference bits |
+//!
+//! [`policy`] has them by name, [`replay`] runs recorded traces through them.
 //!
 //! # What a region promises
 //!
@@ -23,15 +31,32 @@
 //! - **REPLACE-2** Nothing is allocated after the policy was made: it may run inside a program's fault on its own heap.
 //! - **REPLACE-3** The same calls give the same victims (random policies are seeded).
 
+pub mod clock;
+pub mod fifo;
+mod list;
+pub mod nru;
+pub mod plru;
 pub mod policy;
+pub mod random;
+#[cfg(test)]
+mod reference;
+pub mod replay;
+mod rng;
 mod set;
 pub mod simple;
+pub mod swap_in_history;
 
 use std::fmt;
 use std::time::Duration;
 
+pub use clock::UClock;
+pub use fifo::Fifo;
+pub use nru::{Clearing, UNru};
+pub use plru::UPlru;
 pub use policy::{ParsePolicyError, Policy};
+pub use random::Random;
 pub use simple::Simple;
+pub use swap_in_history::SwapInHistory;
 
 /// A page of a region, counted from the region's first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -9,21 +9,20 @@ pub(crate) struct PageSet {
     len: u32,
 }
 
-#[allow(dead_code, reason = "the policies that follow use all of it")]
 impl PageSet {
     pub(crate) fn new(pages: u32) -> Self {
         Self { words: vec![0; (pages as usize).div_ceil(64)], len: 0 }
     }
 
     pub(crate) fn insert(&mut self, page: PageNo) {
+        self.len += u32::from(!self.contains(page));
         let (word, bit) = place(page);
-        self.len += u32::from(self.words[word] & bit == 0);
         self.words[word] |= bit;
     }
 
     pub(crate) fn remove(&mut self, page: PageNo) {
+        self.len -= u32::from(self.contains(page));
         let (word, bit) = place(page);
-        self.len -= u32::from(self.words[word] & bit != 0);
         self.words[word] &= !bit;
     }
 
