@@ -1,0 +1,137 @@
+//! Who leaves when a page comes: the replacement policies of user-level remote memory paging.
+//!
+//! The far-memory paper (Saito, Midorikawa, Kai, §2) compares eight of them; each is one file here, and each file says where in the paper
+//! it is, what it costs, and where it is weak. Nothing in this module touches memory, time or a network: a region with real paging and
+//! the [`replay`] of recorded traces drive the same code.
+//!
+//! | module | policy | looks at |
+//! |---|---|---|
+//! | [`simple`] | Simple: the next resident page by address | nothing |
+//! | [`swap_in_history`] | Swap-in history: Simple, sparing the page that followed last time | the order of swaps |
+//! | [`random`] | Random: any resident page | nothing |
+//! | [`fifo`] | FIFO: the page that came in first | the order of swaps |
+//! | [`clock`] | U-Clock: FIFO with a second chance | reference bits |
+//! | [`nru`] | U-NRU: a random page of the lowest of four classes; bits cleared by swap count or by timer | reference and modified bits |
+//! | [`plru`] | U-pLRU: an active and an inactive list | reference bits |
+//!
+//! [`policy`] has them by name, [`replay`] runs recorded traces through them.
+//!
+//! # What a region promises
+//!
+//! 1. A page that is away is touched: if no frame is free, `victim`, and `page_out` once that page has left; then `page_in`.
+//! 2. The touch that brings a page in counts as its first: its reference bit is set in `page_in`, its modified bit too if it was a write.
+//! 3. A policy may clear a resident page's reference bit. The next touch sets it again, and is told by `referenced`.
+//! 4. A resident page may leave without having been a victim (its memory was given back): `page_out` alone.
+//! 5. A victim that cannot leave now (it is on its way, or pinned): `victim` is called again, and another page is offered as soon as there
+//!    is one.
+//!
+//! # What a policy promises
+//!
+//! - **REPLACE-1** `victim` returns a resident page: one whose `page_in` was called, and `page_out` not since.
+//! - **REPLACE-2** Nothing is allocated after the policy was made: it may run inside a program's fault on its own heap.
+//! - **REPLACE-3** The same calls give the same victims (random policies are seeded).
+
+pub mod clock;
+pub mod fifo;
+mod list;
+pub mod nru;
+pub mod plru;
+pub mod policy;
+pub mod random;
+#[cfg(test)]
+mod reference;
+pub mod replay;
+mod rng;
+mod set;
+pub mod simple;
+pub mod swap_in_history;
+
+use std::fmt;
+use std::time::Duration;
+
+pub use clock::UClock;
+pub use fifo::Fifo;
+pub use nru::{Clearing, UNru};
+pub use plru::UPlru;
+pub use policy::{ParsePolicyError, Policy};
+pub use random::Random;
+pub use simple::Simple;
+pub use swap_in_history::SwapInHistory;
+
+/// A page of a region, counted from the region's first byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PageNo(pub u32);
+
+impl PageNo {
+    /// As an index into one entry per page.
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for PageNo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// How a page was touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Loaded from.
+    Read,
+    /// Stored to.
+    Write,
+}
+
+/// The pseudo access bits of a region's resident pages (paper §2.2): what a user-level pager has instead of the processor's.
+pub trait AccessBits {
+    /// Whether the page was touched since it came in, or since the bit was cleared. Costs nothing: the region knows it.
+    fn is_referenced(&self, page: PageNo) -> bool;
+
+    /// Whether the page was written since it came in, or since its last write-back. Costs nothing.
+    fn is_modified(&self, page: PageNo) -> bool;
+
+    /// Makes the next touch of the page known. Costs a change of its protection now, and a fault at that touch.
+    fn clear_referenced(&mut self, page: PageNo);
+}
+
+/// A replacement policy: see the head of [the module](self) for what both sides promise.
+pub trait Replacement: Send {
+    /// The page became resident, by a touch of this kind; its bits are set accordingly.
+    fn page_in(&mut self, page: PageNo, access: Access, bits: &mut dyn AccessBits);
+
+    /// A resident page was touched for the first time since its reference bit was cleared; the bit is set again.
+    fn referenced(&mut self, page: PageNo, access: Access, bits: &mut dyn AccessBits);
+
+    /// The resident page that leaves now. `incoming` is the page that wants its frame, if one does already (write-back ahead of need knows
+    /// none yet).
+    ///
+    /// # Panics
+    ///
+    /// If no page is resident.
+    fn victim(&mut self, incoming: Option<PageNo>, bits: &mut dyn AccessBits) -> PageNo;
+
+    /// The page is no longer resident.
+    fn page_out(&mut self, page: PageNo);
+
+    /// How often [`on_timer`](Self::on_timer) wants to be called; never if `None`.
+    fn timer(&self) -> Option<Duration> {
+        None
+    }
+
+    /// That much time has passed.
+    fn on_timer(&mut self, bits: &mut dyn AccessBits) {
+        let _ = bits;
+    }
+}
+
+/// What a policy is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Pages of the region.
+    pub pages: u32,
+    /// Pages that may be resident at once.
+    pub frames: u32,
+}

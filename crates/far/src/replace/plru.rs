@@ -1,0 +1,72 @@
+//! U-pLRU (paper §2.3): the two lists of Linux 2.6.11, by pseudo reference bits.
+//!
+//! A page comes in at the end of the inactive list. The search for a victim looks at the head of the inactive list: a page whose bit is 1 goes to
+//! the end of the active list, the first whose bit is 0 leaves. When the inactive list is empty, all of the active list moves there and
+//! its bits are cleared. (The paper does not say where a page comes in, nor how many move; these are its words at their plainest.)
+//!
+//! Cost: as U-Clock, in bursts. Weak: one step between active and not; just after a move all pages look alike, and a sweep then takes them in their old order
+//! (the paper: worse than Simple at Himeno, IS and CG, "room for improvement").
+
+use super::list::PageList;
+use super::{Access, AccessBits, PageNo, Replacement, Shape};
+
+/// The two lists.
+#[derive(Clone, Debug)]
+pub struct UPlru {
+    active: PageList,
+    inactive: PageList,
+}
+
+impl UPlru {
+    /// With nothing resident.
+    #[must_use]
+    pub fn new(shape: Shape) -> Self {
+        Self { active: PageList::new(shape.pages), inactive: PageList::new(shape.pages) }
+    }
+
+    fn refill(&mut self, bits: &mut dyn AccessBits) {
+        while let Some(page) = self.active.pop_front() {
+            if bits.is_referenced(page) {
+                bits.clear_referenced(page);
+            }
+            self.inactive.push_back(page);
+        }
+    }
+
+    /// Moves what was referenced to the active list; the first inactive page that was not.
+    fn search(&mut self, bits: &mut dyn AccessBits) -> Option<PageNo> {
+        while let Some(page) = self.inactive.head() {
+            if !bits.is_referenced(page) {
+                return Some(page);
+            }
+            self.inactive.remove(page);
+            self.active.push_back(page);
+        }
+        None
+    }
+}
+
+impl Replacement for UPlru {
+    fn page_in(&mut self, page: PageNo, _: Access, _: &mut dyn AccessBits) {
+        self.inactive.push_back(page);
+    }
+
+    fn referenced(&mut self, _: PageNo, _: Access, _: &mut dyn AccessBits) {}
+
+    fn victim(&mut self, _: Option<PageNo>, bits: &mut dyn AccessBits) -> PageNo {
+        let victim = self.search(bits).or_else(|| {
+            self.refill(bits);
+            // A program that sets the bits as fast as they are cleared does not hold the search up.
+            self.inactive.head()
+        });
+        let victim = victim.expect("a page is resident");
+        self.inactive.move_to_back(victim);
+        victim
+    }
+
+    fn page_out(&mut self, page: PageNo) {
+        if !self.inactive.remove(page) {
+            self.active.remove(page);
+        }
+    }
+}

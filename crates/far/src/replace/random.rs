@@ -1,0 +1,47 @@
+//! Random (paper §2.1): any resident page, by lot.
+//!
+//! Cost: constant, no access bits. Good where use has no pattern, or one that the others fall for (the paper: Cluster 3.0, CG). Weak
+//! where some pages are used again soon (the paper: MG).
+
+use super::rng::Lots;
+use super::{Access, AccessBits, PageNo, Replacement, Shape};
+
+const OUT: u32 = u32::MAX;
+
+/// The resident pages in any order, and where each is.
+#[derive(Clone, Debug)]
+pub struct Random {
+    resident: Vec<PageNo>,
+    place: Vec<u32>,
+    lots: Lots,
+}
+
+impl Random {
+    /// With nothing resident.
+    #[must_use]
+    pub fn new(shape: Shape, seed: u64) -> Self {
+        let pages = shape.pages as usize;
+        Self { resident: Vec::with_capacity(pages), place: vec![OUT; pages], lots: Lots::new(seed) }
+    }
+}
+
+impl Replacement for Random {
+    fn page_in(&mut self, page: PageNo, _: Access, _: &mut dyn AccessBits) {
+        self.place[page.index()] = self.resident.len() as u32;
+        self.resident.push(page);
+    }
+
+    fn referenced(&mut self, _: PageNo, _: Access, _: &mut dyn AccessBits) {}
+
+    fn victim(&mut self, _: Option<PageNo>, _: &mut dyn AccessBits) -> PageNo {
+        self.resident[self.lots.below(self.resident.len() as u32) as usize]
+    }
+
+    fn page_out(&mut self, page: PageNo) {
+        let place = std::mem::replace(&mut self.place[page.index()], OUT);
+        self.resident.swap_remove(place as usize);
+        if let Some(moved) = self.resident.get(place as usize) {
+            self.place[moved.index()] = place;
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! Policies without real paging: recorded touches of pages go in, swaps and the cost of access bits come out.
+//!
+//! | module | noun |
+//! |---|---|
+//! | [`trace`] | [`Trace`]: which pages a program touched, in which order |
+//! | [`run`] | [`replay`]: one policy, one trace, one number of frames |
+//! | [`optimal`] | the least number of swaps that any policy can need (Belady) |
+//!
+//! Time is virtual ([`Costs`]), so that a replay gives the same result on each machine, and timers mean something. One page of a trace may stand for a
+//! larger one: [`Costs::scaled`].
+//!
+//! ```
+//! use azekura_far::replace::replay::{Costs, Trace, optimal_swap_ins, replay};
+//! use azekura_far::{PageNo, Policy};
+//!
+//! // Three sweeps over ten pages with frames for six: FIFO has each page leave just before it is used.
+//! let sweeps = Trace::of_reads((0..30).map(|touch| PageNo(touch % 10)));
+//! let swaps = |policy: Policy| replay(&sweeps, policy, 6, &Costs::PAPER, 1).swap_ins;
+//! assert_eq!(swaps(Policy::Fifo), 20);
+//! assert!(optimal_swap_ins(&sweeps, 6) <= 10);
+//! ```
+
+pub mod optimal;
+pub mod run;
+pub mod trace;
+
+pub use optimal::optimal_swap_ins;
+pub use run::{Costs, Outcome, replay, replay_with};
+pub use trace::Trace;

@@ -1,0 +1,100 @@
+//! Which pages a program touched, in which order.
+
+use crate::replace::{Access, PageNo};
+
+const WRITE: u32 = 1 << 31;
+
+/// Touches in epochs. Within an epoch, which is a fixed small number of the program's accesses, only the first read and the first write of each page
+/// are kept: so a program that alternates between twenty arrays leaves twenty touches per epoch, not thousands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trace {
+    pages: u32,
+    touches: Vec<u32>,
+    ends: Vec<usize>,
+    epoch_accesses: u32,
+}
+
+impl Trace {
+    /// An empty trace of epochs of that many accesses.
+    #[must_use]
+    pub fn new(epoch_accesses: u32) -> Self {
+        Self { pages: 0, touches: Vec::new(), ends: Vec::new(), epoch_accesses }
+    }
+
+    /// One read per epoch, of one access.
+    #[must_use]
+    pub fn of_reads(pages: impl IntoIterator<Item = PageNo>) -> Self {
+        let mut trace = Self::new(1);
+        for page in pages {
+            trace.touch(page, Access::Read);
+            trace.end_epoch();
+        }
+        trace
+    }
+
+    /// Appends a touch to the last epoch.
+    ///
+    /// # Panics
+    ///
+    /// If the page's number does not fit 31 bits.
+    pub fn touch(&mut self, page: PageNo, access: Access) {
+        assert!(page.0 < WRITE, "page {page} of a trace");
+        self.pages = self.pages.max(page.0 + 1);
+        self.touches.push(page.0 | if access == Access::Write { WRITE } else { 0 });
+    }
+
+    /// The next touch begins a new epoch.
+    pub fn end_epoch(&mut self) {
+        self.ends.push(self.touches.len());
+    }
+
+    /// Pages of the program: one more than the highest touched.
+    #[must_use]
+    pub fn pages(&self) -> u32 {
+        self.pages
+    }
+
+    /// Accesses of the program in one epoch.
+    #[must_use]
+    pub fn epoch_accesses(&self) -> u32 {
+        self.epoch_accesses
+    }
+
+    /// Epoch by epoch, its touches.
+    pub fn epochs(&self) -> impl Iterator<Item = impl Iterator<Item = (PageNo, Access)> + '_> + '_ {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        let open =
+            (self.ends.last().copied().unwrap_or(0) < self.touches.len()).then_some(self.touches.len());
+        starts
+            .zip(self.ends.iter().copied().chain(open))
+            .map(|(start, end)| self.touches[start..end].iter().map(|&touch| unpack(touch)))
+    }
+
+    /// All touches.
+    pub fn touches(&self) -> impl DoubleEndedIterator<Item = (PageNo, Access)> + ExactSizeIterator + '_ {
+        self.touches.iter().map(|&touch| unpack(touch))
+    }
+}
+
+fn unpack(touch: u32) -> (PageNo, Access) {
+    (PageNo(touch & !WRITE), if touch & WRITE == 0 { Access::Read } else { Access::Write })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn touches_come_back_by_epoch() {
+        let mut trace = Trace::new(256);
+        trace.touch(PageNo(3), Access::Write);
+        trace.touch(PageNo(1), Access::Read);
+        trace.end_epoch();
+        trace.end_epoch();
+        trace.touch(PageNo(0), Access::Read);
+        let epochs: Vec<Vec<_>> = trace.epochs().map(Iterator::collect).collect();
+        let first = vec![(PageNo(3), Access::Write), (PageNo(1), Access::Read)];
+        assert_eq!(epochs, [first, vec![], vec![(PageNo(0), Access::Read)]]);
+        assert_eq!((trace.pages(), trace.touches().len()), (4, 3));
+    }
+}

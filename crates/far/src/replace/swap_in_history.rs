@@ -1,0 +1,62 @@
+//! Swap-in history (paper §2.1 and its reference 4): Simple, but not the page that followed last time.
+//!
+//! Each page remembers which page was swapped in right after it. When it is swapped in again, that one is assumed to be wanted next, and is no
+//! victim this time.
+//!
+//! Cost: Simple's, and one page number per page. No access bits. The paper's steadiest: never behind Simple in its seven programs. Weak where the
+//! order of swaps does not come again, and, like Simple, blind to use without swaps.
+
+use super::set::PageSet;
+use super::{Access, AccessBits, PageNo, Replacement, Shape};
+
+const NONE: u32 = u32::MAX;
+
+/// Simple's hand, and each page's successor.
+#[derive(Clone, Debug)]
+pub struct SwapInHistory {
+    resident: PageSet,
+    hand: PageNo,
+    successor: Vec<u32>,
+    newest: u32,
+}
+
+impl SwapInHistory {
+    /// With nothing resident, no history, and the hand at the first page.
+    #[must_use]
+    pub fn new(shape: Shape) -> Self {
+        Self {
+            resident: PageSet::new(shape.pages),
+            hand: PageNo(0),
+            successor: vec![NONE; shape.pages as usize],
+            newest: NONE,
+        }
+    }
+
+    fn next(&mut self) -> PageNo {
+        let page = self.resident.next_from(self.hand).expect("a page is resident");
+        self.hand = PageNo(page.0 + 1);
+        page
+    }
+}
+
+impl Replacement for SwapInHistory {
+    fn page_in(&mut self, page: PageNo, _: Access, _: &mut dyn AccessBits) {
+        self.resident.insert(page);
+        if let Some(successor) = self.successor.get_mut(self.newest as usize) {
+            *successor = page.0;
+        }
+        self.newest = page.0;
+    }
+
+    fn referenced(&mut self, _: PageNo, _: Access, _: &mut dyn AccessBits) {}
+
+    fn victim(&mut self, incoming: Option<PageNo>, _: &mut dyn AccessBits) -> PageNo {
+        let spared = incoming.map_or(NONE, |page| self.successor[page.index()]);
+        let first = self.next();
+        if first.0 == spared && self.resident.len() > 1 { self.next() } else { first }
+    }
+
+    fn page_out(&mut self, page: PageNo) {
+        self.resident.remove(page);
+    }
+}
