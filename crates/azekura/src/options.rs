@@ -122,8 +122,9 @@ impl Builder {
         self
     }
 
-    /// Threads that redo the log after a crash, 1 to 64, each with its share of the pages; as many as the machine has cores
-    /// unless set, and only the caller's where the store may run [no threads](Self::background).
+    /// Threads that redo the log after a crash, 1 to 64, each with its share of the pages. Unless set: as many as the machine has cores,
+    /// but 8 at least, because they mostly wait for pages to be read; where the store may run [no threads](Self::background), none
+    /// but the caller's.
     #[must_use]
     pub fn redo_threads(mut self, threads: usize) -> Self {
         self.redo_threads = Some(threads);
@@ -245,6 +246,8 @@ const MIN_FRAMES: usize = 24;
 /// As many as the log has.
 const MAX_WORKERS: usize = 256;
 const MAX_REDO_THREADS: usize = 64;
+/// Page reads that keep a flash device busy; measured, more bring nothing to redo.
+const READS_AT_ONCE: usize = 8;
 /// Four buffers, each of which holds at least two of the largest records (128 KiB of a large value's pages).
 const MIN_SEGMENT_BYTES: u64 = 2 << 20;
 
@@ -252,7 +255,7 @@ impl Builder {
     /// Threads that a restart redoes with.
     pub(crate) fn threads_to_redo(&self) -> usize {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        let unset = || if self.background { cores().min(MAX_REDO_THREADS) } else { 1 };
+        let unset = || if self.background { cores().clamp(READS_AT_ONCE, MAX_REDO_THREADS) } else { 1 };
         self.redo_threads.unwrap_or_else(unset)
     }
 
