@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use azekura_base::striped::thread_stripe;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use azekura_base::{CachePadded, DurableLog, Lsn, TxnId};
+use azekura_base::{CachePadded, Lsn, TxnId};
 use azekura_btree::{Deferred, Env};
 use azekura_buffer::{BufferPool, Cleaner};
 use azekura_io::FileLock;
@@ -98,10 +98,7 @@ impl Shared {
     }
 
     pub(crate) fn wait_durable(&self, lsn: Lsn) -> Result<(), Error> {
-        if lsn <= self.wal.durable_lsn() {
-            return Ok(());
-        }
-        self.wal.make_durable(lsn).map_err(Error::from)
+        self.wal.wait_acknowledged(lsn).map_err(Error::from)
     }
 }
 

@@ -60,6 +60,7 @@ mod ticket;
 mod transaction;
 mod value;
 
+pub use azekura_wal::{LogProtocol, UnknownProtocol};
 pub use check::{CheckReport, Finding, TableReport};
 pub use database::Database;
 pub use error::{Error, ErrorKind};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use azekura_base::page;
 use azekura_io::{Fs, MemFs, OsFs};
-use azekura_wal::StreamCount;
+use azekura_wal::{LogProtocol, StreamCount};
 
 use crate::locking::LockPart;
 use crate::{Database, Error};
@@ -28,6 +28,7 @@ pub enum Durability {
 pub struct Builder {
     pub(crate) page_size: usize,
     pub(crate) cache_bytes: usize,
+    pub(crate) protocol: LogProtocol,
     pub(crate) workers: usize,
     pub(crate) streams: StreamCount,
     pub(crate) segment_bytes: u64,
@@ -47,6 +48,7 @@ impl Default for Builder {
         Self {
             page_size: 8192,
             cache_bytes: 256 << 20,
+            protocol: LogProtocol::PWal,
             workers: std::thread::available_parallelism().map_or(2, usize::from),
             streams: StreamCount::Auto,
             segment_bytes: 16 << 20,
@@ -76,6 +78,14 @@ impl Builder {
     #[must_use]
     pub fn cache_bytes(mut self, bytes: usize) -> Self {
         self.cache_bytes = bytes;
+        self
+    }
+
+    /// How the log is written and when commits are acknowledged; the parallel log (P-WAL) unless set. The others are there to be
+    /// measured against it. A store may be opened with another one each time.
+    #[must_use]
+    pub fn log_protocol(mut self, protocol: LogProtocol) -> Self {
+        self.protocol = protocol;
         self
     }
 
@@ -228,6 +238,9 @@ impl Builder {
             return refuse(format!(
                 "{threads} threads to redo the log: 1 to {MAX_REDO_THREADS} are possible"
             ));
+        }
+        if self.protocol == (LogProtocol::Epoch { interval: Duration::ZERO }) {
+            return refuse("epochs of no length".into());
         }
         if let StreamCount::Fixed(streams) = self.streams
             && (streams == 0 || streams > self.workers)

@@ -49,12 +49,16 @@ pub struct CacheStats {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct LogStats {
+    /// How it is written: `p-wal`, `serial`, `epoch:40`.
+    pub protocol: String,
     /// Buffers.
     pub workers: usize,
     /// Files written side by side.
     pub streams: usize,
     /// Records appended.
     pub records: u64,
+    /// Writes to the one LSN counter.
+    pub lsn_draws: u64,
     /// Bytes of records.
     pub record_bytes: u64,
     /// Flushes that wrote something.
@@ -100,9 +104,11 @@ impl Stats {
                 foreground_writes: pool.foreground_writes,
             },
             log: LogStats {
+                protocol: wal.protocol.to_string(),
                 workers: wal.workers,
                 streams: wal.streams,
                 records: wal.records,
+                lsn_draws: wal.lsn_draws,
                 record_bytes: wal.record_bytes,
                 flushes: wal.flushes,
                 written_bytes: wal.chunk_bytes,

@@ -173,7 +173,7 @@ pub(crate) const fn max_chunk_bytes(buffer_bytes: usize) -> u64 {
 
 /// Bytes that a block with these records takes in the payload, at most.
 pub(crate) const fn max_block_bytes(batch: &Batch) -> usize {
-    MAX_BLOCK_OVERHEAD + batch.bytes.len()
+    MAX_BLOCK_OVERHEAD + batch.len()
 }
 
 /// Appends what comes before a block's records in the payload.
@@ -181,7 +181,7 @@ pub(crate) fn put_block_head(out: &mut Vec<u8>, worker: usize, batch: &Batch) {
     varint::put_u64(out, worker as u64);
     varint::put_u64(out, batch.records);
     varint::put_u64(out, batch.first_lsn);
-    varint::put_u64(out, batch.bytes.len() as u64);
+    varint::put_u64(out, batch.len() as u64);
 }
 
 /// One worker's records inside a payload.

@@ -23,6 +23,12 @@
 //! An heir need not win: a running thread may take the lead before it has woken up. That is not unfair, because
 //! every flush takes everything that was buffered before it; the heir's record goes along, and it sleeps on.
 //!
+//! Threads that must not write, because a commit thread does it for all (Aether's flush pipelining), **follow**: they sleep on
+//! words of their own until the flush that covers them has ended.
+//!
+//! - **GATE-4** A follower first registers, then asks for the flush. So a thread that leads comes after it, or finds the
+//!   flush needless and wakes it.
+//!
 //! Model: `tests/loom_gate.rs`.
 
 use azekura_base::sync::WaitWord;
@@ -44,6 +50,8 @@ struct State {
     leader: ThreadTag,
     /// Registered sleepers per wait word.
     waiting: [u32; 2],
+    /// Registered followers per word of theirs; a flush wakes all of its group, so too many counted cost a system call only.
+    following: [u32; 2],
 }
 
 /// The gate of one stream.
@@ -52,6 +60,8 @@ pub struct CommitGate {
     state: TracedMutex<State>,
     /// Changed under the mutex; a flush's word is that of its number's parity.
     words: [WaitWord; 2],
+    /// The same for followers.
+    follower_words: [WaitWord; 2],
     /// Number of the last flush that ended. Written under the mutex, read by who wakes up.
     finished: AtomicU64,
 }
@@ -84,6 +94,7 @@ impl CommitGate {
         Self {
             state: TracedMutex::new(&GATE_MUTEX, State::default()),
             words: [WaitWord::new(0), WaitWord::new(0)],
+            follower_words: [WaitWord::new(0), WaitWord::new(0)],
             finished: AtomicU64::new(0),
         }
     }
@@ -111,13 +122,8 @@ impl CommitGate {
             }
             if !state.flushing {
                 let (covers, taken) = begin();
-                *state = State {
-                    flushing: true,
-                    number: state.number + 1,
-                    covers,
-                    leader: thread_tag(),
-                    waiting: state.waiting,
-                };
+                (state.flushing, state.number, state.covers) = (true, state.number + 1, covers);
+                state.leader = thread_tag();
                 return Turn::Lead(Lead { gate: self, number: state.number }, taken);
             }
             let target = state.number + u64::from(lsn >= state.covers);
@@ -126,6 +132,30 @@ impl CommitGate {
                 None => return Turn::Finished,
             }
         }
+    }
+
+    /// Sleeps until a flush that covers `lsn` has ended, without ever leading one; `request` has one led. May return early.
+    ///
+    /// `is_needed` runs under the gate's mutex, `request` outside it.
+    pub fn follow(&self, lsn: u64, is_needed: impl FnOnce() -> bool, request: impl FnOnce()) {
+        let mut state = self.lock();
+        if !is_needed() {
+            return;
+        }
+        let is_covered = state.flushing && lsn < state.covers;
+        let target = state.number + u64::from(!is_covered);
+        let word = &self.follower_words[parity(target)];
+        state.following[parity(target)] += 1;
+        // Relaxed: the word changes under the mutex, which we hold.
+        let expected = word.word().load(Relaxed);
+        let leader = state.leader;
+        drop(state);
+        if !is_covered {
+            request(); // GATE-4
+        }
+        let _wait =
+            azekura_trace::wait_for(&FLUSH_WAIT, std::ptr::from_ref(self).addr(), WaitKind::Log, leader);
+        word.wait(expected, None);
     }
 
     /// Sleeps until flush `target` has ended (`None`), or until the caller is the heir and must look again.
@@ -154,17 +184,31 @@ impl CommitGate {
         Some(state)
     }
 
-    /// Wakes another sleeper in the place of the caller, who came to lead and need not (GATE-2).
-    fn pass_on(&self, state: TracedGuard<'_, State>) {
-        let heirs = parity(state.number + 1);
-        let wake = !state.flushing && state.waiting[heirs] > 0;
+    /// Wakes another sleeper in the place of the caller, who came to lead and need not (GATE-2), and the followers, who wait
+    /// for a flush that may not come (GATE-4).
+    fn pass_on(&self, mut state: TracedGuard<'_, State>) {
+        let next = parity(state.number + 1);
+        let wake = !state.flushing && state.waiting[next] > 0;
         if wake {
-            self.change(heirs);
+            self.change(next);
         }
+        let followers = !state.flushing && self.release_followers(&mut state, next);
         drop(state);
         if wake {
-            self.words[heirs].wake_one();
+            self.words[next].wake_one();
         }
+        if followers {
+            self.follower_words[next].wake_all();
+        }
+    }
+
+    /// Lets the followers of a word go: tells whether to wake them. The caller holds the mutex.
+    fn release_followers(&self, state: &mut State, which: usize) -> bool {
+        let any = std::mem::take(&mut state.following[which]) > 0;
+        if any {
+            self.follower_words[which].word().fetch_add(1, Release);
+        }
+        any
     }
 
     /// Changes a wait word, so that who is about to sleep on it does not. The caller holds the mutex.
@@ -174,12 +218,13 @@ impl CommitGate {
 
     /// Wakes everybody to look again: the log failed.
     pub fn wake_everyone(&self) {
-        let state = self.lock();
-        self.change(0);
-        self.change(1);
+        let mut state = self.lock();
+        for which in 0..2 {
+            self.change(which);
+            self.release_followers(&mut state, which);
+        }
         drop(state);
-        self.words[0].wake_all();
-        self.words[1].wake_all();
+        self.words.iter().chain(&self.follower_words).for_each(WaitWord::wake_all);
     }
 
     /// Whether a flush is going on.
@@ -231,6 +276,8 @@ impl CommitGate {
         if has_heir {
             self.change(heirs);
         }
+        let followers = state.following[group];
+        self.release_followers(&mut state, group);
         drop(state);
         if has_heir {
             self.words[heirs].wake_one();
@@ -238,7 +285,10 @@ impl CommitGate {
         if woken > 0 {
             self.words[group].wake_all();
         }
-        woken
+        if followers > 0 {
+            self.follower_words[group].wake_all();
+        }
+        woken + followers
     }
 }
 

@@ -61,6 +61,11 @@ impl DurableHorizon {
     /// Draws an LSN for `worker`, whose buffer latch the caller holds and whose buffer has room. The flag tells
     /// whether the worker was idle.
     pub fn draw(&self, worker: usize) -> (u64, bool) {
+        self.draw_range(worker, 1)
+    }
+
+    /// Draws `count` LSNs in a row for `worker`, as [`draw`](Self::draw) does, by one write to the counter. Returns the first.
+    pub fn draw_range(&self, worker: usize, count: u64) -> (u64, bool) {
         let mark = &self.marks[worker];
         // Relaxed: marks are stored under the latch that we hold.
         let was_idle = mark.load(Relaxed) == IDLE;
@@ -72,7 +77,7 @@ impl DurableHorizon {
         // AcqRel: Release publishes our mark to whoever sees this or a later draw in the counter (one release
         // sequence, as all writers are read-modify-writes); pairs with the Acquire in `compute`. Acquire so that the
         // next draw by a thread that saw ours is ordered after what we did before.
-        let lsn = self.next.fetch_add(1, AcqRel);
+        let lsn = self.next.fetch_add(count, AcqRel);
         if was_idle {
             // The exact bound: others' LSNs between the read and the draw need not wait for us.
             mark.store(lsn, Relaxed);

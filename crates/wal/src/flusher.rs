@@ -1,33 +1,41 @@
-//! The log's own threads: a flusher per stream, and one that prepares segments.
+//! The log's own threads: a flusher per stream, one that prepares segments, and one that ends epochs if there are any.
 //!
 //! A flusher sleeps while nothing is buffered. It works for tickets and for [`Wal::request_flush`]: greedily, one
 //! flush after the other while there are requests, like any other committer (it shares the gate with blocking ones).
-//! Records that nobody asks for it lets rest, and writes those that are older than `max_delay` (W3).
+//! Records that nobody asks for it lets rest, and writes those that are older than `max_delay` (W3). In a serial log it is
+//! Aether's commit thread: nobody else writes for a commit. In a log with epochs it writes when the epoch thread says so.
 //!
 //! [`Wal::request_flush`]: crate::Wal::request_flush
 
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
 
 use azekura_base::sync::atomic::Ordering::Acquire;
 
 use crate::error::WalError;
 use crate::log::Log;
+use crate::options::LogProtocol;
 use crate::stream::Stream;
 
 /// Starts the threads.
 pub(crate) fn start(log: &Arc<Log>) -> Result<Vec<JoinHandle<()>>, WalError> {
     let mut threads = Vec::new();
-    let spawned = (0..=log.streams.len()).try_for_each(|i| {
+    let mut spawn = |name: String, run: Box<dyn FnOnce(&Log) + Send>| {
         let log = Arc::clone(log);
-        let thread = if i < log.streams.len() {
-            let name = format!("azekura-wal-{i}");
-            Builder::new().name(name).spawn(move || flush_until_stopped(&log, &log.streams[i]))
-        } else {
-            Builder::new().name("azekura-wal-seg".into()).spawn(move || prepare_until_stopped(&log))
-        };
-        thread.map(|thread| threads.push(thread))
-    });
+        Builder::new().name(name).spawn(move || run(&log)).map(|thread| threads.push(thread))
+    };
+    let spawned = (0..log.streams.len())
+        .try_for_each(|i| {
+            spawn(format!("azekura-wal-{i}"), Box::new(move |log| flush_until_stopped(log, &log.streams[i])))
+        })
+        .and_then(|()| spawn("azekura-wal-seg".into(), Box::new(prepare_until_stopped)))
+        .and_then(|()| match log.options.protocol {
+            LogProtocol::Epoch { interval } => {
+                spawn("azekura-wal-epoch".into(), Box::new(move |log| turn_until_stopped(log, interval)))
+            }
+            LogProtocol::PWal | LogProtocol::Serial => Ok(()),
+        });
     if let Err(source) = spawned {
         stop(log, threads);
         return Err(WalError::Io { action: "start a thread for", path: "the log".into(), source });
@@ -38,7 +46,8 @@ pub(crate) fn start(log: &Arc<Log>) -> Result<Vec<JoinHandle<()>>, WalError> {
 /// Ends the threads. One of them may be the caller (a task's last ticket may go in a flusher): it is not waited for.
 pub(crate) fn stop(log: &Log, threads: Vec<JoinHandle<()>>) {
     log.stopping.store(true, azekura_base::sync::atomic::Ordering::Release);
-    for bell in log.streams.iter().map(|s| &s.bell).chain([&log.preparer]) {
+    let epochs = log.epochs.iter().map(|epochs| &epochs.bell);
+    for bell in log.streams.iter().map(|s| &s.bell).chain([&log.preparer]).chain(epochs) {
         bell.request(); // not only rung: a thread on its way to sleep looks at the request
     }
     for thread in threads {
@@ -59,6 +68,10 @@ fn flush_until_stopped(log: &Log, stream: &Stream) {
             log.flush_stream(stream, next.0 - 1);
             continue;
         }
+        if log.epochs.is_some() {
+            stream.bell.rest(None, || false); // the epoch thread sees to W3
+            continue;
+        }
         let pending = stream.pending(&log.horizon);
         if pending.is_some() && pending == oldest {
             // It has rested for `max_delay` (W3).
@@ -72,6 +85,27 @@ fn flush_until_stopped(log: &Log, stream: &Stream) {
         } else {
             stream.bell.rest(None, || stream.pending(&log.horizon).is_some());
         }
+    }
+}
+
+/// Ends an epoch every `interval` while there is something to acknowledge, or as soon as somebody asks for it.
+fn turn_until_stopped(log: &Log, interval: Duration) {
+    let Some(epochs) = &log.epochs else { return };
+    // Acquire: pairs with the Release in `stop`.
+    while !log.stopping.load(Acquire) && log.failure.get().is_none() {
+        if !epochs.has_unpublished(&log.horizon) {
+            epochs.bell.rest(None, || epochs.has_unpublished(&log.horizon));
+            // A request made while nothing was there to be acknowledged.
+            if !epochs.has_unpublished(&log.horizon) {
+                epochs.bell.take_request();
+                continue;
+            }
+        }
+        if !epochs.bell.take_request() {
+            epochs.bell.rest(Some(interval), || false);
+            epochs.bell.take_request();
+        }
+        log.turn_epoch(epochs);
     }
 }
 

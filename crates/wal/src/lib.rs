@@ -32,8 +32,11 @@
 //! |---|---|---|
 //! | [`options`] | settings, identity, worker ids | |
 //! | [`worker_buffer`] | a worker's buffer: draw an LSN, copy, exchange | 3.1.1 |
+//! | [`serial`] | the serial log's one buffer: a consolidation array, copies side by side | 2.3, 6.1 (Aether) |
+//! | `log_buffer` | one or the other | |
 //! | [`record`], [`chunk`] | bytes of records, blocks, chunks | 3.1.2 |
 //! | [`durable_lsn`] | marks and the durable horizon | 3.1.3, Algorithm 4 |
+//! | [`epoch`] | commits acknowledged epoch by epoch | 6.3 (Silo) |
 //! | [`commit_gate`] | who flushes, who sleeps until when | 3.2.2 |
 //! | [`ticket`] | promises to wait for or await | 3.1.3, 3.2.2 |
 //! | `stream`, `segment` | flushes and files | 3.1.2 |
@@ -46,15 +49,18 @@ pub mod bell;
 pub mod chunk;
 pub mod commit_gate;
 pub mod durable_lsn;
+pub mod epoch;
 pub mod error;
 mod failure;
 mod flusher;
 mod log;
+mod log_buffer;
 pub mod options;
 pub mod parallelism;
 pub mod record;
 pub mod recovery;
 mod segment;
+pub mod serial;
 pub mod stats;
 mod stream;
 pub mod ticket;
@@ -62,7 +68,7 @@ mod wal;
 pub mod worker_buffer;
 
 pub use error::{AppendError, ReplayError, WalError};
-pub use options::{LogIdentity, StreamCount, WalOptions, WorkerId};
+pub use options::{LogIdentity, LogProtocol, StreamCount, UnknownProtocol, WalOptions, WorkerId};
 pub use recovery::{LogRange, Replayed};
 pub use stats::WalStats;
 pub use ticket::Ticket;

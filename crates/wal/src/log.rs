@@ -14,19 +14,23 @@ use azekura_base::{LogFailed, Lsn};
 use crate::bell::Bell;
 use crate::commit_gate::{Lead, Turn};
 use crate::durable_lsn::DurableHorizon;
+use crate::epoch::EpochClock;
 use crate::error::AppendError;
 use crate::failure::Failure;
-use crate::options::{Admission, WalOptions, WorkerId};
+use crate::log_buffer::LogBuffer;
+use crate::options::{Admission, LogProtocol, WalOptions, WorkerId};
 use crate::segment::SegmentStore;
 use crate::stream::{Stream, Taken, stream_of};
 use crate::ticket::Wakers;
-use crate::worker_buffer::{Refused, WorkerBuffer};
+use crate::worker_buffer::Refused;
 
 #[derive(Debug)]
 pub(crate) struct Log {
     pub(crate) options: WalOptions,
     pub(crate) horizon: DurableHorizon,
-    pub(crate) buffers: Box<[WorkerBuffer]>,
+    /// Of a log with epochs.
+    pub(crate) epochs: Option<EpochClock>,
+    pub(crate) buffers: Box<[LogBuffer]>,
     pub(crate) streams: Box<[Stream]>,
     /// Directories that an earlier run with more streams has left.
     pub(crate) orphans: Vec<SegmentStore>,
@@ -40,7 +44,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    pub(crate) fn buffer(&self, worker: WorkerId) -> &WorkerBuffer {
+    pub(crate) fn buffer(&self, worker: WorkerId) -> &LogBuffer {
         &self.buffers[worker.index() % self.buffers.len()]
     }
 
@@ -60,7 +64,7 @@ impl Log {
             match buffer.append(&self.horizon, body, worker.admission()) {
                 Ok((lsn, was_idle)) => {
                     if was_idle && self.options.background {
-                        stream.bell.rouse(); // W3
+                        self.epochs.as_ref().map_or(&stream.bell, |epochs| &epochs.bell).rouse(); // W3
                     }
                     return Ok(lsn);
                 }
@@ -111,10 +115,85 @@ impl Log {
         }
     }
 
+    /// Whether a commit may be acknowledged: everything up to `lsn` is durable, and, with epochs, all of its epoch.
+    pub(crate) fn is_acknowledged(&self, lsn: Lsn) -> bool {
+        match &self.epochs {
+            None => self.horizon.has_reached(lsn),
+            Some(epochs) => epochs.published() >= lsn,
+        }
+    }
+
+    /// Blocks until a commit may be acknowledged, in the protocol's way; of records that were not drawn, those drawn so far.
+    pub(crate) fn wait_acknowledged(&self, lsn: Lsn) -> Result<(), LogFailed> {
+        match (self.options.protocol, &self.epochs) {
+            (_, Some(epochs)) => self.wait_for_epoch(epochs, lsn),
+            (LogProtocol::Serial, _) if self.options.background => self.follow_commit_thread(lsn),
+            _ => self.make_durable(lsn),
+        }
+    }
+
+    /// Flush pipelining: the commit thread writes for all, and nobody else does.
+    fn follow_commit_thread(&self, lsn: Lsn) -> Result<(), LogFailed> {
+        let lsn = lsn.min(Lsn(self.horizon.next_lsn().0 - 1));
+        while !self.horizon.has_reached(lsn) {
+            self.failure.check()?;
+            for stream in &self.streams {
+                let is_needed = || self.is_needed(stream, lsn.0);
+                stream.gate.follow(lsn.0, is_needed, || stream.bell.request());
+            }
+        }
+        Ok(())
+    }
+
+    fn wait_for_epoch(&self, epochs: &EpochClock, lsn: Lsn) -> Result<(), LogFailed> {
+        if epochs.published() >= lsn {
+            return Ok(());
+        }
+        let lsn = lsn.min(Lsn(self.horizon.next_lsn().0 - 1));
+        while epochs.published() < lsn {
+            self.failure.check()?;
+            if self.options.background {
+                epochs.wait(lsn, || self.failure.get().is_some());
+            } else {
+                self.finish_epoch(epochs)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends an epoch, writes it, and publishes it: what the epoch thread and the flushers do otherwise.
+    fn finish_epoch(&self, epochs: &EpochClock) -> Result<(), LogFailed> {
+        epochs.end(&self.horizon);
+        self.make_durable(Lsn(epochs.boundary().0 - 1))?;
+        self.wakers.wake_through(self.acknowledge());
+        Ok(())
+    }
+
+    /// Ends an epoch and asks for it to be written; for the epoch thread.
+    pub(crate) fn turn_epoch(&self, epochs: &EpochClock) {
+        if epochs.end(&self.horizon) {
+            self.request_streams(Lsn(epochs.boundary().0 - 1));
+            // It may be on disk already.
+            self.wakers.wake_through(self.acknowledge());
+        }
+    }
+
+    /// Lets everybody know up to where commits are acknowledged by now. The caller has moved the marks.
+    fn acknowledge(&self) -> Lsn {
+        fence(SeqCst); // TICKET-1
+        let Some(epochs) = &self.epochs else { return self.horizon.compute() };
+        let published = epochs.publish(&self.horizon);
+        fence(SeqCst); // TICKET-1, for what was published just now
+        published
+    }
+
+    fn is_needed(&self, stream: &Stream, lsn: u64) -> bool {
+        self.failure.get().is_none() && stream.pending(&self.horizon).is_some_and(|mark| mark <= lsn)
+    }
+
     /// Leads a flush of the stream, or sleeps until one that covers `lsn` has ended.
     pub(crate) fn flush_stream(&self, stream: &Stream, lsn: u64) {
-        let is_needed =
-            || self.failure.get().is_none() && stream.pending(&self.horizon).is_some_and(|mark| mark <= lsn);
+        let is_needed = || self.is_needed(stream, lsn);
         let begin = || stream.begin(&self.horizon, &self.buffers);
         if let Turn::Lead(lead, taken) = stream.gate.enter(lsn, is_needed, begin) {
             self.lead(stream, lead, taken);
@@ -124,7 +203,7 @@ impl Log {
     /// Writes what was taken, moves the marks, wakes whom it concerns.
     fn lead(&self, stream: &Stream, lead: Lead<'_>, mut taken: Taken<'_>) {
         let poison = PoisonOnPanic(self);
-        let written = stream.write(&mut taken, &self.horizon);
+        let written = stream.write(&mut taken, &self.horizon, &self.buffers);
         stream.reopen(&mut taken.writer, &self.buffers);
         drop(taken);
         std::mem::forget(poison);
@@ -138,10 +217,9 @@ impl Log {
         for &worker in &stream.workers {
             self.buffers[worker].settle(&self.horizon);
         }
-        fence(SeqCst); // TICKET-1
-        let horizon = self.horizon.compute();
+        let acknowledged = self.acknowledge();
         let woken = lead.finish();
-        self.wakers.wake_through(horizon);
+        self.wakers.wake_through(acknowledged);
         self.count(stream, records, woken);
         if stream.store.is_short() {
             self.replenish(stream);
@@ -166,8 +244,16 @@ impl Log {
         }
     }
 
-    /// Asks the flushers for everything up to `lsn`.
+    /// Asks for everything up to `lsn` to be acknowledged soon: the epoch is ended, or the flushers begin.
     pub(crate) fn request_flush(&self, lsn: Lsn) {
+        match &self.epochs {
+            None => self.request_streams(lsn),
+            Some(epochs) if epochs.published() < lsn => epochs.bell.request(),
+            Some(_) => {}
+        }
+    }
+
+    fn request_streams(&self, lsn: Lsn) {
         for stream in &self.streams {
             if stream.pending(&self.horizon).is_some_and(|mark| mark <= lsn.0) {
                 stream.bell.request();
@@ -181,14 +267,26 @@ impl Log {
             return;
         }
         self.streams.iter().for_each(|stream| stream.gate.wake_everyone());
-        self.buffers.iter().for_each(WorkerBuffer::wake_everyone);
-        fence(SeqCst); // TICKET-1: the failure is seen by who registers now
+        self.buffers.iter().for_each(LogBuffer::wake_everyone);
+        fence(SeqCst); // TICKET-1, EPOCH-3: the failure is seen by who registers now
+        self.epochs.iter().for_each(EpochClock::wake_everyone);
         self.wakers.wake_through(Lsn::MAX);
+    }
+
+    /// Publishes everything drawn so far. The epoch thread has ended.
+    fn wait_for_last_epoch(&self, epochs: &EpochClock) -> Result<(), LogFailed> {
+        let last = Lsn(self.horizon.next_lsn().0 - 1);
+        while epochs.published() < last {
+            self.failure.check()?;
+            self.finish_epoch(epochs)?;
+        }
+        Ok(())
     }
 
     /// Everything on disk, and the testimony to it.
     pub(crate) fn finish(&self) -> Result<(), LogFailed> {
         self.make_durable(Lsn::MAX)?;
+        self.epochs.iter().try_for_each(|epochs| self.wait_for_last_epoch(epochs))?;
         for stream in &self.streams {
             self.failure.check()?; // W10: not one more write
             let testified = stream.testify(&mut stream.writer(), &self.horizon);

@@ -22,12 +22,89 @@ pub enum StreamCount {
     Fixed(usize),
 }
 
+/// How records get into buffers, and when a commit counts as durable. Not part of the format: one recovery reads what any of
+/// them wrote, and the next run may choose another.
+///
+/// | | `PWal` | `Serial` | `Epoch` |
+/// |---|---|---|---|
+/// | buffers | one per worker | one, insertion by a [consolidation array](crate::serial_buffer) | one per worker |
+/// | files written at the same time | `streams` | 1 | `streams` |
+/// | who writes | a committer that waits, or a flusher | the flusher | the flushers |
+/// | when | as soon as the stream is free | as soon as the stream is free | at the end of each [epoch](crate::epoch) |
+/// | acknowledged | once all before it is durable | the same | once all of its epoch is durable |
+///
+/// ```
+/// use std::time::Duration;
+/// use azekura_wal::LogProtocol;
+///
+/// assert_eq!("epoch:10".parse(), Ok(LogProtocol::Epoch { interval: Duration::from_millis(10) }));
+/// assert_eq!("epoch".parse::<LogProtocol>().map(|log| log.to_string()), Ok("epoch:40".to_owned()));
+/// assert!("epoch:0".parse::<LogProtocol>().is_err());
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LogProtocol {
+    /// The parallel log of the P-WAL paper.
+    #[default]
+    PWal,
+    /// The serial log after Aether (Johnson et al., VLDB 2010), the paper's rival.
+    Serial,
+    /// Group commit by epochs after Silo (Tu et al., SOSP 2013): the paper's section 6.3.
+    Epoch {
+        /// From the end of one epoch to that of the next, if the device keeps up; longer than nothing.
+        interval: Duration,
+    },
+}
+
+impl LogProtocol {
+    /// The epoch of Silo and FOEDUS (paper sections 5.4 and 6.3).
+    pub const SILO_EPOCH: Duration = Duration::from_millis(40);
+}
+
+/// `p-wal`, `serial`, `epoch:40` (milliseconds).
+impl std::fmt::Display for LogProtocol {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::PWal => f.write_str("p-wal"),
+            Self::Serial => f.write_str("serial"),
+            Self::Epoch { interval } => write!(f, "epoch:{}", interval.as_secs_f64() * 1e3),
+        }
+    }
+}
+
+/// What a log protocol is called by someone who does not know them.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no log: p-wal, serial, epoch, or epoch:MS with 0 < MS <= 60000 milliseconds")]
+pub struct UnknownProtocol(String);
+
+impl std::str::FromStr for LogProtocol {
+    type Err = UnknownProtocol;
+
+    /// What `Display` writes; `epoch` alone is Silo's.
+    fn from_str(name: &str) -> Result<Self, UnknownProtocol> {
+        let unknown = || UnknownProtocol(name.to_owned());
+        match name {
+            "p-wal" => Ok(Self::PWal),
+            "serial" => Ok(Self::Serial),
+            "epoch" => Ok(Self::Epoch { interval: Self::SILO_EPOCH }),
+            _ => {
+                let millis = name.strip_prefix("epoch:").and_then(|ms| ms.parse::<f64>().ok());
+                let millis = millis.filter(|ms| *ms > 0.0 && *ms <= 60_000.0).ok_or_else(unknown)?;
+                let interval = Duration::from_secs_f64(millis / 1e3);
+                if interval.is_zero() { Err(unknown()) } else { Ok(Self::Epoch { interval }) }
+            }
+        }
+    }
+}
+
 /// Settings of a log. None of them is part of the format: the next run may choose others.
 #[derive(Clone, Debug)]
 pub struct WalOptions {
-    /// Number of buffers that threads append to; 0 stands for the number of processors.
+    /// How records get into buffers and on disk.
+    pub protocol: LogProtocol,
+    /// Number of buffers that threads append to; 0 stands for the number of processors. A serial log has one.
     pub workers: usize,
-    /// Number of files written at the same time.
+    /// Number of files written at the same time. A serial log writes one.
     pub streams: StreamCount,
     /// Size of a segment file, rounded up to 4 KiB; at least two full buffers.
     pub segment_bytes: u64,
@@ -44,9 +121,10 @@ pub struct WalOptions {
 }
 
 impl Default for WalOptions {
-    /// As many workers as processors, streams measured, 16-MiB segments, 1-MiB buffers, threads, 10 ms, direct.
+    /// P-WAL, as many workers as processors, streams measured, 16-MiB segments, 1-MiB buffers, threads, 10 ms, direct.
     fn default() -> Self {
         Self {
+            protocol: LogProtocol::PWal,
             workers: 0,
             streams: StreamCount::Auto,
             segment_bytes: 16 << 20,
@@ -61,10 +139,18 @@ impl Default for WalOptions {
 impl WalOptions {
     /// The number of workers meant.
     pub(crate) fn worker_count(&self) -> usize {
+        if self.protocol == LogProtocol::Serial {
+            return 1;
+        }
         if self.workers > 0 {
             return self.workers;
         }
         std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(MAX_WORKERS)
+    }
+
+    /// The number of streams meant; a serial log has one.
+    pub(crate) fn stream_count(&self) -> StreamCount {
+        if self.protocol == LogProtocol::Serial { StreamCount::Fixed(1) } else { self.streams }
     }
 
     /// Longest body of a record.
@@ -84,7 +170,10 @@ impl WalOptions {
         if workers > MAX_WORKERS {
             return refuse(format!("{workers} workers, at most {MAX_WORKERS}"));
         }
-        if let StreamCount::Fixed(n) = self.streams
+        if self.protocol == (LogProtocol::Epoch { interval: Duration::ZERO }) {
+            return refuse("epochs of no length".into());
+        }
+        if let StreamCount::Fixed(n) = self.stream_count()
             && (n == 0 || n > workers.min(MAX_STREAMS))
         {
             return refuse(format!(
@@ -166,6 +255,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_protocol_is_read_as_it_is_written() {
+        for interval in [1, 400, 40_000, 1_500_000].map(Duration::from_micros) {
+            for protocol in [LogProtocol::PWal, LogProtocol::Serial, LogProtocol::Epoch { interval }] {
+                assert_eq!(protocol.to_string().parse(), Ok(protocol));
+            }
+        }
+        for bad in ["", "pwal", "epoch:", "epoch:-1", "epoch:nan", "epoch:1e-9", "epoch:60001", "serial:1"] {
+            assert!(bad.parse::<LogProtocol>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
     fn settings_that_cannot_work_are_refused() {
         let good = WalOptions { workers: 4, streams: StreamCount::Fixed(2), ..WalOptions::default() };
         assert!(good.check().is_ok());
@@ -173,6 +274,7 @@ mod tests {
             WalOptions { workers: 1000, ..good.clone() },
             WalOptions { streams: StreamCount::Fixed(0), ..good.clone() },
             WalOptions { streams: StreamCount::Fixed(5), ..good.clone() },
+            WalOptions { protocol: LogProtocol::Epoch { interval: Duration::ZERO }, ..good.clone() },
             WalOptions { buffer_bytes: 10, ..good.clone() },
             WalOptions { segment_bytes: 1 << 20, ..good },
         ] {

@@ -22,6 +22,33 @@ pub(crate) fn put(out: &mut Vec<u8>, expected: u64, lsn: u64, body: &[u8]) {
     varint::put_bytes(out, body);
 }
 
+/// The frame of a record that follows the one before without a gap: what comes before the body, on the stack.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DenseFrame {
+    bytes: [u8; MAX_OVERHEAD_BYTES],
+    len: usize,
+}
+
+impl DenseFrame {
+    pub(crate) fn of(body: &[u8]) -> Self {
+        let mut frame = Self { bytes: [0; MAX_OVERHEAD_BYTES], len: 1 };
+        let mut rest = body.len() as u64;
+        loop {
+            let more = if rest > 0x7f { 0x80 } else { 0 };
+            frame.bytes[frame.len] = (rest & 0x7f) as u8 | more;
+            frame.len += 1;
+            rest >>= 7;
+            if rest == 0 {
+                return frame;
+            }
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
 /// Takes the next record off the front of `input`; `None` when it is cut off or its LSN would overflow.
 ///
 /// `expected` moves on to the LSN after this one.
@@ -41,6 +68,16 @@ mod tests {
         let mut block = Vec::new();
         put(&mut block, 1_000_000_000, 1_000_000_000, b"hello");
         assert_eq!(block.len(), 7);
+    }
+
+    #[test]
+    fn a_dense_frame_is_what_put_writes() {
+        for len in [0, 1, 127, 128, 16_383, 16_384, 3_000_000] {
+            let body = vec![3; len];
+            let mut block = Vec::new();
+            put(&mut block, 9, 9, &body);
+            assert_eq!([DenseFrame::of(&body).bytes(), &body].concat(), block);
+        }
     }
 
     #[test]

@@ -2,12 +2,15 @@
 
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::options::LogProtocol;
 use crate::parallelism::Measured;
 
 /// Numbers since the log was created. Taken one after the other, so they may not fit each other to the last unit.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct WalStats {
+    /// How records get into buffers and on disk.
+    pub protocol: LogProtocol,
     /// Buffers.
     pub workers: usize,
     /// Files written at the same time.
@@ -18,6 +21,10 @@ pub struct WalStats {
     pub records: u64,
     /// Bytes of those records, with their frames.
     pub record_bytes: u64,
+    /// Writes to the shared LSN counter; fewer than records when a serial log draws for a group at once.
+    pub lsn_draws: u64,
+    /// Epochs ended, in a log with epochs.
+    pub epochs: u64,
     /// Flushes that wrote something.
     pub flushes: u64,
     /// Flushes that found nothing to write.

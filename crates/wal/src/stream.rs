@@ -16,10 +16,11 @@ use crate::bell::Bell;
 use crate::chunk::{self, HEADER_BYTES, Header};
 use crate::commit_gate::CommitGate;
 use crate::durable_lsn::DurableHorizon;
+use crate::log_buffer::LogBuffer;
 use crate::options::{Admission, LogIdentity};
 use crate::segment::{Segment, SegmentStore, Sizes};
 use crate::stats::StreamCounters;
-use crate::worker_buffer::{Batch, WorkerBuffer};
+use crate::worker_buffer::Batch;
 
 /// A chunk is not made larger than this by gathering several workers' batches.
 const GATHER_BYTES: u64 = 8 << 20;
@@ -108,11 +109,7 @@ impl Stream {
     }
 
     /// Takes the buffers; runs under the gate's mutex. Returns the LSN below which everything is taken (GATE-3).
-    pub(crate) fn begin<'s>(
-        &'s self,
-        horizon: &DurableHorizon,
-        buffers: &[WorkerBuffer],
-    ) -> (u64, Taken<'s>) {
+    pub(crate) fn begin<'s>(&'s self, horizon: &DurableHorizon, buffers: &[LogBuffer]) -> (u64, Taken<'s>) {
         let mut writer = self.writer.lock();
         // SEGMENT-2: this flush is not placed yet, and what comes into the buffers meanwhile needs a place as well.
         let admission = self.sizes.admission(self.store.usable_bytes(self.offset.load(Relaxed)), 2);
@@ -128,7 +125,12 @@ impl Stream {
     /// # Errors
     ///
     /// In words, what failed: the log must be poisoned.
-    pub(crate) fn write(&self, taken: &mut Taken<'_>, horizon: &DurableHorizon) -> Result<u64, String> {
+    pub(crate) fn write(
+        &self,
+        taken: &mut Taken<'_>,
+        horizon: &DurableHorizon,
+        buffers: &[LogBuffer],
+    ) -> Result<u64, String> {
         let (writer, covers) = (&mut *taken.writer, taken.covers);
         let mut todo: Vec<usize> =
             (0..writer.batches.len()).filter(|&i| writer.batches[i].records > 0).collect();
@@ -143,7 +145,7 @@ impl Stream {
             if rest.is_empty() {
                 writer.complete_below = covers;
             }
-            self.write_chunk(writer, &todo, horizon)?;
+            self.write_chunk(writer, &todo, horizon, buffers)?;
             todo = rest;
         }
         writer.complete_below = covers;
@@ -179,9 +181,10 @@ impl Stream {
         writer: &mut Writer,
         which: &[usize],
         horizon: &DurableHorizon,
+        buffers: &[LogBuffer],
     ) -> Result<(), String> {
         let offset = self.offset.load(Relaxed);
-        let end = self.gather(writer, which);
+        let end = self.gather(writer, which, buffers);
         let total = chunk::chunk_bytes(end - HEADER_BYTES) as usize;
         writer.memory[end..total].fill(0);
         let first_lsn = which.iter().map(|&i| writer.batches[i].first_lsn).min();
@@ -215,7 +218,7 @@ impl Stream {
     }
 
     /// Copies the batches behind the header's place; returns where the payload ends.
-    fn gather(&self, writer: &mut Writer, which: &[usize]) -> usize {
+    fn gather(&self, writer: &mut Writer, which: &[usize], buffers: &[LogBuffer]) -> usize {
         let most: usize = which.iter().map(|&i| chunk::max_block_bytes(&writer.batches[i])).sum();
         let needed = chunk::chunk_bytes(most) as usize;
         if writer.memory.len() < needed {
@@ -226,10 +229,12 @@ impl Stream {
             let batch = &writer.batches[i];
             writer.block_head.clear();
             chunk::put_block_head(&mut writer.block_head, self.workers[i], batch);
-            for part in [&writer.block_head, &batch.bytes] {
+            let mut put = |part: &[u8]| {
                 writer.memory[at..at + part.len()].copy_from_slice(part);
                 at += part.len();
-            }
+            };
+            put(&writer.block_head);
+            buffers[self.workers[i]].with_bytes(batch, put);
         }
         at
     }
@@ -242,13 +247,13 @@ impl Stream {
         if self.sizes.segment - self.offset.load(Relaxed) < chunk::chunk_bytes(0) {
             self.next_segment(writer)?;
         }
-        self.write_chunk(writer, &[], horizon)
+        self.write_chunk(writer, &[], horizon, &[])
     }
 
     /// Opens the buffers for more records if everything they can hold has a place.
     ///
     /// With the writer in hand no flush is on its way, so a single one counts (SEGMENT-2).
-    pub(crate) fn reopen(&self, _writer: &mut Writer, buffers: &[WorkerBuffer]) {
+    pub(crate) fn reopen(&self, _writer: &mut Writer, buffers: &[LogBuffer]) {
         let admission = self.sizes.admission(self.store.usable_bytes(self.offset.load(Relaxed)), 1);
         if !self.admits(admission) {
             self.admission.store(admission as u8, Relaxed);
@@ -285,11 +290,12 @@ mod tests {
     use azekura_io::{FaultFs, Fs};
 
     use super::*;
+    use crate::options::LogProtocol;
 
     const WORKERS: usize = 4;
 
     /// A stream on a disk that gives no more room, so that only what is prepared can be written.
-    fn stream_on_a_full_disk(reserve: u64) -> (Stream, Vec<WorkerBuffer>, DurableHorizon) {
+    fn stream_on_a_full_disk(reserve: u64) -> (Stream, Vec<LogBuffer>, DurableHorizon) {
         let fault = FaultFs::new();
         let fs: Arc<dyn Fs> = Arc::new(fault.clone());
         let identity = LogIdentity { database_id: 1, incarnation: 1, first_lsn: Lsn(1) };
@@ -302,13 +308,13 @@ mod tests {
         let segment = store.take_ready().expect("one is ready");
         store.prepare_one().expect("prepares");
         fault.full_from(1);
-        let buffers = (0..WORKERS).map(|w| WorkerBuffer::new(w, buffer_bytes)).collect();
+        let buffers = (0..WORKERS).map(|w| LogBuffer::new(LogProtocol::PWal, w, buffer_bytes)).collect();
         let stream = Stream::new((0..WORKERS).collect(), store, sizes, segment, identity);
         (stream, buffers, DurableHorizon::new(WORKERS, Lsn(1)))
     }
 
-    fn fill(buffers: &[WorkerBuffer], horizon: &DurableHorizon) -> u64 {
-        let fill_one = |buffer: &WorkerBuffer| {
+    fn fill(buffers: &[LogBuffer], horizon: &DurableHorizon) -> u64 {
+        let fill_one = |buffer: &LogBuffer| {
             (0..).take_while(|_| buffer.append(horizon, &[7; 380], Admission::All).is_ok()).count()
         };
         buffers.iter().map(|buffer| fill_one(buffer) as u64).sum()
@@ -330,7 +336,8 @@ mod tests {
                 if round >= small {
                     appended += fill(&buffers, &horizon); // while the flush is on its way
                 }
-                let records = stream.write(&mut taken, &horizon).expect("SEGMENT-2: it has a place");
+                let records =
+                    stream.write(&mut taken, &horizon, &buffers).expect("SEGMENT-2: it has a place");
                 stream.reopen(&mut taken.writer, &buffers);
                 drop(taken);
                 buffers.iter().for_each(|buffer| buffer.settle(&horizon));

@@ -107,7 +107,7 @@ impl Ticket {
     ///
     /// [`LogFailed`]: the log failed before that; whether the record is on disk is unknown until the next recovery.
     pub fn wait(self) -> Result<(), LogFailed> {
-        self.wal.log().make_durable(self.lsn)
+        self.wal.log().wait_acknowledged(self.lsn)
     }
 
     /// Whether the record, and every one before it, is durable. Never blocks.
@@ -117,7 +117,7 @@ impl Ticket {
     /// As [`Ticket::wait`].
     pub fn is_durable(&self) -> Result<bool, LogFailed> {
         let log = self.wal.log();
-        if log.horizon.has_reached(self.lsn) {
+        if log.is_acknowledged(self.lsn) {
             return Ok(true);
         }
         log.failure.check().map(|()| false)
@@ -132,9 +132,9 @@ impl Future for Ticket {
         let ticket = &mut *self;
         let log = ticket.wal.log();
         if !log.options.background {
-            return Poll::Ready(log.make_durable(ticket.lsn));
+            return Poll::Ready(log.wait_acknowledged(ticket.lsn));
         }
-        if !log.horizon.has_reached(ticket.lsn) && log.failure.get().is_none() {
+        if !log.is_acknowledged(ticket.lsn) && log.failure.get().is_none() {
             log.wakers.register(ticket.lsn.0, &mut ticket.id, context.waker());
         }
         match ticket.is_durable() {

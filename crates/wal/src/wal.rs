@@ -12,17 +12,18 @@ use azekura_io::Fs;
 use crate::bell::Bell;
 use crate::chunk;
 use crate::durable_lsn::DurableHorizon;
+use crate::epoch::EpochClock;
 use crate::error::{AppendError, WalError};
 use crate::failure::Failure;
 use crate::flusher;
 use crate::log::Log;
-use crate::options::{LogIdentity, StreamCount, WalOptions, WorkerId};
+use crate::log_buffer::LogBuffer;
+use crate::options::{LogIdentity, LogProtocol, StreamCount, WalOptions, WorkerId};
 use crate::parallelism::{self, Measured};
 use crate::segment::{SegmentStore, Sizes, parse_stream};
 use crate::stats::WalStats;
 use crate::stream::{Stream, stream_of};
 use crate::ticket::{Ticket, Wakers};
-use crate::worker_buffer::WorkerBuffer;
 
 /// The reason that a closed log gives.
 const CLOSED: &str = "the log was closed";
@@ -73,7 +74,11 @@ impl Wal {
         let orphans = orphans.map(|stream| open(stream, None)).collect::<Result<_, _>>()?;
         let log = Arc::new(Log {
             horizon: DurableHorizon::new(workers, identity.first_lsn),
-            buffers: (0..workers).map(|w| WorkerBuffer::new(w, options.buffer_bytes)).collect(),
+            epochs: matches!(options.protocol, LogProtocol::Epoch { .. })
+                .then(|| EpochClock::new(identity.first_lsn)),
+            buffers: (0..workers)
+                .map(|w| LogBuffer::new(options.protocol, w, options.buffer_bytes))
+                .collect(),
             streams: live.into(),
             orphans,
             failure: Failure::default(),
@@ -109,11 +114,27 @@ impl Wal {
         self.log.append(worker, body)
     }
 
+    /// Blocks until a commit with this LSN may be acknowledged: the record and every one before it is durable, and, in a log
+    /// with epochs, all of its epoch. Of records that were not drawn yet, those drawn so far.
+    ///
+    /// In a P-WAL the caller writes the log itself if nobody else does; in a serial log the commit thread does; with epochs
+    /// the epoch's end is waited for (without background threads: the caller ends it). [`DurableLog::make_durable`], which
+    /// pages wait for, never waits for an epoch.
+    ///
+    /// # Errors
+    ///
+    /// [`LogFailed`]: the log failed before that; whether the record is on disk is unknown until the next recovery.
+    pub fn wait_acknowledged(&self, lsn: Lsn) -> Result<(), LogFailed> {
+        self.log.wait_acknowledged(lsn)
+    }
+
     /// A ticket for a record, and a request to flush it. A thread that would only wait for the ticket at once had
-    /// better call [`DurableLog::make_durable`], and so do the write itself.
+    /// better call [`Wal::wait_acknowledged`], and so perhaps do the write itself.
     pub fn ticket(self: &Arc<Self>, lsn: Lsn) -> Ticket {
-        if self.log.options.background && self.log.horizon.reached() < lsn {
-            self.log.request_flush(lsn);
+        // An epoch ends by itself.
+        let log = &self.log;
+        if log.options.background && log.epochs.is_none() && log.horizon.reached() < lsn {
+            log.request_flush(lsn);
         }
         Ticket::new(Arc::clone(self), lsn)
     }
@@ -124,7 +145,7 @@ impl Wal {
             self.log.request_flush(Lsn::MAX);
         } else {
             // The error is kept for whoever waits for a record.
-            let _ = self.log.make_durable(Lsn::MAX);
+            let _ = self.log.wait_acknowledged(Lsn::MAX);
         }
     }
 
@@ -185,18 +206,21 @@ impl Wal {
     pub fn stats(&self) -> WalStats {
         let log = &self.log;
         let mut stats = WalStats {
+            protocol: log.options.protocol,
             workers: log.buffers.len(),
             streams: log.streams.len(),
             measured: self.measured.clone(),
             segments_trimmed: log.segments_trimmed.load(Relaxed),
             retained_bytes: self.retained_bytes(),
             pending_futures: log.wakers.len(),
+            epochs: log.epochs.as_ref().map_or(0, EpochClock::ended),
             ..WalStats::default()
         };
         for buffer in &log.buffers {
-            let (records, bytes) = buffer.totals();
-            stats.records += records;
-            stats.record_bytes += bytes;
+            let totals = buffer.totals();
+            stats.records += totals.records;
+            stats.record_bytes += totals.bytes;
+            stats.lsn_draws += totals.draws;
         }
         for stream in &log.streams {
             stream.counters.add_to(&mut stats);
@@ -256,7 +280,7 @@ fn count_streams(
     workers: usize,
     options: &WalOptions,
 ) -> Result<(usize, Option<Measured>), WalError> {
-    match options.streams {
+    match options.stream_count() {
         StreamCount::Fixed(n) => Ok((n, None)),
         StreamCount::Auto if workers == 1 => Ok((1, None)),
         StreamCount::Auto => {

@@ -27,8 +27,10 @@ static BUFFER_ROOM: Site = Site::new("wal buffer room");
 /// Framed records of one worker, in order of their LSNs.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// The records.
+    /// The records, unless a serial buffer still holds them.
     pub bytes: Vec<u8>,
+    /// How many bytes of records a serial buffer holds for this batch.
+    pub elsewhere: usize,
     /// How many.
     pub records: u64,
     /// LSN of the first, if there is one.
@@ -41,7 +43,20 @@ impl Batch {
     /// Forgets the records and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
+        self.elsewhere = 0;
         self.records = 0;
+    }
+
+    /// Bytes of the records.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.bytes.len() + self.elsewhere
+    }
+
+    /// Whether there is no record.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.records == 0
     }
 }
 

@@ -28,7 +28,7 @@ use azekura_btree::{Env, Record, Writer, roll_back_to};
 use azekura_buffer::{BufferPool, PageFile, PoolOptions};
 use azekura_io::{FileLock, Fs, create_dir_all_durable};
 use azekura_wal::recovery::{self, LogRange, Replayed};
-use azekura_wal::{AppendError, LogIdentity, StreamCount, Wal, WalOptions, WorkerId};
+use azekura_wal::{AppendError, LogIdentity, LogProtocol, StreamCount, Wal, WalOptions, WorkerId};
 
 use crate::Error;
 use crate::catalog::{self, CATALOG, Catalog};
@@ -256,6 +256,7 @@ impl<'a> Restart<'a> {
             &self.path.join(WAL_DIR),
             LogIdentity { database_id: control.database_id, incarnation, first_lsn },
             WalOptions {
+                protocol: self.options.protocol,
                 workers: self.options.workers,
                 streams,
                 segment_bytes: self.options.segment_bytes,
@@ -313,7 +314,10 @@ impl<'a> Restart<'a> {
         control.redo_lsn = next_lsn;
         control.scan_lsn = next_lsn;
         control.next_txn = self.analysis.next_txn;
-        control.streams = wal.stats().streams as u64;
+        // A serial log says nothing about the device.
+        if self.options.protocol != LogProtocol::Serial {
+            control.streams = wal.stats().streams as u64;
+        }
         control.ranges.retain(|r| r.last_lsn.is_none());
         self.control.write(control)?;
         wal.trim(next_lsn)?;

@@ -8,7 +8,7 @@ use crate::engine::{
     retry_conflicts,
 };
 use crate::error::EngineError;
-use azekura::{CommitTicket, Database, Error, ErrorKind, OpenTable, Table, Transaction};
+use azekura::{CommitTicket, Database, Error, ErrorKind, LogProtocol, OpenTable, Table, Transaction};
 use azekura_trace::{Operation, operation};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -20,6 +20,9 @@ pub struct AzekuraEngine {
     page_bytes: Option<usize>,
     wal_workers: Option<usize>,
     wal_streams: Option<usize>,
+    log: LogProtocol,
+    /// Other than the store's own.
+    name: Option<String>,
 }
 
 /// Around the store's own operations, retries included: what the workload counts.
@@ -42,7 +45,16 @@ impl AzekuraEngine {
         self
     }
 
-    /// So many log files, instead of as many as the device is good for; one is a serial log.
+    /// Another log than the parallel one; it becomes part of the engine's name.
+    #[must_use]
+    pub fn log(mut self, log: LogProtocol) -> Self {
+        self.log = log;
+        let own = log == LogProtocol::default();
+        self.name = (!own).then(|| format!("{}-{log}", crate::table::OURS).replace(':', "-"));
+        self
+    }
+
+    /// So many log files, instead of as many as the device is good for.
     #[must_use]
     pub const fn wal_streams(mut self, streams: usize) -> Self {
         self.wal_streams = Some(streams);
@@ -52,7 +64,7 @@ impl AzekuraEngine {
 
 impl Engine for AzekuraEngine {
     fn name(&self) -> &str {
-        crate::table::OURS
+        self.name.as_deref().unwrap_or(crate::table::OURS)
     }
 
     fn describe(&self, settings: &EngineSettings) -> BTreeMap<String, String> {
@@ -63,6 +75,7 @@ impl Engine for AzekuraEngine {
             ("isolation".to_owned(), "serializable".to_owned()),
             ("cache_bytes".to_owned(), settings.cache_bytes.to_string()),
             ("page_bytes".to_owned(), chosen(self.page_bytes)),
+            ("log".to_owned(), self.log.to_string()),
             ("wal_workers".to_owned(), chosen(self.wal_workers)),
             ("wal_streams".to_owned(), chosen(self.wal_streams)),
         ])
@@ -74,7 +87,7 @@ impl Engine for AzekuraEngine {
 
     fn open(&self, dir: &Path, settings: &EngineSettings) -> Result<Box<dyn Store>, EngineError> {
         let cache_bytes = usize::try_from(settings.cache_bytes).unwrap_or(usize::MAX);
-        let mut builder = Database::builder().cache_bytes(cache_bytes);
+        let mut builder = Database::builder().cache_bytes(cache_bytes).log_protocol(self.log);
         if let Some(bytes) = self.page_bytes {
             builder = builder.page_size(bytes);
         }

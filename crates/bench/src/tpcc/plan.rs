@@ -1,5 +1,6 @@
 //! What to run: size, mix, threads, time, and where.
 
+use azekura::LogProtocol;
 use azekura_workload::tpcc::{Mix, Scale};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -26,6 +27,8 @@ pub struct Plan {
     pub cache_bytes: usize,
     /// Bytes of its pages, instead of what it chooses.
     pub page_bytes: Option<usize>,
+    /// The log.
+    pub log: LogProtocol,
     /// Log files, instead of what the device is good for.
     pub wal_streams: Option<usize>,
     /// Where the store goes: into a directory in this one, made if absent.
@@ -52,6 +55,7 @@ impl Plan {
             seed: 1,
             cache_bytes: 1 << 30,
             page_bytes: None,
+            log: LogProtocol::default(),
             wal_streams: None,
             dir: dir.into(),
             keep: false,
@@ -115,6 +119,7 @@ impl Plan {
             ("azekura.durability", "immediate".to_owned()),
             ("azekura.isolation", "serializable".to_owned()),
             ("azekura.page_bytes", chosen(self.page_bytes)),
+            ("azekura.log", self.log.to_string()),
             ("azekura.wal_streams", chosen(self.wal_streams)),
         ]
         .into_iter()
@@ -152,6 +157,7 @@ mod tests {
             Plan { in_flight: Some(1), ..plan.clone() },
             Plan { seed: 2, ..plan.clone() },
             Plan { cache_bytes: 1, ..plan.clone() },
+            Plan { log: LogProtocol::Serial, ..plan.clone() },
             Plan { wal_streams: Some(1), ..plan.clone() },
         ];
         assert!(others.iter().all(|other| hash(&other.settings(0)) != base));

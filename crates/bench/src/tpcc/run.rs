@@ -109,7 +109,7 @@ fn loading_threads() -> usize {
 }
 
 fn open_store(plan: &Plan) -> Result<Database, BenchError> {
-    let mut builder = Database::builder().cache_bytes(plan.cache_bytes);
+    let mut builder = Database::builder().cache_bytes(plan.cache_bytes).log_protocol(plan.log);
     if let Some(bytes) = plan.page_bytes {
         builder = builder.page_size(bytes);
     }

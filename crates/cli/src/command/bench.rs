@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use azekura::LogProtocol;
 use azekura_bench::adapter::azekura::AzekuraEngine;
 use azekura_bench::{Engine, Plan, Progress, compare, table};
 use azekura_workload::{Family, Workload};
@@ -35,6 +36,7 @@ const EXAMPLES: &str = "\
 Examples:
   azekura bench kv --workload u1 --threads 8 --seconds 5
   azekura bench kv --workload u1 --threads 2 --in-flight 512 --json
+  azekura bench kv --workload u1 --threads 8 --log p-wal,serial,epoch:10
   azekura bench kv --workload u1,read,ycsb-a --threads 1,2,8 --dir /data/x
 
 Workloads:
@@ -87,6 +89,10 @@ struct Kv {
     /// Cache for the rl workload, whose data are four times as large
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size)]
     small_cache: u64,
+
+    /// How the log is written, one or several to compare: p-wal, serial (after Aether), epoch:MS (after Silo; 40 ms unless given)
+    #[arg(long, value_name = "LOG", value_delimiter = ',', default_value = "p-wal")]
+    log: Vec<LogProtocol>,
 
     /// Log files side by side [unless given: what the device is good for]
     #[arg(long, value_name = "N")]
@@ -149,7 +155,8 @@ impl Kv {
     }
 
     fn run_in(&self, dir: &Path, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
-        let engines: [Box<dyn Engine>; 1] = [Box::new(self.engine(store))];
+        let engines: Vec<Box<dyn Engine>> =
+            self.log.iter().map(|&log| Box::new(self.engine(store, log)) as Box<dyn Engine>).collect();
         let progress = Progress::stderr();
         let mut written = Ok(());
         let outcome = compare(&engines, &self.plan(dir, store), &progress, &mut |report| {
@@ -166,8 +173,8 @@ impl Kv {
         Ok(if outcome.failures.is_empty() { Outcome::Well } else { Outcome::Failed })
     }
 
-    fn engine(&self, store: &StoreArguments) -> AzekuraEngine {
-        let mut engine = AzekuraEngine::default();
+    fn engine(&self, store: &StoreArguments, log: LogProtocol) -> AzekuraEngine {
+        let mut engine = AzekuraEngine::default().log(log);
         if let Some(bytes) = store.page_size {
             engine = engine.page_bytes(bytes);
         }

@@ -5,18 +5,25 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use azekura_base::Lsn;
 use azekura_io::Fs;
 use azekura_wal::recovery::replay;
 use azekura_wal::{
-    LogIdentity, LogRange, ReplayError, Replayed, StreamCount, Wal, WalError, WalOptions, WorkerId,
+    LogIdentity, LogProtocol, LogRange, ReplayError, Replayed, StreamCount, Wal, WalError, WalOptions,
+    WorkerId,
 };
 
 pub(crate) const DATABASE: u64 = 0xA2E_CADA;
 
 pub(crate) fn dir() -> &'static Path {
     Path::new("/db/wal")
+}
+
+/// All of them; epochs short enough for a test.
+pub(crate) fn protocols() -> [LogProtocol; 3] {
+    [LogProtocol::PWal, LogProtocol::Serial, LogProtocol::Epoch { interval: Duration::from_micros(500) }]
 }
 
 /// Segments of 64 KiB, buffers of 4 KiB, no threads.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
+use azekura::LogProtocol;
 use azekura_bench::Progress;
 use azekura_bench::tpcc::{Plan, run};
 use azekura_workload::tpcc::{Mix, Scale};
@@ -18,6 +19,7 @@ const EXAMPLES: &str = "\
 Examples:
   azekura bench tpcc --warehouses 8 --threads 8 --seconds 30
   azekura bench tpcc --warehouses 8 --threads 2 --mix new-order --in-flight 512 --json
+  azekura bench tpcc --warehouses 8 --threads 8 --log serial
   azekura bench tpcc --warehouses 4 --dir /data/x --keep     # run again: it goes on
 
 All five transactions, in the specification's mix and on its number of rows,
@@ -60,6 +62,10 @@ pub(super) struct Tpcc {
     /// Divide the specification's items, stocks, customers and orders by this, for a quick try
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     scale: u32,
+
+    /// How the log is written: p-wal, serial (after Aether), or epoch:MS (after Silo; 40 ms unless given)
+    #[arg(long, value_name = "LOG", default_value_t)]
+    log: LogProtocol,
 
     /// Log files side by side [unless given: what the device is good for]
     #[arg(long, value_name = "N")]
@@ -131,6 +137,7 @@ impl Tpcc {
             seed: self.seed,
             cache_bytes: store.cache.unwrap_or(usize::try_from(CACHE_BYTES).unwrap_or(usize::MAX)),
             page_bytes: store.page_size,
+            log: self.log,
             wal_streams: self.wal_streams,
             keep: self.keep,
             check: !self.no_check,

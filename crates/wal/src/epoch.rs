@@ -1,0 +1,176 @@
+//! Epochs: a commit is acknowledged when all of its epoch is durable (Silo, section 4.10; the P-WAL paper's section 6.3).
+//!
+//! 1. Every `interval` the epoch thread **ends** the epoch: it reads the LSN counter, and that is the epoch's boundary.
+//! 2. It has every stream flushed up to the boundary, all at the same time.
+//! 3. Once everything below the boundary is durable in every stream, the epoch is **published**: its commits are acknowledged.
+//!
+//! Silo's workers note the epoch number at a commit's serialization point, and its loggers report up to which epoch they have
+//! written. Here a commit's LSN is drawn while its locks are held, so "drawn before the boundary was read" says the same as
+//! an epoch number in the record, and one recovery reads all logs: it cuts at the first missing LSN, which is above every
+//! published boundary.
+//!
+//! | `published` | state | who may leave it |
+//! |---|---|---|
+//! | `boundary - 1` | the ended epochs are durable | who ends the next one, by raising `boundary` |
+//! | less | the last ended epoch is on its way to disk | who finds it durable, by raising `published` |
+//!
+//! - **EPOCH-1** A commit is acknowledged only once `published` has reached its LSN, and `published` moves from one boundary
+//!   to the next: no commit of an epoch before all of that epoch is durable.
+//! - **EPOCH-2** An epoch ends only after the one before is published. So under any load every boundary is reached by
+//!   flushes that began after it: nobody starves.
+//! - **EPOCH-3** Who waits counts itself, puts a fence, and looks at `published`; who publishes raises it, puts a fence, and
+//!   looks at the count. One of them sees the other, so nobody sleeps over a published epoch.
+//!
+//! Model: `tests/loom_epoch.rs`.
+
+use azekura_base::sync::WaitWord;
+use azekura_base::sync::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
+use azekura_base::{CachePadded, Lsn};
+use azekura_trace::{Site, WaitKind};
+
+use crate::bell::Bell;
+use crate::durable_lsn::DurableHorizon;
+
+static EPOCH_WAIT: Site = Site::new("wal epoch");
+
+/// The epochs of one log.
+#[derive(Debug)]
+pub struct EpochClock {
+    /// The first LSN that does not belong to an ended epoch. Raised by who ends one, read by publishers.
+    boundary: CachePadded<AtomicU64>,
+    /// Everything up to here is durable, and acknowledged. Raised by publishers, read by everybody.
+    published: CachePadded<AtomicU64>,
+    /// Epochs ended.
+    ended: AtomicU64,
+    /// Threads that wait, or are about to.
+    waiting: AtomicU32,
+    /// Changes with every published epoch that somebody waits for.
+    word: WaitWord,
+    /// Of the thread that ends epochs.
+    pub(crate) bell: Bell,
+}
+
+impl EpochClock {
+    /// A clock whose first epoch begins with `first_lsn`.
+    #[must_use]
+    pub fn new(first_lsn: Lsn) -> Self {
+        Self {
+            boundary: CachePadded::new(AtomicU64::new(first_lsn.0)),
+            published: CachePadded::new(AtomicU64::new(first_lsn.0.saturating_sub(1))),
+            ended: AtomicU64::new(0),
+            waiting: AtomicU32::new(0),
+            word: WaitWord::new(0),
+            bell: Bell::new(),
+        }
+    }
+
+    /// Ends the epoch, unless the one before is still on its way to disk (EPOCH-2). Returns whether an ended one is.
+    pub fn end(&self, horizon: &DurableHorizon) -> bool {
+        // Relaxed: what was published is only compared, nothing is read through it.
+        let boundary = self.boundary.load(Relaxed);
+        if self.published.load(Relaxed) + 1 < boundary {
+            return true;
+        }
+        // `next_lsn` is an Acquire load: every record below was drawn before, as HORIZON-2 has it.
+        let next = horizon.next_lsn().0;
+        if next <= boundary {
+            return false;
+        }
+        // Release: pairs with the Acquire in `publish`. Of two that end the epoch one wins; the other's boundary can wait.
+        if self.boundary.compare_exchange(boundary, next, Release, Relaxed).is_ok() {
+            self.ended.fetch_add(1, Relaxed);
+        }
+        true
+    }
+
+    /// Publishes the ended epoch if `horizon` says that it is durable; wakes who waits. Returns up to where commits are
+    /// acknowledged.
+    pub fn publish(&self, horizon: &DurableHorizon) -> Lsn {
+        // Acquire: pairs with the Release in `end`.
+        let boundary = self.boundary.load(Acquire);
+        if self.published.load(Relaxed) + 1 < boundary && horizon.has_reached(Lsn(boundary - 1)) {
+            // AcqRel: whoever sees it published sees what the horizon's computer saw. Pairs with `published`.
+            let before = self.published.fetch_max(boundary - 1, AcqRel);
+            // EPOCH-3: pairs with the fence in `wait`.
+            fence(SeqCst);
+            if before + 1 < boundary && self.waiting.load(Relaxed) > 0 {
+                self.wake_everyone();
+            }
+        }
+        self.published()
+    }
+
+    /// Up to where commits are acknowledged: one load.
+    #[must_use]
+    pub fn published(&self) -> Lsn {
+        // Acquire: pairs with the Release in `publish`.
+        Lsn(self.published.load(Acquire))
+    }
+
+    /// Everything below belongs to an ended epoch.
+    #[must_use]
+    pub fn boundary(&self) -> Lsn {
+        Lsn(self.boundary.load(Acquire))
+    }
+
+    /// Whether records were drawn that no published epoch has.
+    #[must_use]
+    pub fn has_unpublished(&self, horizon: &DurableHorizon) -> bool {
+        self.published().0 + 1 < horizon.next_lsn().0
+    }
+
+    /// Epochs ended so far.
+    #[must_use]
+    pub fn ended(&self) -> u64 {
+        self.ended.load(Relaxed)
+    }
+
+    /// Sleeps until an epoch is published, unless `lsn` is acknowledged or the log `has_failed`. May return early.
+    pub fn wait(&self, lsn: Lsn, has_failed: impl FnOnce() -> bool) {
+        self.waiting.fetch_add(1, Relaxed);
+        // Acquire: nothing below is done before.
+        let expected = self.word.word().load(Acquire);
+        // EPOCH-3: pairs with the fences in `publish` and in `Log::fail`.
+        fence(SeqCst);
+        if self.published() < lsn && !has_failed() {
+            let _wait = azekura_trace::wait(&EPOCH_WAIT, std::ptr::from_ref(self).addr(), WaitKind::Log);
+            self.word.wait(expected, None);
+        }
+        self.waiting.fetch_sub(1, Relaxed);
+    }
+
+    /// Wakes everybody who waits, to look again.
+    pub fn wake_everyone(&self) {
+        self.word.word().fetch_add(1, Release);
+        self.word.wake_all();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_epoch_is_published_as_a_whole_and_the_next_ends_after_it() {
+        let horizon = DurableHorizon::new(2, Lsn(1));
+        let clock = EpochClock::new(Lsn(1));
+        assert!(!clock.end(&horizon), "nothing was logged");
+        horizon.draw(0);
+        horizon.draw(1);
+        assert!(clock.end(&horizon));
+        assert_eq!((clock.boundary(), clock.ended()), (Lsn(3), 1));
+        horizon.draw(0);
+        horizon.settle(0, None);
+        assert_eq!(horizon.compute(), Lsn(1));
+        assert_eq!(clock.publish(&horizon), Lsn(0), "1 is durable, but 2 is of its epoch");
+        assert!(clock.end(&horizon), "still on its way");
+        assert_eq!(clock.boundary(), Lsn(3), "EPOCH-2");
+        horizon.settle(1, None);
+        assert_eq!(horizon.compute(), Lsn(3));
+        assert_eq!(clock.publish(&horizon), Lsn(2), "3 is durable, but its epoch has not ended");
+        assert!(clock.has_unpublished(&horizon));
+        assert!(clock.end(&horizon));
+        assert_eq!((clock.publish(&horizon), clock.ended()), (Lsn(3), 2));
+        assert!(!clock.has_unpublished(&horizon));
+    }
+}

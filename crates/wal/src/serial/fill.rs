@@ -1,0 +1,120 @@
+//! One half of the serial buffer: bytes that many threads copy in at once, each into a range of its own.
+//!
+//! - **FILL-1** Ranges are reserved under the buffer's latch, so no two overlap; only who reserved a range writes it.
+//! - **FILL-2** Whoever has copied adds the length to `filled` (Release), once. The half is read only by the leader of the
+//!   flush that took it, after `filled` (Acquire) has become what was reserved; then no writer is left.
+//! - **FILL-3** The half is used again only after that flush has read it, with `filled` back at 0.
+
+use std::cell::UnsafeCell;
+
+use azekura_base::Backoff;
+use azekura_base::sync::WaitWord;
+use azekura_base::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use azekura_trace::{Site, WaitKind};
+
+static FILL_WAIT: Site = Site::new("wal insertion copy");
+
+/// Set in `filled` while the flush's leader sleeps on it.
+const ASLEEP: u32 = 1 << 31;
+
+/// One half.
+#[derive(Debug)]
+pub(super) struct Half {
+    bytes: Box<[UnsafeCell<u8>]>,
+    /// Bytes copied so far. Written by inserters, read by the leader of the flush that took the half.
+    filled: WaitWord,
+    /// Tells a model when a byte is used by two threads with no order between them.
+    #[cfg(loom)]
+    witnesses: Box<[loom::cell::UnsafeCell<()>]>,
+}
+
+// SAFETY: only `bytes` is not `Sync` by itself. FILL-1 gives each byte one writer, FILL-2 orders the writers before the reader.
+unsafe impl Sync for Half {}
+
+impl Half {
+    pub(super) fn new(capacity_bytes: usize) -> Self {
+        Self {
+            bytes: (0..capacity_bytes).map(|_| UnsafeCell::new(0)).collect(),
+            filled: WaitWord::new(0),
+            #[cfg(loom)]
+            witnesses: (0..capacity_bytes).map(|_| loom::cell::UnsafeCell::new(())).collect(),
+        }
+    }
+
+    /// Copies `parts`, one behind the other, to `at`.
+    ///
+    /// # Safety
+    ///
+    /// The caller has reserved the range (FILL-1) and has not told of it by [`Half::add_filled`].
+    ///
+    /// # Panics
+    ///
+    /// If the range is not inside the half.
+    pub(super) unsafe fn copy_in(&self, mut at: usize, parts: [&[u8]; 2]) {
+        for part in parts {
+            let range = &self.bytes[at..at + part.len()];
+            #[cfg(loom)]
+            self.witnesses[at..at + part.len()].iter().for_each(|byte| byte.with_mut(|_| ()));
+            // SAFETY: `range` is as long as `part`, and its cells may be written through a shared reference; FILL-1 says
+            // that nobody else uses them now. `part` cannot overlap cells that nobody has a reference to.
+            unsafe {
+                std::ptr::copy_nonoverlapping(part.as_ptr(), range.as_ptr().cast_mut().cast(), part.len());
+            }
+            at += part.len();
+        }
+    }
+
+    /// Tells that `len` more bytes are copied, and wakes the leader that waits for the last ones.
+    pub(super) fn add_filled(&self, len: usize) {
+        // Release: pairs with the Acquire in `wait_filled`; the reader sees the bytes.
+        let before = self.filled.word().fetch_add(len as u32, Release);
+        if before & ASLEEP != 0 {
+            self.filled.wake_one();
+        }
+    }
+
+    /// Blocks until `reserved` bytes are copied: as long as it takes others to copy what they have reserved.
+    pub(super) fn wait_filled(&self, reserved: usize) {
+        let mut backoff = Backoff::new();
+        loop {
+            // Acquire: pairs with the Release in `add_filled` (all adders are one release sequence).
+            let seen = self.filled.word().load(Acquire);
+            if seen & !ASLEEP == reserved as u32 {
+                return;
+            }
+            if !cfg!(loom) && !backoff.is_exhausted() {
+                backoff.pause();
+                continue;
+            }
+            // Relaxed: the value is looked at again. An adder before this changes the word and lets the exchange fail;
+            // one after it sees the flag, and wakes.
+            let flagged = self.filled.word().compare_exchange(seen, seen | ASLEEP, Relaxed, Relaxed);
+            if flagged.is_ok() {
+                let _wait = azekura_trace::wait(&FILL_WAIT, std::ptr::from_ref(self).addr(), WaitKind::Log);
+                self.filled.wait(seen | ASLEEP, None);
+            }
+        }
+    }
+
+    /// Makes the half empty (FILL-3). Nobody else uses it; the latch publishes the change.
+    pub(super) fn reset(&self) {
+        self.filled.word().store(0, Relaxed);
+    }
+
+    /// Lends the first `len` bytes.
+    ///
+    /// # Safety
+    ///
+    /// The caller leads the flush that took the half, and [`Half::wait_filled`] has returned for it (FILL-2).
+    ///
+    /// # Panics
+    ///
+    /// If the half is shorter.
+    pub(super) unsafe fn with_bytes<T>(&self, len: usize, read: impl FnOnce(&[u8]) -> T) -> T {
+        let range = &self.bytes[..len];
+        #[cfg(loom)]
+        self.witnesses[..len].iter().for_each(|byte| byte.with(|_| ()));
+        // SAFETY: `range` is `len` initialized bytes, and FILL-2 and FILL-3 say that nobody writes them while we read.
+        read(unsafe { std::slice::from_raw_parts(range.as_ptr().cast(), len) })
+    }
+}

@@ -1,0 +1,313 @@
+//! The buffer of the serial log, after Aether (Johnson et al., VLDB 2010, section 5; the P-WAL paper's rival): one for all
+//! threads, with insertion by a [consolidation array](slot) and copies outside the latch.
+//!
+//! 1. A thread that finds the latch free reserves LSN and bytes for its record, lets the latch go, and copies.
+//! 2. One that finds it taken joins a group in the array; the group's leader reserves for all at once, by one draw on the
+//!    LSN counter, and all copy at the same time.
+//! 3. Who has copied adds the length to what the half has been filled with; of a group the last member does it for all.
+//! 4. A flush takes the half under the latch and gives the other one to the inserters; then it waits, without the latch,
+//!    until what was reserved in it is filled (a few copies at most).
+//!
+//! Aether's circular buffer releases insertions in order, and an inserter may wait for its predecessors' copies; two halves
+//! need no order, because a half is written as a whole.
+//!
+//! | half | who may use its bytes |
+//! |---|---|
+//! | in front | inserters, each its own range |
+//! | taken, being filled | inserters that had reserved before |
+//! | taken, filled | the flush that took it |
+//!
+//! - **SERIAL-1** LSNs and bytes are reserved together under the latch: in the order of bytes LSNs are dense and rise, so
+//!   frames have no gaps, and what was reserved is certainly copied (as BUFFER-1).
+//! - **SERIAL-2** A record drawn below the counter value that [`SerialBuffer::take`] returns is in what it took, or was
+//!   taken before (as BUFFER-2).
+//! - **SERIAL-3** One flush at a time takes and reads a half (GATE-1), so the half that comes to the front was read before.
+
+mod fill;
+mod slot;
+
+use azekura_base::Lsn;
+use azekura_base::sync::atomic::Ordering::{Relaxed, Release};
+use azekura_base::sync::{Mutex, MutexGuard, WaitWord};
+use azekura_trace::{Site, WaitKind};
+
+use crate::durable_lsn::DurableHorizon;
+use crate::options::Admission;
+use crate::record::{self, DenseFrame};
+use crate::worker_buffer::{Batch, Refused};
+
+use fill::Half;
+use slot::{ConsolidationArray, Member};
+
+static INSERTION_LATCH: Site = Site::new("wal insertion latch");
+static INSERTION_ROOM: Site = Site::new("wal insertion room");
+
+/// The buffer's number among the log's workers: it is the only one.
+pub(crate) const WORKER: usize = 0;
+/// Groups that can form at the same time. While one copies another forms; few, so that threads meet.
+const SLOTS: usize = 4;
+/// A group does not grow beyond; longer records are inserted alone.
+const MAX_GROUP_BYTES: usize = 64 << 10;
+
+/// Bytes reserved for one record or group, and its LSNs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Space {
+    half: usize,
+    offset: usize,
+    first_lsn: u64,
+}
+
+#[derive(Debug)]
+struct Front {
+    /// The half in front.
+    half: usize,
+    /// Bytes reserved in it.
+    used: usize,
+    /// Records reserved in it, and their first LSN.
+    records: u64,
+    first_lsn: u64,
+    admission: Admission,
+    /// A thread was told that there is no room since a half was last taken.
+    starved: bool,
+    all_records: u64,
+    all_bytes: u64,
+    /// Reservations, each by one draw on the LSN counter.
+    draws: u64,
+}
+
+/// The buffer of a serial log.
+#[derive(Debug)]
+pub struct SerialBuffer {
+    capacity_bytes: usize,
+    front: Mutex<Front>,
+    halves: [Half; 2],
+    array: ConsolidationArray,
+    /// Join a group even when the latch is free: so that a test meets groups.
+    always_groups: bool,
+    /// Changes, under the latch, each time a half is taken while starved.
+    taken: WaitWord,
+}
+
+impl SerialBuffer {
+    /// An empty buffer that admits records; each half has `capacity_bytes`.
+    #[must_use]
+    pub fn new(capacity_bytes: usize) -> Self {
+        let front = Front {
+            half: 0,
+            used: 0,
+            records: 0,
+            first_lsn: 0,
+            admission: Admission::All,
+            starved: false,
+            all_records: 0,
+            all_bytes: 0,
+            draws: 0,
+        };
+        Self {
+            capacity_bytes,
+            front: Mutex::new(front),
+            halves: [Half::new(capacity_bytes), Half::new(capacity_bytes)],
+            array: ConsolidationArray::new(SLOTS, MAX_GROUP_BYTES.min(capacity_bytes / 4)),
+            always_groups: false,
+            taken: WaitWord::new(0),
+        }
+    }
+
+    /// A buffer whose records always go through the array, for models and tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_groups_always(capacity_bytes: usize) -> Self {
+        Self { always_groups: true, ..Self::new(capacity_bytes) }
+    }
+
+    fn latch(&self) -> MutexGuard<'_, Front> {
+        if let Some(front) = self.front.try_lock() {
+            return front;
+        }
+        let _wait = azekura_trace::wait(&INSERTION_LATCH, std::ptr::from_ref(self).addr(), WaitKind::Latch);
+        self.front.lock()
+    }
+
+    /// Draws an LSN for a record, which needs at least this `admission`, and copies it in. The flag tells whether the
+    /// log may have been idle.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`], with nothing drawn.
+    pub fn append(
+        &self,
+        horizon: &DurableHorizon,
+        body: &[u8],
+        admission: Admission,
+    ) -> Result<(Lsn, bool), Refused> {
+        let frame = DenseFrame::of(body);
+        let parts = [frame.bytes(), body];
+        let len = parts[0].len() + body.len();
+        // Only records of one admission can be refused together.
+        let may_group = admission == Admission::All && len <= self.array.max_bytes();
+        if may_group
+            && !self.always_groups
+            && let Some(front) = self.front.try_lock()
+        {
+            return self.insert_alone(front, horizon, parts, admission);
+        }
+        match may_group.then(|| self.array.join(len)).flatten() {
+            Some(member) => self.insert_in_group(member, horizon, parts),
+            None => self.insert_alone(self.latch(), horizon, parts, admission),
+        }
+    }
+
+    fn insert_alone(
+        &self,
+        mut front: MutexGuard<'_, Front>,
+        horizon: &DurableHorizon,
+        parts: [&[u8]; 2],
+        admission: Admission,
+    ) -> Result<(Lsn, bool), Refused> {
+        let len = parts[0].len() + parts[1].len();
+        let (space, was_idle) = self.reserve(&mut front, horizon, 1, len, admission)?;
+        drop(front);
+        let half = &self.halves[space.half];
+        // SAFETY: FILL-1: these bytes were reserved for this record, and it is told below that they are filled.
+        unsafe { half.copy_in(space.offset, parts) };
+        half.add_filled(len);
+        Ok((Lsn(space.first_lsn), was_idle))
+    }
+
+    fn insert_in_group(
+        &self,
+        member: Member<'_>,
+        horizon: &DurableHorizon,
+        parts: [&[u8]; 2],
+    ) -> Result<(Lsn, bool), Refused> {
+        let mut was_idle = false;
+        if member.leads() {
+            let mut front = self.latch();
+            let group = member.close();
+            let reserved =
+                self.reserve(&mut front, horizon, group.records.into(), group.bytes as usize, Admission::All);
+            drop(front);
+            was_idle = reserved.is_ok_and(|(_, was_idle)| was_idle);
+            member.announce(reserved.map(|(space, _)| space));
+        }
+        let verdict = member.verdict();
+        let result = verdict.map(|space| {
+            let half = &self.halves[space.half];
+            // SAFETY: FILL-1: the group's bytes were reserved for it, SLOT-2 gives this part of them to this member, and
+            // the last member tells that they are filled after all have copied.
+            unsafe { half.copy_in(space.offset + member.offset as usize, parts) };
+            (Lsn(space.first_lsn + u64::from(member.index)), was_idle)
+        });
+        member.leave(|bytes| {
+            if let Ok(space) = verdict {
+                self.halves[space.half].add_filled(bytes);
+            }
+        });
+        result
+    }
+
+    /// Reserves bytes and LSNs (SERIAL-1).
+    fn reserve(
+        &self,
+        front: &mut Front,
+        horizon: &DurableHorizon,
+        records: u64,
+        len: usize,
+        admission: Admission,
+    ) -> Result<(Space, bool), Refused> {
+        if front.admission < admission {
+            return Err(Refused::NotAdmitting);
+        }
+        if front.used + len > self.capacity_bytes {
+            front.starved = true;
+            // Relaxed: changes under the latch.
+            let taken = self.taken.word().load(Relaxed);
+            return Err(Refused::NoRoom { first_lsn: front.first_lsn, taken });
+        }
+        let (first_lsn, was_idle) = horizon.draw_range(WORKER, records);
+        // Nothing from here to the end of the copies can fail.
+        if front.records == 0 {
+            front.first_lsn = first_lsn;
+        }
+        debug_assert_eq!(first_lsn, front.first_lsn + front.records, "SERIAL-1");
+        let space = Space { half: front.half, offset: front.used, first_lsn };
+        front.used += len;
+        front.records += records;
+        front.all_records += records;
+        front.all_bytes += len as u64;
+        front.draws += 1;
+        Ok((space, was_idle))
+    }
+
+    /// Takes the half in front, gives the inserters the other one, and returns the LSN counter at that moment (SERIAL-2).
+    /// Records that come later need `admission`. The bytes may still be on their way: [`SerialBuffer::with_bytes`].
+    pub fn take(&self, horizon: &DurableHorizon, taken: &mut Batch, admission: Admission) -> u64 {
+        debug_assert_eq!(taken.records, 0);
+        let mut front = self.latch();
+        front.admission = admission;
+        let next = horizon.next_lsn().0;
+        if front.records > 0 {
+            taken.records = front.records;
+            taken.first_lsn = front.first_lsn;
+            taken.last_lsn = front.first_lsn + front.records - 1;
+            taken.elsewhere = front.used;
+            front.half ^= 1;
+            (front.used, front.records) = (0, 0);
+            self.halves[front.half].reset(); // SERIAL-3
+        }
+        let starved = std::mem::take(&mut front.starved);
+        if starved {
+            self.taken.word().fetch_add(1, Release);
+        }
+        drop(front);
+        if starved {
+            self.taken.wake_all();
+        }
+        next
+    }
+
+    /// Lends the bytes that `taken`, the last batch taken, stands for; waits until all of them are copied in. For the leader
+    /// of the flush that took them, before the next one takes.
+    pub fn with_bytes<T>(&self, taken: &Batch, read: impl FnOnce(&[u8]) -> T) -> T {
+        // The latch orders us after the take; the half in front does not change before the next one (SERIAL-3).
+        let half = &self.halves[self.latch().half ^ 1];
+        half.wait_filled(taken.elsewhere);
+        // SAFETY: FILL-2: this is the leader's thread, and all that was reserved in the half it took is filled.
+        unsafe { half.with_bytes(taken.elsewhere, read) }
+    }
+
+    /// Sleeps until a flush takes the half; `taken` came with [`Refused::NoRoom`]. May return early.
+    pub fn wait_for_room(&self, taken: u32) {
+        let _wait = azekura_trace::wait(&INSERTION_ROOM, std::ptr::from_ref(self).addr(), WaitKind::Log);
+        self.taken.wait(taken, None);
+    }
+
+    /// Wakes who waits for room: the log failed.
+    pub fn wake_everyone(&self) {
+        let front = self.latch();
+        self.taken.word().fetch_add(1, Release);
+        drop(front);
+        self.taken.wake_all();
+    }
+
+    /// What was taken before is durable: moves the mark to what is buffered now.
+    pub fn settle(&self, horizon: &DurableHorizon) {
+        let front = self.latch();
+        horizon.settle(WORKER, (front.records > 0).then_some(front.first_lsn));
+    }
+
+    /// Opens or closes the buffer for new records.
+    pub fn admit(&self, admission: Admission) {
+        self.latch().admission = admission;
+    }
+
+    /// Records ever appended, their bytes with framing, and draws on the LSN counter.
+    #[must_use]
+    pub fn totals(&self) -> (u64, u64, u64) {
+        let front = self.latch();
+        (front.all_records, front.all_bytes, front.draws)
+    }
+}
+
+/// Half of the buffer is the most that a body may take, with its frame.
+const _: () = assert!(512 + record::MAX_OVERHEAD_BYTES <= 1024);

@@ -1,0 +1,219 @@
+//! The consolidation array (Aether, section 5.2): threads that find the log buffer taken join into groups, and only the
+//! first of each group asks for the buffer, once, for all.
+//!
+//! 1. **Join**: find an open slot and add one record of so many bytes, by one exchange. Whoever adds the first leads.
+//! 2. **Close**: the leader takes the buffer's latch, then the slot's content: later comers go elsewhere.
+//! 3. **Announce**: the leader reserves LSNs and bytes for the group, lets the latch go, and says where.
+//! 4. **Copy**: each member copies into its own part of the group's range, all at the same time.
+//! 5. **Leave**: the last member tells that the group's bytes are filled, and opens the slot again.
+//!
+//! | slot word | verdict | state | who may leave it |
+//! |---|---|---|---|
+//! | 0 | none | open and empty | any thread, by exchange: it joins, and leads |
+//! | records, bytes | none | open, forming a group | any thread: it joins; its leader: it closes |
+//! | `CLOSED` | none | closed, its leader reserves | its leader: it announces |
+//! | `CLOSED` | placed or refused | members copy and leave | the last member, to open and empty |
+//!
+//! - **SLOT-1** A group has one leader: the slot is open and empty again only after every member has left.
+//! - **SLOT-2** A member's place in its group is fixed by its exchange. Places do not overlap, and together are what the
+//!   leader finds when it closes.
+//! - **SLOT-3** Nobody joins between closing and opening, so the leader reserves for exactly those who wait for it.
+//! - **SLOT-4** Verdict and numbers change only between closing and the last leave, so a member reads those of its group.
+//!
+//! Aether swaps a closed slot for a fresh one from a pool, so that the next group can form at once. Here a thread that meets
+//! a closed slot tries the next one: as good for a few slots, and nothing has to be given back.
+//!
+//! Model: `tests/loom_consolidation.rs`.
+
+use azekura_base::sync::WaitWord;
+use azekura_base::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use azekura_base::{Backoff, CachePadded, striped};
+use azekura_trace::{Site, WaitKind};
+
+use super::Space;
+use crate::worker_buffer::Refused;
+
+static GROUP_WAIT: Site = Site::new("wal insertion group");
+
+const CLOSED: u64 = u64::MAX;
+
+/// Verdicts. Nobody sleeps on the first.
+const NONE: u32 = 0;
+const AWAITED: u32 = 1;
+const PLACED: u32 = 2;
+const NO_ROOM: u32 = 3;
+const NOT_ADMITTING: u32 = 4;
+
+/// What has joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Group {
+    pub(super) records: u32,
+    pub(super) bytes: u32,
+}
+
+impl Group {
+    const fn pack(self) -> u64 {
+        (self.records as u64) << 32 | self.bytes as u64
+    }
+
+    const fn unpack(word: u64) -> Self {
+        Self { records: (word >> 32) as u32, bytes: word as u32 }
+    }
+}
+
+#[derive(Debug)]
+struct Slot {
+    word: AtomicU64,
+    verdict: WaitWord,
+    /// Members that have not left. Set by the leader, before the verdict.
+    members: AtomicU32,
+    /// Bytes of the group. Set by the leader, read by the last member.
+    bytes: AtomicU32,
+    /// What belongs to the verdict: first LSN of the group's space (or of the full buffer).
+    lsn: AtomicU64,
+    /// Offset and half of the group's space (or the ticket for room).
+    place: AtomicU64,
+}
+
+/// A few slots.
+#[derive(Debug)]
+pub(super) struct ConsolidationArray {
+    slots: Box<[CachePadded<Slot>]>,
+    /// A group does not grow beyond.
+    max_bytes: u32,
+}
+
+impl ConsolidationArray {
+    pub(super) fn new(slots: usize, max_bytes: usize) -> Self {
+        let empty = || Slot {
+            word: AtomicU64::new(0),
+            verdict: WaitWord::new(NONE),
+            members: AtomicU32::new(0),
+            bytes: AtomicU32::new(0),
+            lsn: AtomicU64::new(0),
+            place: AtomicU64::new(0),
+        };
+        Self { slots: (0..slots).map(|_| CachePadded::new(empty())).collect(), max_bytes: max_bytes as u32 }
+    }
+
+    /// Longest record that may join.
+    pub(super) const fn max_bytes(&self) -> usize {
+        self.max_bytes as usize
+    }
+
+    /// Joins a group with a record of `len` bytes, `max_bytes` at most; `None` when no slot takes it now.
+    pub(super) fn join(&self, len: usize) -> Option<Member<'_>> {
+        let first = striped::thread_stripe();
+        (0..self.slots.len())
+            .find_map(|i| self.slots[(first + i) % self.slots.len()].join(len as u32, self.max_bytes))
+    }
+}
+
+impl Slot {
+    fn join(&self, len: u32, max_bytes: u32) -> Option<Member<'_>> {
+        // Relaxed: a guess; the exchange decides.
+        let mut seen = self.word.load(Relaxed);
+        loop {
+            let group = Group::unpack(seen);
+            if seen == CLOSED || group.bytes + len > max_bytes {
+                return None;
+            }
+            let joined = Group { records: group.records + 1, bytes: group.bytes + len };
+            // Acquire: pairs with the Release in `open`; the last group's verdict is gone (SLOT-4). Relaxed on failure: looked
+            // at again.
+            match self.word.compare_exchange_weak(seen, joined.pack(), Acquire, Relaxed) {
+                Ok(_) => return Some(Member { slot: self, index: group.records, offset: group.bytes }),
+                Err(now) => seen = now,
+            }
+        }
+    }
+}
+
+/// A record's place in a group, from joining to leaving.
+#[derive(Debug)]
+#[must_use = "a group whose members do not leave stays closed for ever"]
+pub(super) struct Member<'a> {
+    slot: &'a Slot,
+    /// Records before ours in the group.
+    pub(super) index: u32,
+    /// Bytes before ours in the group.
+    pub(super) offset: u32,
+}
+
+impl Member<'_> {
+    /// Whether this member acts for the group (SLOT-1).
+    pub(super) const fn leads(&self) -> bool {
+        self.index == 0
+    }
+
+    /// Ends the joining; the leader calls it once, with the buffer's latch in hand.
+    pub(super) fn close(&self) -> Group {
+        // Relaxed: joiners hand over nothing but their numbers, which are in the word.
+        let group = Group::unpack(self.slot.word.swap(CLOSED, Relaxed));
+        self.slot.members.store(group.records, Relaxed);
+        self.slot.bytes.store(group.bytes, Relaxed);
+        group
+    }
+
+    /// Tells the group where its space is, or that there is none; the leader calls it once.
+    pub(super) fn announce(&self, verdict: Result<Space, Refused>) {
+        let (code, lsn, place) = match verdict {
+            Ok(space) => (PLACED, space.first_lsn, (space.offset as u64) << 1 | space.half as u64),
+            Err(Refused::NoRoom { first_lsn, taken }) => (NO_ROOM, first_lsn, taken.into()),
+            Err(Refused::NotAdmitting) => (NOT_ADMITTING, 0, 0),
+        };
+        self.slot.lsn.store(lsn, Relaxed);
+        self.slot.place.store(place, Relaxed);
+        // Release: pairs with the Acquire in `verdict`; the numbers above are seen.
+        if self.slot.verdict.word().swap(code, Release) == AWAITED {
+            self.slot.verdict.wake_all();
+        }
+    }
+
+    /// What the leader announced; waits for it.
+    pub(super) fn verdict(&self) -> Result<Space, Refused> {
+        let code = self.await_verdict();
+        // Relaxed: ordered by the Acquire of the verdict.
+        let (lsn, place) = (self.slot.lsn.load(Relaxed), self.slot.place.load(Relaxed));
+        match code {
+            PLACED => Ok(Space { half: (place & 1) as usize, offset: (place >> 1) as usize, first_lsn: lsn }),
+            NO_ROOM => Err(Refused::NoRoom { first_lsn: lsn, taken: place as u32 }),
+            _ => Err(Refused::NotAdmitting),
+        }
+    }
+
+    fn await_verdict(&self) -> u32 {
+        let word = self.slot.verdict.word();
+        let mut backoff = Backoff::new();
+        loop {
+            // Acquire: pairs with the Release in `announce`.
+            let seen = word.load(Acquire);
+            if seen > AWAITED {
+                return seen;
+            }
+            if !cfg!(loom) && !backoff.is_exhausted() {
+                backoff.pause();
+                continue;
+            }
+            // Relaxed: only tells the leader to wake; a verdict that comes first lets the exchange fail.
+            if seen == AWAITED || word.compare_exchange(NONE, AWAITED, Relaxed, Relaxed).is_ok() {
+                let _wait =
+                    azekura_trace::wait(&GROUP_WAIT, std::ptr::from_ref(self.slot).addr(), WaitKind::Latch);
+                self.slot.verdict.wait(AWAITED, None);
+            }
+        }
+    }
+
+    /// Leaves, after the copy. Runs `last` with the group's bytes if nobody else is left, then opens the slot.
+    pub(super) fn leave(self, last: impl FnOnce(usize)) {
+        // AcqRel: Release so that the last one has all copies behind it (FILL-2), and no member reads the numbers after they
+        // change (SLOT-4); Acquire for the last one.
+        if self.slot.members.fetch_sub(1, AcqRel) > 1 {
+            return;
+        }
+        last(self.slot.bytes.load(Relaxed) as usize);
+        self.slot.verdict.word().store(NONE, Relaxed);
+        // Release: pairs with the Acquire in `join`.
+        self.slot.word.store(0, Release);
+    }
+}

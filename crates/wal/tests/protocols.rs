@@ -1,0 +1,116 @@
+//! Every log protocol, the same questions: what was acknowledged is found by the replay, LSNs are dense, and what the
+//! protocol promises beyond that.
+#![cfg(not(loom))]
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use azekura_base::{DurableLog, Lsn};
+use azekura_io::FaultFs;
+use azekura_wal::{LogProtocol, Wal, WalOptions};
+use common::*;
+
+/// Appends by `threads` threads, waiting for some of the records; everything comes back.
+fn everything_comes_back(options: WalOptions, threads: u32) {
+    let fs = FaultFs::new();
+    let wal = create(&fs, options.clone());
+    let model: Records = std::thread::scope(|s| {
+        let wal = &wal;
+        let clients: Vec<_> = (0..threads).map(|c| s.spawn(move || client(wal, c))).collect();
+        clients.into_iter().flat_map(|c| c.join().expect("no panic")).collect()
+    });
+    assert_eq!(wal.stats().records, model.len() as u64);
+    wal.close().expect("closes");
+    let (found, records) = read(&fs.kill(), &[open_range(1, 1)], 1);
+    assert_eq!(found.last_lsn.0, model.len() as u64, "{options:?}");
+    assert!(records == model, "{options:?}");
+}
+
+fn client(wal: &Arc<Wal>, c: u32) -> Records {
+    let mut model = Records::new();
+    for n in 0..300 {
+        let body = body(c, n, 12 + (n as usize * 29) % 700);
+        let lsn = wal.append(wal.worker(), &body).expect("appends");
+        model.insert(lsn.0, body);
+        match n % 10 {
+            3 => wal.wait_acknowledged(lsn).expect("acknowledged"),
+            6 => wal.ticket(lsn).wait().expect("acknowledged"),
+            8 => wal.make_durable(lsn).expect("durable"),
+            _ => continue,
+        }
+        assert!(wal.durable_lsn() >= lsn);
+    }
+    model
+}
+
+#[test]
+fn everything_that_was_appended_comes_back_from_every_log() {
+    for protocol in protocols() {
+        for background in [false, true] {
+            let options = WalOptions { protocol, background, segment_bytes: 256 << 10, ..small(3, 2) };
+            everything_comes_back(options, 6);
+        }
+    }
+}
+
+#[test]
+fn a_serial_log_has_one_buffer_and_one_file_whatever_was_asked_for() {
+    let fs = FaultFs::new();
+    let wal = create(&fs, WalOptions { protocol: LogProtocol::Serial, ..small(4, 3) });
+    let stats = wal.stats();
+    assert_eq!((stats.protocol, stats.workers, stats.streams), (LogProtocol::Serial, 1, 1));
+}
+
+#[test]
+fn a_commit_is_acknowledged_when_its_epoch_is_over_and_not_before() {
+    let protocol = LogProtocol::Epoch { interval: Duration::from_secs(3600) };
+    let wal = create(&FaultFs::new(), WalOptions { protocol, background: true, ..small(2, 2) });
+    let lsn = wal.append(worker(0), b"commit").expect("appends");
+    let ticket = wal.ticket(lsn);
+    wal.make_durable(lsn).expect("durable");
+    assert_eq!(wal.durable_lsn(), lsn);
+    assert_eq!(ticket.is_durable(), Ok(false), "its epoch goes on");
+    wal.request_flush(); // ends the epoch
+    ticket.wait().expect("acknowledged");
+    assert_eq!(wal.stats().epochs, 1);
+}
+
+#[test]
+fn epochs_end_by_themselves_and_rest_when_nothing_is_logged() {
+    let protocol = LogProtocol::Epoch { interval: Duration::from_millis(1) };
+    let wal = create(&FaultFs::new(), WalOptions { protocol, background: true, ..small(3, 2) });
+    for n in 0..20 {
+        let lsn = wal.append(worker(n), b"commit").expect("appends");
+        wal.wait_acknowledged(lsn).expect("acknowledged");
+    }
+    let ended = wal.stats().epochs;
+    assert!((1..=20).contains(&ended), "{ended}");
+    wal.wait_acknowledged(Lsn::MAX).expect("nothing to wait for");
+    assert_eq!(wal.stats().epochs, ended);
+}
+
+#[test]
+fn a_log_that_closes_lets_nobody_wait() {
+    for protocol in protocols() {
+        let wal = create(&FaultFs::new(), WalOptions { protocol, background: true, ..small(2, 2) });
+        std::thread::scope(|s| {
+            for c in 0..4 {
+                let wal = &wal;
+                s.spawn(move || {
+                    // Until the log is closed under our hands.
+                    while let Ok(lsn) = wal.append(worker(c), b"x") {
+                        if wal.wait_acknowledged(lsn).is_err() {
+                            break;
+                        }
+                    }
+                });
+            }
+            while wal.durable_lsn() < Lsn(20) {
+                std::thread::yield_now();
+            }
+            wal.close().expect("closes");
+        });
+    }
+}
