@@ -2,6 +2,8 @@
 
 // The words of pages are std's atomics in models too; see `azekura_base::page`.
 use std::sync::atomic::AtomicU64;
+#[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
+use std::sync::atomic::Ordering::Relaxed;
 
 /// `count` zero words. Large runs are asked for in huge pages, where the system has them: fewer address translations are missed.
 pub(crate) fn zeroed_words(count: usize) -> Box<[AtomicU64]> {
@@ -11,6 +13,39 @@ pub(crate) fn zeroed_words(count: usize) -> Box<[AtomicU64]> {
     let words = unsafe { words.assume_init() };
     advise_huge_pages(&words);
     words
+}
+
+/// Stores a page's bytes into its words, each word at once: optimistic readers may look at any time, and do not believe what they
+/// read (FRAME-7). Relaxed: whoever hands the words over publishes them.
+///
+/// # Panics
+///
+/// If the lengths differ.
+#[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+pub(crate) fn store_words(words: &[AtomicU64], bytes: &[u8]) {
+    assert_eq!(bytes.len(), size_of_val(words), "a page fills its buffer");
+    // The compiler may not join atomic stores, so a loop of them takes a cycle per word; the processor may, and does.
+    // SAFETY: the instruction stores `words.len()` aligned quadwords, which x86-64 does as relaxed stores of an `AtomicU64`; they
+    // may be shared, as atomics may. The bytes that it reads are borrowed, and as long. It keeps the stack and the flags, and the
+    // direction flag is clear, as the ABI has it.
+    unsafe {
+        std::arch::asm!(
+            "rep movsq",
+            inout("rcx") words.len() => _,
+            inout("rsi") bytes.as_ptr() => _,
+            inout("rdi") words.as_ptr() => _,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
+/// As above, word by word.
+#[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
+pub(crate) fn store_words(words: &[AtomicU64], bytes: &[u8]) {
+    assert_eq!(bytes.len(), size_of_val(words), "a page fills its buffer");
+    let (eights, _) = bytes.as_chunks::<8>();
+    let stored = words.iter().zip(eights);
+    stored.for_each(|(word, eight)| word.store(u64::from_le_bytes(*eight), Relaxed));
 }
 
 #[cfg(all(target_os = "linux", not(loom), not(miri)))]
@@ -35,6 +70,24 @@ fn advise_huge_pages(_words: &[AtomicU64]) {}
 mod tests {
     use super::*;
     use std::sync::atomic::Ordering::Relaxed;
+
+    #[test]
+    fn bytes_come_into_their_words_in_order_and_nowhere_else() {
+        let words = zeroed_words(1026);
+        let bytes: Vec<u8> = (0..8192u32).map(|n| (n * 7 + n / 256) as u8).collect();
+        store_words(&words[1..1025], &bytes);
+        for (word, eight) in words[1..1025].iter().zip(bytes.as_chunks::<8>().0) {
+            assert_eq!(word.load(Relaxed).to_le_bytes(), *eight);
+        }
+        assert_eq!((words[0].load(Relaxed), words[1025].load(Relaxed)), (0, 0));
+        store_words(&words[..0], &[]);
+    }
+
+    #[test]
+    #[should_panic(expected = "a page fills its buffer")]
+    fn bytes_that_do_not_fill_the_words_are_refused() {
+        store_words(&zeroed_words(2), &[0; 8]);
+    }
 
     #[test]
     fn memory_of_any_size_is_zero() {

@@ -41,7 +41,7 @@ use crate::error::{FixError, PoolError};
 use crate::frame::{Evicted, Frame, FrameId, NO_BUFFER, look_fence};
 use crate::guard::{ExclusiveGuard, OptimisticPage, PageGuard, Peek};
 use crate::index_stack::IndexStack;
-use crate::memory::zeroed_words;
+use crate::memory::{store_words, zeroed_words};
 use crate::page_table::{Inserted, MAX_FRAMES, MAX_PAGE_ID, PageTable};
 use crate::policy::{Policy, Replacement, Sweep};
 use crate::stall::sync_point;
@@ -410,10 +410,8 @@ impl BufferPool {
         let mut image = kept.unwrap_or_else(|| PageBuf::zeroed(self.page_size));
         let read = self.store.read_page(page_id, &mut image).map_err(FixError::Read);
         if read.is_ok() {
-            // Relaxed: `install` publishes. Word by word, because optimistic readers may still look at what was here.
-            let (words, _) = image.as_chunks::<8>();
-            let stored = self.buffer_words(buffer).iter().zip(words);
-            stored.for_each(|(word, bytes)| word.store(u64::from_le_bytes(*bytes), Relaxed));
+            // `install` publishes.
+            store_words(self.buffer_words(buffer), &image);
         }
         IMAGE.set(Some(image));
         read
