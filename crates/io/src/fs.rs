@@ -229,6 +229,19 @@ pub trait File: Send + Sync + Debug {
     /// As [`File::write_at`].
     fn write_zeroes(&self, offset: u64, len: u64) -> io::Result<()>;
 
+    /// Tells the device that these bytes are not needed: they read as zero afterwards, their space may be given back, and a
+    /// later write there may allocate and run out of space. A hint about space, not about contents: it is durable when the
+    /// file system likes.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` where it cannot be done (also unless a file system says otherwise), EINVAL if not aligned, EBADF if
+    /// read-only, or the device's own.
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        let _ = (offset, len);
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// 1: any access will do. Otherwise offsets, lengths and memory addresses must be multiples of this power of
     /// two, and another access is refused with EINVAL.
     fn alignment(&self) -> usize;

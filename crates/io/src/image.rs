@@ -103,6 +103,21 @@ impl Image {
         }
     }
 
+    /// Makes a hole of what lies inside the file: blocks that are wholly in the range go, the rest of it is zeroed.
+    pub(crate) fn discard(&mut self, offset: u64, len: u64) {
+        let len = len.min(self.len.saturating_sub(offset));
+        for part in parts(offset, len) {
+            if !matches!(self.blocks.get(part.block), Some(Some(_))) {
+                continue; // a hole already
+            }
+            if part.len == BLOCK_BYTES {
+                *self.slot_mut(part.block) = None;
+            } else {
+                self.block_mut(part.block)[part.at..part.at + part.len].fill(0);
+            }
+        }
+    }
+
     /// Cuts the file off, or extends it by a hole.
     pub(crate) fn set_len(&mut self, len: u64) {
         if len < self.len {
@@ -181,6 +196,19 @@ mod tests {
         assert_eq!(image.len(), 4 * B);
         assert_eq!(image.read(4 * B - 2, &mut [1; 9]), 2);
         assert_eq!(image.read(9 * B, &mut [1; 9]), 0);
+    }
+
+    #[test]
+    fn what_was_discarded_reads_as_zero_and_needs_space_again() {
+        let mut image = Image::default();
+        image.write(0, &vec![7; 3 * B as usize]);
+        image.discard(B / 2, 100 * B);
+        let bytes = image.to_vec();
+        assert_eq!(bytes.len(), 3 * B as usize);
+        assert!(bytes[..B as usize / 2].iter().all(|&b| b == 7));
+        assert!(bytes[B as usize / 2..].iter().all(|&b| b == 0));
+        assert!(image.needs_space(B, 1) && !image.needs_space(0, B));
+        image.discard(u64::MAX - 5, 3);
     }
 
     #[test]

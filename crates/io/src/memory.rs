@@ -146,6 +146,12 @@ impl File for MemFile {
         Ok(())
     }
 
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.check(offset, len)?;
+        self.node.lock().discard(offset, len);
+        Ok(())
+    }
+
     fn alignment(&self) -> usize {
         1
     }

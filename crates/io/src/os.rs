@@ -12,7 +12,7 @@ use std::sync::{Arc, LazyLock};
 use azekura_base::PageBuf;
 use azekura_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use azekura_trace::{Site, WaitGuard, WaitKind, wait};
-use rustix::fs::{AtFlags, FlockOperation, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, OFlags, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::error::{check_aligned, check_aligned_range, check_end, os};
@@ -30,6 +30,7 @@ static ZEROES: LazyLock<PageBuf> = LazyLock::new(|| PageBuf::zeroed(ZERO_BLOCK_B
 static READ: Site = Site::new("file read");
 static WRITE: Site = Site::new("file write");
 static SYNC: Site = Site::new("file sync");
+static DISCARD: Site = Site::new("file discard");
 
 /// The operating system's file system.
 #[derive(Clone, Copy, Debug, Default)]
@@ -248,6 +249,20 @@ impl File for OsFile {
             at = next;
         }
         Ok(())
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        check_aligned_range(self.alignment(), offset, len)?;
+        check_end(offset, len, MAX_LEN)?;
+        if len == 0 {
+            return Ok(());
+        }
+        let _waiting = self.device(&DISCARD);
+        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match retry(|| rustix::fs::fallocate(&self.file, how, offset, len)) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Err(io::ErrorKind::Unsupported.into()),
+            done => Ok(done?),
+        }
     }
 
     fn alignment(&self) -> usize {

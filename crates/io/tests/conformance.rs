@@ -94,6 +94,7 @@ suite!(
     a_synced_write_is_read_back,
     set_len_cuts_off_and_extends_with_zeroes,
     written_zeroes_replace_what_was_there,
+    what_was_discarded_reads_as_zero_or_discarding_is_unsupported,
     an_unaligned_access_is_refused_exactly_where_alignment_says_so,
     a_missing_file_is_not_found,
     create_keeps_and_create_new_refuses_what_is_there,
@@ -128,6 +129,25 @@ fn a_read_stops_where_the_file_ends(ground: &Ground) {
     assert_eq!(read(&*file, 9 * PAGE, PAGE as usize), b"");
     file.set_len(PAGE + 100).unwrap(); // a direct read meets an end within a block
     assert_eq!(read(&*file, 0, 3 * PAGE as usize).len() as u64, PAGE + 100);
+}
+
+fn what_was_discarded_reads_as_zero_or_discarding_is_unsupported(ground: &Ground) {
+    let file = ground.create("f");
+    file.write_at(0, &pages(20, 7)).unwrap();
+    match file.discard(2 * PAGE, 10 * PAGE) {
+        Ok(()) => {
+            assert_eq!(file.len().unwrap(), 20 * PAGE);
+            let expected = [&pages(2, 7)[..], &pages(10, 0), &pages(8, 7)].concat();
+            assert_eq!(read(&*file, 0, 20 * PAGE as usize), expected);
+            file.discard(0, 0).unwrap();
+            file.write_at(3 * PAGE, &pages(1, 9)).unwrap();
+            assert_eq!(read(&*file, 3 * PAGE, PAGE as usize), &pages(1, 9)[..]);
+        }
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            assert_eq!(read(&*file, 2 * PAGE, PAGE as usize), &pages(1, 7)[..]);
+        }
+    }
 }
 
 fn a_write_beyond_the_end_leaves_zeroes(ground: &Ground) {

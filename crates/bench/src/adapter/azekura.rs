@@ -9,10 +9,12 @@ use crate::engine::{
 };
 use crate::error::EngineError;
 use azekura::{CommitTicket, Database, Error, ErrorKind, LogProtocol, OpenTable, Table, Transaction};
+use azekura_io::Fs;
 use azekura_trace::{Operation, operation};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 
 /// The engine, with the settings that are not left to it.
 #[derive(Debug, Clone, Default)]
@@ -20,6 +22,8 @@ pub struct AzekuraEngine {
     page_bytes: Option<usize>,
     wal_workers: Option<usize>,
     wal_streams: Option<usize>,
+    wal_segment_bytes: Option<u64>,
+    fs: Option<Arc<dyn Fs>>,
     log: LogProtocol,
     /// Other than the store's own.
     name: Option<String>,
@@ -60,6 +64,20 @@ impl AzekuraEngine {
         self.wal_streams = Some(streams);
         self
     }
+
+    /// Log files of so many bytes.
+    #[must_use]
+    pub const fn wal_segment_bytes(mut self, bytes: u64) -> Self {
+        self.wal_segment_bytes = Some(bytes);
+        self
+    }
+
+    /// On these files, instead of the operating system's; reports do not name them.
+    #[must_use]
+    pub fn file_system(mut self, fs: Arc<dyn Fs>) -> Self {
+        self.fs = Some(fs);
+        self
+    }
 }
 
 impl Engine for AzekuraEngine {
@@ -96,6 +114,12 @@ impl Engine for AzekuraEngine {
         }
         if let Some(streams) = self.wal_streams {
             builder = builder.wal_streams(streams);
+        }
+        if let Some(bytes) = self.wal_segment_bytes {
+            builder = builder.wal_segment_bytes(bytes);
+        }
+        if let Some(fs) = &self.fs {
+            builder = builder.file_system(Arc::clone(fs));
         }
         Ok(Box::new(AzekuraStore(builder.open(dir).map_err(failed("opening"))?)))
     }

@@ -15,6 +15,7 @@
 //! | the same of a buffered file | nothing yet |
 //! | [`File::sync`] | a write of what a buffered file still owes, then a flush |
 //! | [`File::read_at`] | a read |
+//! | [`File::discard`] | a write without bytes |
 //! | names ([`Fs::sync_dir`]) | a flush |
 //!
 //! Waits are exact to some microseconds: a thread sleeps, with its timer slack at one nanosecond (which stays so), and spins through the
@@ -268,6 +269,12 @@ impl File for DeviceFile {
     fn write_zeroes(&self, offset: u64, len: u64) -> io::Result<()> {
         self.below.write_zeroes(offset, len)?;
         self.charge_write(len);
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.below.discard(offset, len)?;
+        self.device.serve(|state, now| state.write(now, 0)); // a command without bytes
         Ok(())
     }
 

@@ -13,11 +13,13 @@
 //! | `survey` | the directory's content |
 //! | `scan` | one stream's chunks in order |
 //! | `merge` | all streams by LSN |
+//! | [`sorted`] | the same by sorting, to be measured beside it |
 //! | `cut` | where the log ends, and whether it may |
 
 mod cut;
 mod merge;
 pub(crate) mod scan;
+pub mod sorted;
 mod survey;
 
 use std::path::{Path, PathBuf};

@@ -118,6 +118,10 @@ impl Stretch {
     }
 }
 
+/// Before the measured stretch, so that segments are ready and recycled: this part of its length, but at least this.
+const WARM_UP: u32 = 2;
+const LEAST_WARM_UP: Duration = Duration::from_millis(60);
+
 /// How often what is durable is trimmed, so that segments are recycled.
 const TRIM_EVERY: Duration = Duration::from_millis(5);
 
@@ -134,23 +138,32 @@ impl Micro {
         let wal =
             Wal::create(Arc::clone(&site.fs), &dir, identity, options).map_err(failed("making the log"))?;
         let (start, stop) = (Barrier::new(self.workers + 1), AtomicBool::new(false));
+        let counts = AtomicBool::new(false);
         let mut all = Stretch::default();
-        let took = std::thread::scope(|scope| {
+        let (took, before, after) = std::thread::scope(|scope| {
             let work = |worker| {
                 let _stop = StopAtEnd(&stop);
                 let mut client = Client::new(self, &wal, pages, worker);
                 start.wait();
                 // Relaxed: a worker may do one more transaction.
-                client.run(|| !stop.load(Relaxed)).map(|()| client.tally)
+                client.run(&counts, || !stop.load(Relaxed)).map(|()| client.tally)
             };
             let threads: Vec<_> = (0..self.workers).map(|worker| scope.spawn(move || work(worker))).collect();
             start.wait();
-            let began = Instant::now();
-            while !stop.load(Relaxed) && began.elapsed() < self.time {
-                std::thread::sleep(self.time.saturating_sub(began.elapsed()).min(TRIM_EVERY));
-                // A segment that cannot be let go of is only kept.
-                let _ = wal.trim(wal.durable_lsn());
-            }
+            let idle_until = |end: Instant| {
+                while !stop.load(Relaxed) && Instant::now() < end {
+                    std::thread::sleep(end.saturating_duration_since(Instant::now()).min(TRIM_EVERY));
+                    // A segment that cannot be let go of is only kept.
+                    let _ = wal.trim(wal.durable_lsn());
+                }
+            };
+            idle_until(Instant::now() + (self.time / WARM_UP).max(LEAST_WARM_UP));
+            // Relaxed: a worker counts a transaction more or less.
+            counts.store(true, Relaxed);
+            let (began, before) = (Instant::now(), wal.stats());
+            idle_until(began + self.time);
+            counts.store(false, Relaxed);
+            let (took, after) = (began.elapsed(), wal.stats());
             stop.store(true, Relaxed);
             for thread in threads {
                 let tally = thread.join().unwrap_or(Err(BenchError::Panicked))?;
@@ -158,13 +171,23 @@ impl Micro {
                 all.until_flush.merge(&tally.until_flush);
                 all.until_known.merge(&tally.until_known);
             }
-            Ok::<_, BenchError>(began.elapsed())
+            Ok::<_, BenchError>((took, before, after))
         })?;
         all.seconds = took.as_secs_f64();
-        all.log = wal.stats();
+        all.log = between(&before, after);
         wal.close().map_err(failed("closing the log"))?;
         Ok(all)
     }
+}
+
+/// What the log did from one look at it to another.
+fn between(before: &WalStats, mut after: WalStats) -> WalStats {
+    after.records -= before.records;
+    after.record_bytes -= before.record_bytes;
+    after.flushes -= before.flushes;
+    after.chunks -= before.chunks;
+    after.chunk_bytes -= before.chunk_bytes;
+    after
 }
 
 /// Ends the others when a worker ends, for whatever reason.
@@ -199,6 +222,8 @@ struct Client<'a> {
     queue: VecDeque<Pending>,
     /// How many at the end of the queue are not flushed.
     unflushed: usize,
+    /// It is the measured stretch.
+    counts: bool,
     tally: Stretch,
 }
 
@@ -216,13 +241,15 @@ impl<'a> Client<'a> {
             ),
             queue: VecDeque::new(),
             unflushed: 0,
+            counts: false,
             tally: Stretch::default(),
         }
     }
 
     /// Algorithm 1.
-    fn run(&mut self, mut go_on: impl FnMut() -> bool) -> Result<(), BenchError> {
+    fn run(&mut self, counts: &AtomicBool, mut go_on: impl FnMut() -> bool) -> Result<(), BenchError> {
         while go_on() {
+            self.counts = counts.load(Relaxed);
             self.transact()?;
             match self.pace {
                 Pace::Groups(n) => {
@@ -246,6 +273,7 @@ impl<'a> Client<'a> {
                 }
             }
         }
+        self.counts = false;
         self.flush()?;
         while !self.queue.is_empty() {
             self.wait_for_oldest()?;
@@ -294,7 +322,8 @@ impl<'a> Client<'a> {
         self.wal.flush(self.worker).map_err(failed("writing the log"))?;
         let now = Instant::now();
         let flushed = self.queue.len() - self.unflushed;
-        for pending in self.queue.range(flushed..) {
+        let counted = if self.counts { flushed } else { self.queue.len() };
+        for pending in self.queue.range(counted..) {
             self.tally.until_flush.record(now - pending.began);
         }
         self.unflushed = 0;
@@ -321,8 +350,10 @@ impl<'a> Client<'a> {
         }
         let now = Instant::now();
         while let Some(oldest) = self.queue.pop_front_if(|oldest| oldest.commit_lsn <= durable) {
-            self.tally.until_known.record(now - oldest.began);
-            self.tally.committed += 1;
+            if self.counts {
+                self.tally.until_known.record(now - oldest.began);
+                self.tally.committed += 1;
+            }
         }
         self.unflushed = self.unflushed.min(self.queue.len());
     }
@@ -345,14 +376,15 @@ mod tests {
                 let stretch = micro.run(&ground.site().unwrap(), &pages).unwrap();
                 let what = format!("{variant:?}, {updates} updates");
                 assert!(stretch.committed > 0, "{what}");
-                assert_eq!(pages.sum(), stretch.committed * updates as u64, "{what}");
-                assert_eq!(stretch.log.records, stretch.committed * (updates as u64 + 2), "{what}");
-                let logged = stretch.committed * (2 * 132 + 156 * updates as u64);
-                // Records of other workers in between cost a second byte for the LSN once in a while.
-                let off = stretch.log.record_bytes.abs_diff(logged);
-                assert!(off * 50 < logged, "{what}: {} bytes, paper {logged}", stretch.log.record_bytes);
+                assert!(pages.sum() >= stretch.committed * updates as u64, "{what}");
                 assert_eq!(stretch.until_known.count(), stretch.committed, "{what}");
-                assert!(stretch.in_flight() < 3.0 * 80.0, "{what}: {}", stretch.in_flight());
+                let per_transaction = stretch.log.record_bytes as f64 / stretch.log.records as f64;
+                let paper = (2.0 * 132.0 + 156.0 * updates as f64) / (updates as f64 + 2.0);
+                // Records of other workers in between cost a second byte for the LSN once in a while.
+                assert!(
+                    (per_transaction - paper).abs() < paper / 50.0,
+                    "{what}: {per_transaction}, paper {paper}"
+                );
             }
         }
     }
@@ -363,7 +395,7 @@ mod tests {
         let time = Duration::from_millis(20);
         let micro = Micro { variant: Variant::Paper, workers: 1, updates: 1, window: 64, time, seed: 7 };
         let stretch = micro.run(&ground.site().unwrap(), &Pages::default()).unwrap();
-        assert_eq!(stretch.until_flush.count(), stretch.committed);
+        assert!(stretch.until_flush.count().abs_diff(stretch.committed) <= 64, "{stretch:?}");
         assert_eq!(stretch.log.largest_group, 3 * 16);
         assert_eq!(stretch.chunk_bytes(), 8192);
     }

@@ -42,6 +42,16 @@ impl Variant {
         }
     }
 
+    /// What tables of the store call it: there the log writes greedily, whatever its number of streams.
+    #[must_use]
+    pub const fn store_name(self) -> &'static str {
+        match self {
+            Self::Paper => "p-wal (a stream each)",
+            Self::Ours => "p-wal (adaptive streams)",
+            Self::OneStream => "p-wal (one stream)",
+        }
+    }
+
     /// Who writes when.
     #[must_use]
     pub const fn pace(self) -> Pace {

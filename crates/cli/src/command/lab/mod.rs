@@ -3,6 +3,7 @@
 mod bottleneck;
 mod mariadb;
 mod nb_gclock;
+mod p_wal;
 
 use std::io::Write;
 
@@ -23,6 +24,7 @@ enum What {
     Bottleneck(bottleneck::Bottleneck),
     NbGclock(nb_gclock::NbGclock),
     Mariadb(mariadb::Mariadb),
+    PWal(p_wal::PWal),
 }
 
 impl Lab {
@@ -31,6 +33,7 @@ impl Lab {
             What::Bottleneck(lab) => lab.run(out),
             What::NbGclock(lab) => lab.run(out),
             What::Mariadb(lab) => lab.run(out),
+            What::PWal(lab) => lab.run(out),
         }
     }
 }

@@ -1,0 +1,176 @@
+//! How long recovery takes: reading the log back by merging and by sorting (§4), and a whole restart of the store.
+
+use super::ground::{Ground, Site};
+use crate::error::{BenchError, EngineError};
+use azekura::{Database, Table};
+use azekura_base::Lsn;
+use azekura_io::FaultFs;
+use azekura_wal::recovery::{replay, sorted::replay_sorted};
+use azekura_wal::{LogIdentity, LogRange, Replayed, StreamCount, Wal, WalOptions, WorkerId};
+use std::convert::Infallible;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const DATABASE: u64 = 1;
+/// Of a record: an UPDATE of the paper with its frame.
+const BODY_BYTES: usize = 156 - 3;
+
+/// A log to be read back.
+#[derive(Debug)]
+pub struct Filled {
+    site: Site,
+    dir: PathBuf,
+    records: u64,
+}
+
+/// How records are brought into order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// The k-way merge.
+    Merge,
+    /// All of them sorted.
+    Sort,
+}
+
+impl Filled {
+    /// Writes a log of so many records with so many streams; each stream gets 16 in a row.
+    ///
+    /// # Errors
+    ///
+    /// What the log says.
+    pub fn fill(ground: &Ground, streams: usize, records: u64) -> Result<Self, BenchError> {
+        let site = ground.site().map_err(BenchError::io("making a directory in", "the lab's"))?;
+        let dir = site.dir.join("wal");
+        let options = WalOptions {
+            workers: streams,
+            streams: StreamCount::Fixed(streams),
+            segment_bytes: 4 << 20,
+            buffer_bytes: 64 << 10,
+            background: false,
+            ..WalOptions::default()
+        };
+        let identity = LogIdentity { database_id: DATABASE, incarnation: 1, first_lsn: Lsn(1) };
+        ground.at_no_cost(|| {
+            let wal = Wal::create(Arc::clone(&site.fs), &dir, identity, options)
+                .map_err(failed("making the log"))?;
+            for n in 0..records {
+                let worker = WorkerId::from_index((n / 16) as usize % streams);
+                wal.append(worker, &[b'u'; BODY_BYTES]).map_err(failed("logging"))?;
+            }
+            wal.close().map_err(failed("closing the log"))
+        })?;
+        Ok(Self { site, dir, records })
+    }
+
+    /// Reads it back; how long that took.
+    ///
+    /// # Errors
+    ///
+    /// What the log says; [`BenchError::WrongAnswer`] if records are missing.
+    pub fn read(&self, way: Way) -> Result<Duration, BenchError> {
+        let range = LogRange { incarnation: 1, first_lsn: Lsn(1), last_lsn: None };
+        let mut sum = 0_u64;
+        let mut each = |lsn: Lsn, body: &[u8]| -> Result<(), Infallible> {
+            sum = sum.wrapping_add(lsn.0 ^ body.len() as u64);
+            Ok(())
+        };
+        let began = Instant::now();
+        let fs = &*self.site.fs;
+        let replayed: Replayed = match way {
+            Way::Merge => replay(fs, &self.dir, DATABASE, &[range], Lsn(1), &mut each),
+            Way::Sort => replay_sorted(fs, &self.dir, DATABASE, &range, &mut each),
+        }
+        .map_err(failed("reading the log"))?;
+        let took = began.elapsed();
+        std::hint::black_box(sum);
+        if replayed.records != self.records {
+            return Err(BenchError::WrongAnswer {
+                what: "log records",
+                expected: self.records,
+                found: replayed.records,
+            });
+        }
+        Ok(took)
+    }
+}
+
+/// What a restart of the store did.
+#[derive(Clone, Copy, Debug)]
+pub struct Restarted {
+    /// Log records read.
+    pub records: u64,
+    /// From the call to the open store.
+    pub took: Duration,
+}
+
+const ROWS: Table<u64, [u8]> = Table::new("rows");
+
+/// Kills a store (in memory) after so many updates of 100 bytes in random order, none of them in a checkpoint, and opens it again.
+///
+/// # Errors
+///
+/// What the store says; [`BenchError::WrongAnswer`] if a row is missing.
+pub fn restart_store(updates: u64, streams: usize) -> Result<Restarted, BenchError> {
+    let failed = |doing: &'static str| move |error: azekura::Error| failed(doing)(error);
+    let fault = FaultFs::new();
+    let builder = |fs: &FaultFs| {
+        Database::builder()
+            .file_system(Arc::new(fs.clone()))
+            .cache_bytes(1 << 30)
+            .wal_workers(streams)
+            .wal_streams(streams)
+            .recovery_log_bytes(1 << 40)
+    };
+    let db = builder(&fault).open("/db").map_err(failed("opening"))?;
+    let mut last = None;
+    for n in 0..updates {
+        // An odd multiplier goes through all keys once, in no order.
+        let key = n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 16;
+        let write = |tx: &azekura::Transaction| tx.table(&ROWS)?.insert(&key, &[7; 100][..]);
+        last = Some((key, db.transact_async(write).map_err(failed("writing"))?.1));
+    }
+    let Some((key, ticket)) = last else {
+        return Ok(Restarted { records: 0, took: Duration::ZERO });
+    };
+    ticket.wait().map_err(failed("committing"))?;
+    let killed = fault.kill();
+    drop(db);
+    let began = Instant::now();
+    let db = builder(&killed).open("/db").map_err(failed("recovering"))?;
+    let took = began.elapsed();
+    let records = db.stats().recovery.records;
+    let is_there = db.transact(|tx| tx.table(&ROWS)?.contains(&key)).map_err(failed("reading"))?;
+    if !is_there || records < updates {
+        return Err(BenchError::WrongAnswer { what: "recovered records", expected: updates, found: records });
+    }
+    Ok(Restarted { records, took })
+}
+
+fn failed<E: std::error::Error + Send + Sync + 'static>(doing: &'static str) -> impl Fn(E) -> BenchError {
+    move |error| EngineError::failed(doing, error).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ground::Choice;
+    use super::*;
+    use azekura_io::device::DeviceModel;
+
+    #[test]
+    fn both_ways_read_every_record_back() {
+        let ground = Ground::new(Choice::Model(DeviceModel::plp()), ".".as_ref());
+        for streams in [1, 3] {
+            let filled = Filled::fill(&ground, streams, 5_000).unwrap();
+            for way in [Way::Merge, Way::Sort] {
+                assert!(filled.read(way).unwrap() > Duration::ZERO);
+            }
+        }
+    }
+
+    #[test]
+    fn a_killed_store_comes_back_with_every_record() {
+        let restarted = restart_store(500, 2).unwrap();
+        assert!(restarted.records >= 500 && restarted.took > Duration::ZERO, "{restarted:?}");
+    }
+}

@@ -1,0 +1,258 @@
+//! The same questions to the whole store: U-1 and U-10 as updates of 65,536 rows of 4 bytes, and TPC-C.
+//!
+//! Here a record is what the store makes of it (some 60 bytes for a transaction of U-1), transactions go through the
+//! tree and the lock table, and the log writes greedily, whatever its number of streams.
+
+use super::ground::{Ground, Site};
+use super::variant::Variant;
+use crate::adapter::azekura::AzekuraEngine;
+use crate::client::Manner;
+use crate::engine::{Engine, EngineSettings};
+use crate::error::{BenchError, EngineError};
+use crate::latency::Latencies;
+use crate::phase::{self, End};
+use crate::prepare;
+use crate::progress::Progress;
+use crate::tpcc::{self, Loaded};
+use azekura::{Builder, Database};
+use azekura_wal::StreamCount;
+use azekura_workload::tpcc::{Mix, Scale, Terminal};
+use azekura_workload::{Family, Lane, Population, Workload};
+use std::sync::Arc;
+use std::time::Duration;
+
+const CACHE_BYTES: usize = 512 << 20;
+/// Small, so that sixteen streams are soon opened.
+const SEGMENT_BYTES: u64 = 2 << 20;
+/// Before each measured stretch, so that segments are ready and pages are dirty already: this part of its length.
+const WARM_UP: u32 = 4;
+
+/// One measurement to make.
+#[derive(Clone, Copy, Debug)]
+pub struct Cell {
+    /// The log.
+    pub variant: Variant,
+    /// Client threads, and log buffers.
+    pub workers: usize,
+    /// Commits that each may have in flight; without, it waits for each.
+    pub window: Option<usize>,
+    /// How long.
+    pub time: Duration,
+    /// For the choice of rows.
+    pub seed: u64,
+}
+
+/// What was measured.
+#[derive(Clone, Debug, Default)]
+pub struct Stretch {
+    /// Transactions per second.
+    pub rate: f64,
+    /// MiB of log records per second.
+    pub log_mib_per_s: f64,
+    /// From the beginning of a transaction until its commit was known.
+    pub latencies: Latencies,
+    /// Log files.
+    pub streams: usize,
+}
+
+impl Cell {
+    fn builder(&self, site: &Site) -> Builder {
+        let builder = Database::builder()
+            .file_system(Arc::clone(&site.fs))
+            .cache_bytes(CACHE_BYTES)
+            .wal_segment_bytes(SEGMENT_BYTES)
+            .wal_workers(self.workers);
+        match self.variant.streams(self.workers) {
+            StreamCount::Auto => builder,
+            StreamCount::Fixed(streams) => builder.wal_streams(streams),
+        }
+    }
+}
+
+/// A store with the rows of U-1 and U-10.
+#[derive(Debug)]
+pub struct Updates {
+    site: Site,
+    population: Arc<Population>,
+}
+
+fn workload(updates: usize) -> Workload {
+    Workload::new(if updates == 1 { Family::U1 } else { Family::U10 }).with_value_bytes(4)
+}
+
+fn settings(sessions: usize) -> EngineSettings {
+    EngineSettings {
+        cache_bytes: CACHE_BYTES as u64,
+        expected_bytes: 1 << 20,
+        sessions,
+        bypass_page_cache: false,
+    }
+}
+
+impl Updates {
+    /// Fills a store.
+    ///
+    /// # Errors
+    ///
+    /// What the store says.
+    pub fn fill(ground: &Ground) -> Result<Self, BenchError> {
+        let site = ground.site().map_err(BenchError::io("making a directory in", "the lab's"))?;
+        let engine = AzekuraEngine::default().file_system(Arc::clone(&site.fs));
+        let workload = workload(1);
+        ground.at_no_cost(|| {
+            let store = engine.open(&site.dir.join("u"), &settings(1))?;
+            prepare::fill(store.as_ref(), &workload.dataset(), &mut |_| {})?;
+            store.close().map_err(BenchError::from)
+        })?;
+        Ok(Self { site, population: workload.population() })
+    }
+
+    /// Measures.
+    ///
+    /// # Errors
+    ///
+    /// What the store says.
+    pub fn run(&self, cell: &Cell, updates: usize) -> Result<Stretch, BenchError> {
+        let mut engine = AzekuraEngine::default()
+            .file_system(Arc::clone(&self.site.fs))
+            .wal_segment_bytes(SEGMENT_BYTES)
+            .wal_workers(cell.workers);
+        if let StreamCount::Fixed(streams) = cell.variant.streams(cell.workers) {
+            engine = engine.wal_streams(streams);
+        }
+        let store = engine.open(&self.site.dir.join("u"), &settings(cell.workers))?;
+        let workload = workload(updates);
+        let lane = |at| Lane::new(at as u64, cell.workers as u64);
+        let mut streams: Vec<_> =
+            (0..cell.workers).map(|at| workload.stream(&self.population, lane(at), cell.seed)).collect();
+        let manner = Manner {
+            whole_transactions: true,
+            appends: false,
+            value_bytes: workload.value_bytes(),
+            window: cell.window,
+        };
+        let mut run =
+            |time| phase::run(store.as_ref(), &mut streams, manner, End::After(time), &mut |_, _| {});
+        run(cell.time / WARM_UP)?;
+        let measured = run(cell.time)?;
+        store.close()?;
+        let seconds = measured.took.as_secs_f64();
+        Ok(Stretch {
+            rate: measured.tally.ops as f64 / seconds,
+            log_mib_per_s: measured.log_bytes.unwrap_or(0) as f64 / f64::from(1 << 20) / seconds,
+            latencies: measured.tally.writes,
+            streams: 0,
+        })
+    }
+}
+
+/// A store with TPC-C's rows.
+#[derive(Debug)]
+pub struct Tpcc {
+    site: Site,
+    loaded: Loaded,
+}
+
+fn failed(doing: &'static str) -> impl Fn(azekura::Error) -> BenchError {
+    move |error| EngineError::failed(doing, error).into()
+}
+
+impl Tpcc {
+    /// Loads a database.
+    ///
+    /// # Errors
+    ///
+    /// What the store says.
+    pub fn load(ground: &Ground, scale: Scale, seed: u64, progress: &Progress) -> Result<Self, BenchError> {
+        let site = ground.site().map_err(BenchError::io("making a directory in", "the lab's"))?;
+        let loaded = ground.at_no_cost(|| {
+            let builder = Database::builder().file_system(Arc::clone(&site.fs)).cache_bytes(CACHE_BYTES);
+            let db = builder.open(site.dir.join("tpcc")).map_err(failed("opening"))?;
+            let threads = std::thread::available_parallelism().map_or(1, usize::from);
+            let loaded = tpcc::load(&db, scale, seed, threads, progress)?;
+            db.close().map_err(failed("closing"))?;
+            Ok::<_, BenchError>(loaded)
+        })?;
+        Ok(Self { site, loaded })
+    }
+
+    /// Measures; the first of `mix`'s kinds alone if it is the paper's.
+    ///
+    /// # Errors
+    ///
+    /// What the store says.
+    pub fn run(&self, cell: &Cell, mix: Mix) -> Result<Stretch, BenchError> {
+        let db = cell.builder(&self.site).open(self.site.dir.join("tpcc")).map_err(failed("opening"))?;
+        // Another run on the same database asks for other things.
+        let seed = cell.seed.wrapping_add(tpcc::load::count_run(&db, &self.loaded)? << 32);
+        let terminal = |at| {
+            let lane = Lane::new(at as u64, cell.workers as u64);
+            Terminal::new(self.loaded.scale, self.loaded.constants, mix, lane, seed)
+        };
+        let mut terminals: Vec<Terminal> = (0..cell.workers).map(terminal).collect();
+        let hidden = Progress::hidden();
+        let mut run = |time| tpcc::phase::run(&db, &mut terminals, cell.window, time, &hidden);
+        run(cell.time / WARM_UP)?;
+        let measured = run(cell.time)?;
+        let streams = db.stats().log.streams;
+        db.close().map_err(failed("closing"))?;
+        let mut latencies = Latencies::default();
+        measured.tally.kinds.iter().for_each(|kind| latencies.merge(&kind.latencies));
+        let seconds = measured.took.as_secs_f64();
+        Ok(Stretch {
+            rate: measured.tally.committed() as f64 / seconds,
+            log_mib_per_s: measured.log_bytes as f64 / f64::from(1 << 20) / seconds,
+            latencies,
+            streams,
+        })
+    }
+
+    /// Looks at the specification's consistency conditions.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError::Inconsistent`] if one does not hold; what the store says.
+    pub fn check(&self, ground: &Ground, progress: &Progress) -> Result<(), BenchError> {
+        ground.at_no_cost(|| {
+            let builder = Database::builder().file_system(Arc::clone(&self.site.fs)).cache_bytes(CACHE_BYTES);
+            let db = builder.open(self.site.dir.join("tpcc")).map_err(failed("opening"))?;
+            let checked = tpcc::check(&db, &self.loaded, progress)?;
+            db.close().map_err(failed("closing"))?;
+            match checked.violations.first() {
+                None => Ok(()),
+                Some(first) => {
+                    Err(BenchError::Inconsistent { violated: checked.violated, first: first.to_string() })
+                }
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ground::Choice;
+    use super::*;
+    use azekura_io::device::DeviceModel;
+
+    fn cell(window: Option<usize>) -> Cell {
+        Cell { variant: Variant::Ours, workers: 2, window, time: Duration::from_millis(40), seed: 1 }
+    }
+
+    #[test]
+    fn the_store_runs_both_workloads_on_a_modelled_device() {
+        let ground = Ground::new(Choice::Model(DeviceModel::plp()), ".".as_ref());
+        let updates = Updates::fill(&ground).unwrap();
+        for (window, of) in [(None, 1), (Some(8), 10)] {
+            let stretch = updates.run(&cell(window), of).unwrap();
+            assert!(stretch.rate > 0.0 && stretch.log_mib_per_s > 0.0 && stretch.latencies.count() > 0);
+        }
+        let before = ground.device().unwrap().counts();
+        let tpcc = Tpcc::load(&ground, Scale::reduced(1, 100), 1, &Progress::hidden()).unwrap();
+        for mix in [Mix::Full, Mix::NewOrder] {
+            let stretch = tpcc.run(&cell(Some(8)), mix).unwrap();
+            assert!(stretch.rate > 0.0 && stretch.streams > 0, "{stretch:?}");
+        }
+        tpcc.check(&ground, &Progress::hidden()).unwrap();
+        assert!(ground.device().unwrap().counts().bytes_written > before.bytes_written);
+    }
+}

@@ -1,0 +1,109 @@
+//! `lab p-wal`: the parallel log against its variants, on this machine's device and on modelled ones.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use azekura_bench::Progress;
+use azekura_bench::lab::p_wal::ground::Choice;
+use azekura_bench::lab::p_wal::{Lab, Part};
+use clap::Args;
+
+use crate::Outcome;
+use crate::arguments::seconds;
+
+const EXAMPLES: &str = "\
+Examples:
+  azekura lab p-wal --quick
+  azekura lab p-wal --html p-wal.html
+  azekura lab p-wal --device iodrive,plp --part log --workers 1,4,16 --json
+  azekura lab p-wal --device real --part device,long --dir /mnt/nvme
+
+Devices: real (the one that --dir is on), or a model over memory: iodrive (the
+paper's), cloud, ssd (a consumer's), plp (with power-loss protection).
+Parts: device (Fig. 3), log (Figs 7 to 10, 13), store, tpcc (Figs 11, 12, 14),
+long (Fig. 15), restart (section 4).
+Modelled devices take real time; what the processors do not manage in time
+counts too. The real device is written: some GiB in all, removed at the end.";
+
+/// Measure the parallel log, variants side by side: P-WAL's evaluation
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct PWal {
+    /// Some seconds instead of some minutes; says little
+    #[arg(long)]
+    quick: bool,
+
+    /// Print one JSON object instead of tables
+    #[arg(long)]
+    json: bool,
+
+    /// Write charts and tables to this page
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+
+    /// Devices, one after the other [unless given: real and iodrive]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    device: Vec<Choice>,
+
+    /// Parts to run [unless given: all]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    part: Vec<Part>,
+
+    /// Numbers of workers [unless given: 1, 2, 4, 8, 16]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=64))]
+    workers: Vec<u16>,
+
+    /// Transactions that each worker may have in flight [unless given: 64]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    in_flight: Option<u16>,
+
+    /// Measured time of each rate [unless given: 0.4]
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    seconds: Option<Duration>,
+
+    /// Measurements of each rate; the median counts [unless given: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    runs: Option<u16>,
+
+    /// Directory on the real device [unless given: the system's for temporary files]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+impl PWal {
+    pub(super) fn run(&self, out: &mut dyn Write) -> Result<Outcome> {
+        let lab = self.lab();
+        let progress = Progress::stderr();
+        let report = lab.run(&progress).with_context(|| format!("measure logs in {}", lab.dir.display()))?;
+        progress.finish();
+        if let Some(file) = &self.html {
+            std::fs::write(file, report.to_html()).with_context(|| format!("write {}", file.display()))?;
+        }
+        if self.json {
+            writeln!(out, "{}", report.to_json())?;
+        } else {
+            out.write_all(report.to_text().as_bytes())?;
+        }
+        Ok(Outcome::Well)
+    }
+
+    fn lab(&self) -> Lab {
+        let dir = self.dir.clone().unwrap_or_else(std::env::temp_dir);
+        let mut lab = if self.quick { Lab::quick(dir) } else { Lab::full(dir) };
+        if !self.device.is_empty() {
+            lab.devices.clone_from(&self.device);
+        }
+        if !self.part.is_empty() {
+            lab.parts.clone_from(&self.part);
+        }
+        if !self.workers.is_empty() {
+            lab.workers = self.workers.iter().map(|&workers| workers.into()).collect();
+        }
+        lab.window = self.in_flight.map_or(lab.window, usize::from);
+        lab.time = self.seconds.unwrap_or(lab.time);
+        lab.runs = self.runs.map_or(lab.runs, usize::from);
+        lab
+    }
+}

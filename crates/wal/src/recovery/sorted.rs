@@ -1,0 +1,119 @@
+//! Recovery by sorting, which the paper names as the naive way (section 4): read everything, sort by LSN, then hand over. Kept to be
+//! measured beside the merge; the store never uses it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use azekura_base::Lsn;
+use azekura_io::Fs;
+
+use crate::error::ReplayError;
+use crate::record;
+
+use super::scan::StreamScan;
+use super::survey::Survey;
+use super::{Each, LogRange, Replayed, read_error};
+
+/// Where a record's body is.
+struct Found {
+    lsn: u64,
+    payload: Arc<Vec<u8>>,
+    at: usize,
+    len: usize,
+}
+
+/// Hands every record of one range to `each`, in order of LSNs up to the first missing one, as [`replay`](super::replay)
+/// does; but reads all of them first, in `O(n log n)` time and memory for the whole log, and does not judge the log's end.
+///
+/// # Errors
+///
+/// [`ReplayError::Apply`], [`ReplayError::Io`].
+pub fn replay_sorted<E>(
+    fs: &dyn Fs,
+    dir: &Path,
+    database_id: u64,
+    range: &LogRange,
+    each: &mut Each<'_, E>,
+) -> Result<Replayed, ReplayError<E>> {
+    let survey = Survey::of(fs, dir, database_id).map_err(read_error)?;
+    let mut records = Vec::new();
+    for (stream, group) in survey.streams(range.incarnation) {
+        let segments = group.segments_from(range.first_lsn.0);
+        let mut scan = StreamScan::new(fs, database_id, stream, range.incarnation, segments);
+        while let Some(chunk) = scan.next_chunk().map_err(read_error)? {
+            for block in chunk.blocks {
+                let end = block.bytes.end;
+                let (mut input, mut expected) = (&chunk.payload[block.bytes], block.first_lsn);
+                while let Some((lsn, body)) = record::take(&mut input, &mut expected) {
+                    let (payload, len) = (Arc::clone(&chunk.payload), body.len());
+                    records.push(Found { lsn, payload, at: end - input.len() - len, len });
+                }
+            }
+        }
+    }
+    records.sort_unstable_by_key(|found| found.lsn);
+    let mut next = range.first_lsn.0;
+    let mut replayed =
+        Replayed { last_lsn: Lsn(0), max_lsn_seen: Lsn(survey.max_lsn()), records: 0, bytes: 0 };
+    for found in records.iter().skip_while(|found| found.lsn < range.first_lsn.0) {
+        if found.lsn != next || range.last_lsn.is_some_and(|last| next > last.0) {
+            break;
+        }
+        let body = &found.payload[found.at..found.at + found.len];
+        each(Lsn(next), body).map_err(|source| ReplayError::Apply { lsn: Lsn(next), source })?;
+        replayed.records += 1;
+        replayed.bytes += body.len() as u64;
+        next += 1;
+    }
+    replayed.last_lsn = Lsn(next - 1);
+    Ok(replayed)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::convert::Infallible;
+
+    use azekura_io::MemFs;
+
+    use super::super::replay;
+    use super::*;
+    use crate::{LogIdentity, StreamCount, Wal, WalOptions, WorkerId};
+
+    #[test]
+    fn it_gives_what_the_merge_gives() {
+        let fs = Arc::new(MemFs::new());
+        let dir = Path::new("/wal");
+        let identity = LogIdentity { database_id: 3, incarnation: 1, first_lsn: Lsn(1) };
+        let options = WalOptions {
+            workers: 3,
+            streams: StreamCount::Fixed(2),
+            background: false,
+            ..WalOptions::default()
+        };
+        let wal = Wal::create(Arc::clone(&fs) as Arc<dyn Fs>, dir, identity, options).expect("creates");
+        for i in 0..1000_u32 {
+            let worker = WorkerId::from_index(i as usize % 3);
+            wal.append(worker, &i.to_le_bytes()[..1 + i as usize % 4]).expect("appends");
+            if i % 7 == 0 {
+                wal.flush(worker).expect("flushes");
+            }
+        }
+        wal.close().expect("closes");
+        let range = LogRange { incarnation: 1, first_lsn: Lsn(1), last_lsn: None };
+        let mut seen = Vec::new();
+        let mut keep = |lsn: Lsn, body: &[u8]| -> Result<(), Infallible> {
+            seen.push((lsn, body.to_vec()));
+            Ok(())
+        };
+        let merged = replay(&*fs, dir, 3, &[range], Lsn(1), &mut keep).expect("merges");
+        let mut sorted = Vec::new();
+        let mut keep = |lsn: Lsn, body: &[u8]| -> Result<(), Infallible> {
+            sorted.push((lsn, body.to_vec()));
+            Ok(())
+        };
+        let by_sorting = replay_sorted(&*fs, dir, 3, &range, &mut keep).expect("sorts");
+        assert_eq!((merged.records, seen.len()), (1000, 1000));
+        assert_eq!(merged, by_sorting);
+        assert_eq!(seen, sorted);
+    }
+}
