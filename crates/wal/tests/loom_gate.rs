@@ -180,3 +180,71 @@ fn a_failure_wakes_who_sleeps() {
         sleeper.join().expect("no panic");
     });
 }
+
+/// A commit thread that is asked by a flag: it writes while there is something to write, then looks once more.
+fn follow(log: &Log, lsn: u64, bell: &azekura_wal::bell::Bell) {
+    while !log.horizon.has_reached(Lsn(lsn)) {
+        let is_needed = || log.horizon.pending(0..1).is_some_and(|mark| mark <= lsn);
+        log.gate.follow(lsn, is_needed, || bell.request());
+    }
+    assert!(log.disk.load(SeqCst) & 1 << lsn != 0, "{lsn} is acknowledged and not durable");
+}
+
+#[test]
+fn followers_of_a_commit_thread_all_return() {
+    model(1, || {
+        let log = Log::new(1);
+        let bell = Arc::new(azekura_wal::bell::Bell::new());
+        let followers: Vec<_> = (0..2)
+            .map(|_| {
+                let (log, bell) = (log.clone(), bell.clone());
+                thread::spawn(move || {
+                    let lsn = log.append(0);
+                    follow(&log, lsn, &bell);
+                })
+            })
+            .collect();
+        // The commit thread, until both records are on disk.
+        while log.horizon.compute() < Lsn(2) {
+            if bell.take_request() {
+                log.make_durable(log.horizon.next_lsn().0 - 1);
+            } else {
+                bell.rest(None, || false);
+            }
+        }
+        followers.into_iter().for_each(|t| t.join().expect("no panic"));
+        assert_eq!(log.disk.load(SeqCst), 0b110);
+    });
+}
+
+#[test]
+fn a_failure_wakes_who_follows() {
+    model(3, || {
+        let gate = Arc::new(CommitGate::new());
+        let failed = Arc::new(loom::sync::atomic::AtomicBool::new(false));
+        let (other, has_failed) = (gate.clone(), failed.clone());
+        let follower = thread::spawn(move || {
+            while !has_failed.load(SeqCst) {
+                other.follow(5, || !has_failed.load(SeqCst), || ());
+            }
+        });
+        failed.store(true, SeqCst);
+        gate.wake_everyone();
+        follower.join().expect("no panic");
+    });
+}
+
+#[test]
+fn a_follower_of_a_flush_that_turns_out_needless_goes_on() {
+    model(3, || {
+        let gate = Arc::new(CommitGate::new());
+        let follower = thread::spawn(move || {
+            // The commit thread is the request itself: it finds nothing to write.
+            let come = || {
+                assert!(matches!(gate.enter(9, || false, || (10, ())), Turn::NotNeeded));
+            };
+            gate.follow(5, || true, come);
+        });
+        follower.join().expect("no panic");
+    });
+}
