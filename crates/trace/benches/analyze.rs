@@ -6,7 +6,7 @@ use azekura_trace::WaitKind;
 use azekura_trace::analyze::{Analysis, AnalyzeOptions};
 use azekura_trace::event::{Event, EventKind};
 use azekura_trace::file::{
-    ClockSample, CpuSource, Ending, Name, SessionInfo, ThreadTrace, TimeSource, Trace,
+    ClockSample, CpuSource, Ending, Name, SessionInfo, Switches, ThreadTrace, TimeSource, Trace,
 };
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;
@@ -36,6 +36,7 @@ fn trace() -> Trace {
         name: String::new(),
         cpu: CpuSource::None,
         lost: 0,
+        off: Vec::new(),
         events: events(tag.into()),
     };
     let end = EXECUTIONS * 1000 + 1000;
@@ -58,6 +59,7 @@ fn trace() -> Trace {
         threads: (1..5).map(thread).collect(),
         modules: Vec::new(),
         machine_cpu_ns: None,
+        switches: Switches::NotAsked,
         ending: Ending::Complete,
     }
 }

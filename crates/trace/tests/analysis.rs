@@ -4,8 +4,10 @@
 mod common;
 
 use azekura_trace::WaitKind::{Device, Idle, Latch, Lock, Log};
-use azekura_trace::analyze::{Analysis, AnalyzeError, AnalyzeOptions, OperationRow, Verdict, WaitRow};
-use azekura_trace::file::{Ending, Trace};
+use azekura_trace::analyze::{
+    Analysis, AnalyzeError, AnalyzeOptions, OperationRow, Preemption, Verdict, WaitRow,
+};
+use azekura_trace::file::{Ending, OffCpu, Switches, Trace};
 use common::{Script, label, name, trace};
 
 fn analyze(trace: &Trace) -> Analysis {
@@ -238,6 +240,40 @@ fn who_waits_for_another_threads_flush_waits_for_that_thread() {
     assert_eq!((row.operation.as_str(), row.holder.as_deref()), ("commit", Some("commit")));
     assert_eq!((row.wait_ns, row.holder_waited_ns), (200, 190));
     assert_eq!(row.via.as_deref(), Some(label("disk", 2).as_str()));
+}
+
+#[test]
+fn the_kernels_records_tell_preempted_from_blocked() {
+    let off = |begin_ns, end_ns, preempted| OffCpu { begin_ns, end_ns, preempted };
+    // Thread 1 waits from 100 to 300 and is off its processor from 400 to 700 and from 700 to 750.
+    let waiter = Script::default()
+        .anchor(0, 0)
+        .enter(0, 1)
+        .begin_for(100, 1, 1, Lock, 2)
+        .end(300, 1, 1)
+        .switched()
+        .anchor(300, 100)
+        .anchor(750, 200)
+        .switched()
+        .exit(800);
+    // Thread 2, its holder, is off from 150 to 250; its CPU time between its events is taken to be even: 140 in the wait.
+    let holder = Script::default().anchor(0, 0).enter(0, 2).anchor(250, 150).switched().exit(600);
+    let mut trace = trace(1000, &["get", "scan"], &["row"], vec![waiter, holder]);
+    let not_asked = analyze(&trace);
+    assert_eq!(
+        (operation(&not_asked, "get").preempted_ns, not_asked.blame[0].holder_preempted_ns),
+        (None, None)
+    );
+    trace.switches = Switches::Recorded { lost: 0 };
+    trace.threads[0].off = vec![off(110, 290, true), off(400, 700, true), off(700, 750, false)];
+    trace.threads[1].off = vec![off(150, 200, true), off(210, 250, false)];
+    let analysis = analyze(&Trace::from_bytes(&trace.to_bytes()).unwrap());
+    let row = operation(&analysis, "get");
+    // What was in the wait counts there.
+    assert_eq!((row.other_ns, row.preempted_ns), (Some(350), Some(300)));
+    let row = &analysis.blame[0];
+    assert_eq!((row.holder_off_ns, row.holder_preempted_ns), (60, Some(50)));
+    assert_eq!(analysis.recorded.switches, Preemption::Kernel { stretches: 5, lost: 0 });
 }
 
 #[test]

@@ -3,7 +3,8 @@
 use azekura_trace::ReadError;
 use azekura_trace::event::{Event, EventKind};
 use azekura_trace::file::{
-    ClockSample, CpuSource, Encoder, Ending, Name, SessionInfo, ThreadTrace, TimeSource, Trace,
+    ClockSample, CpuSource, Encoder, Ending, Name, OffCpu, SessionInfo, Switches, ThreadTrace, TimeSource,
+    Trace,
 };
 
 fn trace() -> Trace {
@@ -20,6 +21,10 @@ fn trace() -> Trace {
         name: format!("worker {tag}"),
         cpu: CpuSource::Rseq,
         lost: u64::from(tag),
+        off: vec![
+            OffCpu { begin_ns: 3, end_ns: 9, preempted: true },
+            OffCpu { begin_ns: 10, end_ns: 10, preempted: false },
+        ],
         events: (0..u64::from(tag) * 50).map(event).collect(),
     };
     Trace {
@@ -41,6 +46,7 @@ fn trace() -> Trace {
         threads: (1..4).map(thread).collect(),
         modules: Vec::new(),
         machine_cpu_ns: None,
+        switches: Switches::Recorded { lost: 7 },
         ending: Ending::Complete,
     }
 }

@@ -27,6 +27,8 @@ pub(crate) struct Sums {
     pub(crate) io: u64,
     pub(crate) idle: u64,
     pub(crate) cpu_in_wait: u64,
+    /// Preempted outside of waits; 0 where the kernel's records are missing.
+    pub(crate) preempted: u64,
 }
 
 impl Sums {
@@ -53,6 +55,7 @@ impl Sums {
         self.io += more.io;
         self.idle += more.idle;
         self.cpu_in_wait += more.cpu_in_wait;
+        self.preempted += more.preempted;
     }
 }
 
@@ -131,6 +134,8 @@ impl Attribution {
             let instance = self.instances.entry((wait.site, wait.object)).or_default();
             *instance = (instance.0 + 1, instance.1 + net.ns);
             seen.clear();
+            // Here: preempted inside of waits.
+            let preempted = if wait.parent.is_none() { thread.off.between(wait.begin, end) } else { 0 };
             let mut op = wait.op;
             if op.is_none() {
                 self.waits.entry((0, wait.site)).or_default().add(wait, end, net, at);
@@ -142,6 +147,7 @@ impl Attribution {
                 let inside = span.end.map_or(net.ns, |end| net.ns.min(end.saturating_sub(wait.begin)));
                 *sums.of_class(wait.kind.class()) += inside;
                 sums.cpu_in_wait += net.cpu;
+                sums.preempted += preempted;
                 if span.end.is_some() && !seen.contains(&span.operation) {
                     seen.push(span.operation);
                     self.waits.entry((span.operation, wait.site)).or_default().add(wait, end, net, at);
@@ -158,6 +164,8 @@ impl Attribution {
             let Some(end) = span.end else { continue };
             let elapsed = end - span.begin;
             let mut sums = Sums { executions: 1, elapsed, cpu: span.cpu, ..inside.within(elapsed, span.cpu) };
+            let preempted = thread.off.between(span.begin, end).saturating_sub(inside.preempted);
+            sums.preempted = preempted.min(sums.other());
             if span.parent.is_none_or(|p| thread.ops[p as usize].end.is_none()) {
                 self.total.add(&sums, slice(end));
                 self.total.durations.push(elapsed);

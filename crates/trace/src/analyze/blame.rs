@@ -33,6 +33,8 @@ pub(crate) struct BlameSums {
     pub(crate) holder_ran: u64,
     pub(crate) holder_waited: u64,
     pub(crate) holder_off: u64,
+    /// Part of `holder_off`.
+    pub(crate) holder_preempted: u64,
     pub(crate) handover: u64,
     /// Where holders waited in turn.
     pub(crate) via: BTreeMap<u32, u64>,
@@ -122,6 +124,7 @@ impl BlameSums {
             let ran = (holder.cpu.at(end) - holder.cpu.at(begin)).min(rest);
             self.holder_ran += ran;
             self.holder_off += rest - ran;
+            self.holder_preempted += holder.off.between(begin, end).min(rest - ran);
         }
     }
 }

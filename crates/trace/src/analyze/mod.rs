@@ -3,6 +3,7 @@
 //! | step | module |
 //! |---|---|
 //! | CPU time at each event, from anchors | `cpu_curve` |
+//! | time preempted, from the kernel's records | `off_curve` |
 //! | events to operations, waits and holds | `pair` |
 //! | time by operation and by site | `attribute` |
 //! | who was waited for | `blame` |
@@ -16,6 +17,7 @@
 mod attribute;
 mod blame;
 mod cpu_curve;
+mod off_curve;
 mod pair;
 mod rows;
 mod stations;
@@ -24,7 +26,8 @@ pub mod verdict;
 mod what_if;
 
 pub use rows::{
-    BlameRow, InstanceRow, LockRow, OpenRow, OperationRow, Recorded, SiteRow, Slowdown, WaitRow, WhatIfRows,
+    BlameRow, InstanceRow, LockRow, OpenRow, OperationRow, Preemption, Recorded, SiteRow, Slowdown, WaitRow,
+    WhatIfRows,
 };
 pub use verdict::Verdict;
 
@@ -192,6 +195,7 @@ impl Work<'_> {
             cpu_by_thread_clock: by_source(CpuSource::ThreadClock),
             cpu_unknown: by_source(CpuSource::None),
             interpolated_segments: self.threads.iter().map(|t| t.cpu.interpolated).sum(),
+            switches: Preemption::of(&trace.switches, trace.threads.iter().map(|t| t.off.len() as u64).sum()),
             process_cpu_ns,
             machine_cpu_ns: self.machine_cpu_ns(),
             traced_cpu_ns: self.threads.iter().map(|t| t.cpu.total()).sum(),

@@ -5,6 +5,7 @@
 //! lost events (hazard T2), all that was open when they were lost. Each is counted.
 
 use super::cpu_curve::CpuCurve;
+use super::off_curve::OffCurve;
 use crate::WaitKind;
 use crate::event::{Event, EventKind, SHARED};
 use crate::file::{Calibration, ThreadTrace};
@@ -63,6 +64,7 @@ pub(crate) struct ThreadSpans {
     /// (since when, which) innermost operation; 0 for none.
     pub(crate) op_changes: Vec<(u64, u16)>,
     pub(crate) cpu: CpuCurve,
+    pub(crate) off: OffCurve,
     /// First and last event.
     pub(crate) first: u64,
     pub(crate) last: u64,
@@ -91,7 +93,12 @@ impl ThreadSpans {
 pub(crate) fn pair(thread: &ThreadTrace, calibration: &Calibration) -> ThreadSpans {
     let cpu = CpuCurve::new(&thread.events, calibration);
     let mut pairing = Pairing {
-        spans: ThreadSpans { tag: thread.tag, cpu, ..ThreadSpans::default() },
+        spans: ThreadSpans {
+            tag: thread.tag,
+            cpu,
+            off: OffCurve::new(&thread.off),
+            ..ThreadSpans::default()
+        },
         ops: Vec::new(),
         waits: Vec::new(),
         lost_yet: false,

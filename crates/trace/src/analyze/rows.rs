@@ -5,6 +5,7 @@ use super::pair::OpenSpan;
 use super::what_if::{Limit, Setting, what_if};
 use super::{Work, blame};
 use crate::WaitKind;
+use crate::file::Switches;
 use serde::Serialize;
 use std::cmp::Reverse;
 
@@ -42,6 +43,8 @@ pub struct Recorded {
     pub cpu_unknown: u64,
     /// Stretches between two switches whose CPU time had to be interpolated.
     pub interpolated_segments: u64,
+    /// Whether time off the processor is told apart into preempted and blocked.
+    pub switches: Preemption,
     /// CPU time of the process.
     pub process_cpu_ns: u64,
     /// CPU time of the whole machine, other processes included; `None`: unknown.
@@ -54,6 +57,36 @@ pub struct Recorded {
     pub own_cost_ns: u64,
     /// The same, of the process's CPU time.
     pub own_cost_of_cpu: Option<f64>,
+}
+
+/// Whether time off the processor is told apart, by the kernel's records of context switches.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "source", rename_all = "snake_case")]
+pub enum Preemption {
+    /// It is not: nobody asked for the records.
+    NotAsked,
+    /// It is.
+    Kernel {
+        /// Stretches off the processor that were recorded.
+        stretches: u64,
+        /// Records lost.
+        lost: u64,
+    },
+    /// It is not: the records could not be had.
+    Unavailable {
+        /// Why.
+        reason: String,
+    },
+}
+
+impl Preemption {
+    pub(super) fn of(switches: &Switches, stretches: u64) -> Self {
+        match switches {
+            Switches::NotAsked => Self::NotAsked,
+            Switches::Recorded { lost } => Self::Kernel { stretches, lost: *lost },
+            Switches::Unavailable { reason } => Self::Unavailable { reason: reason.clone() },
+        }
+    }
 }
 
 /// What the recording cost in throughput (Table 4 of the paper).
@@ -90,6 +123,8 @@ pub struct OperationRow {
     pub idle_wait_ns: u64,
     /// Off the processor, no probe says why.
     pub other_ns: Option<u64>,
+    /// Of it, preempted: another thread was given the processor. `None`: the kernel's records are missing.
+    pub preempted_ns: Option<u64>,
     /// CPU time burnt in waits: counted in both `cpu_ns` and the waits.
     pub cpu_while_waiting_ns: Option<u64>,
     /// Half of the executions took no longer.
@@ -186,6 +221,8 @@ pub struct BlameRow {
     pub holder_waited_ns: u64,
     /// Of it, the holder was off its processor otherwise: preempted, most likely.
     pub holder_off_ns: u64,
+    /// Of that, preempted for certain; `None`: the kernel's records are missing.
+    pub holder_preempted_ns: Option<u64>,
     /// Of it, nobody ran with the lock: the next one was waking up (or a hold was not recorded).
     pub handover_ns: u64,
     /// Where the holder waited most.
@@ -240,6 +277,10 @@ pub struct OpenRow {
 }
 
 impl Work<'_> {
+    fn has_switches(&self) -> bool {
+        matches!(self.trace.switches, Switches::Recorded { .. })
+    }
+
     pub(super) fn operation_rows(&self) -> Vec<OperationRow> {
         let rows = self.attribution.operations.iter();
         let mut rows: Vec<_> = rows
@@ -265,6 +306,7 @@ impl Work<'_> {
             io_wait_ns: all.io,
             idle_wait_ns: all.idle,
             other_ns: known.then(|| all.other()),
+            preempted_ns: (known && self.has_switches()).then_some(all.preempted),
             cpu_while_waiting_ns: known.then_some(all.cpu_in_wait),
             p50_ns: sums.quantile(0.5),
             p99_ns: sums.quantile(0.99),
@@ -357,6 +399,7 @@ impl Work<'_> {
                 holder_ran_ns: sums.holder_ran,
                 holder_waited_ns: sums.holder_waited,
                 holder_off_ns: sums.holder_off,
+                holder_preempted_ns: self.has_switches().then_some(sums.holder_preempted),
                 handover_ns: sums.handover,
                 via: sums.via.iter().max_by_key(|(_, ns)| **ns).map(|(site, _)| self.names.site(*site)),
             })

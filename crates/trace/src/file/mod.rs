@@ -16,6 +16,8 @@
 //! | 7 end | events and losses of the whole; nothing follows |
 //! | 8 modules | [`Module`]s; each such block replaces the one before |
 //! | 9 machine | CPU time used by the whole machine; one at the start, one at the end |
+//! | 10 switches | [`Switches`]: whether the kernel's records of switches are there; at most once |
+//! | 11 off | a thread's tag and its [`OffCpu`]s, delta-coded; after the thread |
 //!
 //! Integers in payloads are LEB128 ([`azekura_base::varint`]), those of heads little endian. There is no index:
 //! a file whose writer was killed is read up to its last whole block, and [`Ending::CutShort`] says so. Blocks of
@@ -44,6 +46,8 @@ mod block {
     pub(super) const END: u8 = 7;
     pub(super) const MODULES: u8 = 8;
     pub(super) const MACHINE: u8 = 9;
+    pub(super) const SWITCHES: u8 = 10;
+    pub(super) const OFF: u8 = 11;
     /// Bytes before a block's payload.
     pub(super) const HEAD: usize = 12;
 
@@ -139,6 +143,35 @@ pub struct Module {
     pub path: String,
 }
 
+/// A stretch of time in which a thread was off its processor, as the kernel recorded it; ns since the recording began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct OffCpu {
+    /// When it left.
+    pub begin_ns: u64,
+    /// When it came back.
+    pub end_ns: u64,
+    /// It could have gone on: another thread was given its processor. Else it had blocked.
+    pub preempted: bool,
+}
+
+/// Whether the kernel's records of context switches are part of a trace.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Switches {
+    /// Nobody asked for them.
+    #[default]
+    NotAsked,
+    /// They are.
+    Recorded {
+        /// Records that the kernel had no room for.
+        lost: u64,
+    },
+    /// They could not be had.
+    Unavailable {
+        /// Why.
+        reason: String,
+    },
+}
+
 /// One thread's part of a recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadTrace {
@@ -154,6 +187,8 @@ pub struct ThreadTrace {
     pub lost: u64,
     /// In the order in which the thread recorded them.
     pub events: Vec<Event>,
+    /// When it was off its processor, in order of time; empty unless [`Trace::switches`] says that it was recorded.
+    pub off: Vec<OffCpu>,
 }
 
 /// How a trace file ends.
@@ -187,6 +222,8 @@ pub struct Trace {
     pub modules: Vec<Module>,
     /// CPU time of the whole machine since its start, ns, at the first and last time it was read; `None`: unknown.
     pub machine_cpu_ns: Option<(u64, u64)>,
+    /// Whether the kernel's records of switches are here.
+    pub switches: Switches,
     /// How the file ended.
     pub ending: Ending,
 }

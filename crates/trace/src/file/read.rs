@@ -1,8 +1,8 @@
 //! From bytes to a [`Trace`]: every length checked, every checksum verified, no byte trusted.
 
 use super::{
-    ClockSample, CpuSource, Ending, MAGIC, Module, Name, SessionInfo, ThreadTrace, TimeSource, Trace,
-    VERSION, block, codec,
+    ClockSample, CpuSource, Ending, MAGIC, Module, Name, OffCpu, SessionInfo, Switches, ThreadTrace,
+    TimeSource, Trace, VERSION, block, codec,
 };
 use crate::error::ReadError;
 use azekura_base::checksum::{crc32c, crc32c_append};
@@ -93,6 +93,7 @@ struct Parts {
     threads: BTreeMap<u32, ThreadTrace>,
     modules: Vec<Module>,
     machine: Option<(u64, u64)>,
+    switches: Option<Switches>,
     /// Events and losses, as the end block counts them.
     end: Option<(u64, u64)>,
 }
@@ -111,6 +112,8 @@ impl Parts {
             (block::CLOCK, _) => self.take_clock(input)?,
             (block::END, _) => self.end = Some((number(input)?, number(input)?)),
             (block::MODULES, _) => self.take_modules(input)?,
+            (block::SWITCHES, _) => self.take_switches(input)?,
+            (block::OFF, _) => self.take_off(input)?,
             (block::MACHINE, _) => {
                 let now = number(input)?;
                 self.machine = Some((self.machine.map_or(now, |(first, _)| first), now));
@@ -138,7 +141,8 @@ impl Parts {
 
     fn take_thread(&mut self, input: &mut &[u8]) -> Result<(), Wrong> {
         let (tag, os_id, cpu) = (small(input)?, small(input)?, cpu_source(input)?);
-        let thread = ThreadTrace { tag, os_id, cpu, name: text(input)?, lost: 0, events: Vec::new() };
+        let thread =
+            ThreadTrace { tag, os_id, cpu, name: text(input)?, lost: 0, events: Vec::new(), off: Vec::new() };
         match self.threads.insert(tag, thread) {
             None => Ok(()),
             Some(_) => Err("a second thread of the same number"),
@@ -150,6 +154,33 @@ impl Parts {
         let thread = self.threads.get_mut(&tag).ok_or("events of an unknown thread")?;
         thread.lost = number(input)?;
         codec::decode(input, &mut thread.events)
+    }
+
+    fn take_switches(&mut self, input: &mut &[u8]) -> Result<(), Wrong> {
+        let (status, lost, reason) = (take_u8(input).ok_or(CUT)?, number(input)?, text(input)?);
+        let switches = match status {
+            1 => Switches::Recorded { lost },
+            2 => Switches::Unavailable { reason },
+            _ => return Err("switches of unknown standing"),
+        };
+        match self.switches.replace(switches) {
+            None => Ok(()),
+            Some(_) => Err("switches told twice"),
+        }
+    }
+
+    fn take_off(&mut self, input: &mut &[u8]) -> Result<(), Wrong> {
+        const FAR: Wrong = "a time beyond 64 bits";
+        let tag = small(input)?;
+        let thread = self.threads.get_mut(&tag).ok_or("switches of an unknown thread")?;
+        let mut begin_ns = 0_u64;
+        while !input.is_empty() {
+            let (step, length) = (number(input)?, number(input)?);
+            begin_ns = begin_ns.checked_add(step >> 1).ok_or(FAR)?;
+            let end_ns = begin_ns.checked_add(length).ok_or(FAR)?;
+            thread.off.push(OffCpu { begin_ns, end_ns, preempted: step & 1 != 0 });
+        }
+        Ok(())
     }
 
     fn take_modules(&mut self, input: &mut &[u8]) -> Result<(), Wrong> {
@@ -187,6 +218,7 @@ impl Parts {
             threads,
             modules: self.modules,
             machine_cpu_ns: self.machine,
+            switches: self.switches.unwrap_or_default(),
             ending,
         };
         match self.end {

@@ -1,6 +1,6 @@
 //! A recording as bytes: blocks, appended to a buffer that goes to a file or stays in memory.
 
-use super::{ClockSample, CpuSource, MAGIC, Module, SessionInfo, VERSION, block, codec};
+use super::{ClockSample, CpuSource, MAGIC, Module, OffCpu, SessionInfo, Switches, VERSION, block, codec};
 use crate::event::Event;
 use azekura_base::checksum::{crc32c, crc32c_append};
 use azekura_base::varint::{put_bytes, put_u64};
@@ -129,6 +129,33 @@ impl Encoder {
         self.block(block::MACHINE, |out| put_u64(out, cpu_ns));
     }
 
+    /// Whether the kernel's records of switches are part of the recording; nothing is written if nobody asked for them.
+    pub fn switches(&mut self, switches: &Switches) {
+        let (status, lost, reason) = match switches {
+            Switches::NotAsked => return,
+            Switches::Recorded { lost } => (1, *lost, ""),
+            Switches::Unavailable { reason } => (2, 0, reason.as_str()),
+        };
+        self.block(block::SWITCHES, |out| {
+            out.push(status);
+            put_u64(out, lost);
+            put_bytes(out, reason.as_bytes());
+        });
+    }
+
+    /// When a thread was off its processor, in order of time; all of it at once.
+    pub fn off(&mut self, tag: u32, off: &[OffCpu]) {
+        self.block(block::OFF, |out| {
+            put_u64(out, tag.into());
+            let mut before = 0;
+            for off in off {
+                put_u64(out, off.begin_ns.wrapping_sub(before) << 1 | u64::from(off.preempted));
+                put_u64(out, off.end_ns.wrapping_sub(off.begin_ns));
+                before = off.begin_ns;
+            }
+        });
+    }
+
     /// The end of the recording.
     pub fn end(&mut self, lost: u64) {
         let events = self.events;
@@ -183,6 +210,7 @@ impl super::Trace {
         let mut encoder = Encoder::new();
         encoder.session(&self.session);
         encoder.clock(&self.begin);
+        encoder.switches(&self.switches);
         if let Some((first, last)) = self.machine_cpu_ns {
             encoder.machine(first);
             encoder.machine(last);
@@ -201,6 +229,9 @@ impl super::Trace {
                 encoder.events(tag, thread.lost, events);
             }
             encoder.events(tag, thread.lost, &[]);
+            if !thread.off.is_empty() {
+                encoder.off(tag, &thread.off);
+            }
         }
         encoder.clock(&self.end);
         if self.ending == super::Ending::Complete {

@@ -2,7 +2,7 @@
 
 use super::diff::Diff;
 use super::table::{Table, change, grouped, known, number, percent, time};
-use crate::analyze::{Analysis, OperationRow, Recorded};
+use crate::analyze::{Analysis, OperationRow, Preemption, Recorded};
 use std::fmt::Write;
 
 /// The whole report.
@@ -49,6 +49,7 @@ fn operations(analysis: &Analysis, top: usize, out: &mut String) {
         "I/O wait",
         "idle",
         "other",
+        "preempted",
         "CPU in wait",
         "mean",
         "p99",
@@ -61,7 +62,7 @@ fn operations(analysis: &Analysis, top: usize, out: &mut String) {
     out.push_str(
         "  elapsed = CPU + lock wait + I/O wait + idle + other - CPU in wait: a thread that spins both waits and \
          uses CPU.\n  Inner operations are part of the outer; (all) has the outermost ones. Other: off the \
-         processor, no probe says why.\n",
+         processor, no probe says why; of it, preempted: another thread had the processor.\n",
     );
 }
 
@@ -76,6 +77,7 @@ fn operation(row: &OperationRow) -> Vec<String> {
         ns(row.io_wait_ns),
         ns(row.idle_wait_ns),
         known(row.other_ns),
+        known(row.preempted_ns),
         known(row.cpu_while_waiting_ns),
         time(row.elapsed_ns as f64 / row.executions.max(1) as f64),
         ns(row.p99_ns),
@@ -139,6 +141,7 @@ fn blame(analysis: &Analysis, top: usize, out: &mut String) {
         "holder ran",
         "holder waited",
         "holder off CPU",
+        "preempted",
         "handover",
         "via",
     ];
@@ -156,6 +159,7 @@ fn blame(analysis: &Analysis, top: usize, out: &mut String) {
             part(row.holder_ran_ns),
             part(row.holder_waited_ns),
             part(row.holder_off_ns),
+            row.holder_preempted_ns.map_or_else(|| "-".into(), part),
             part(row.handover_ns),
             row.via.clone().unwrap_or_default(),
         ]);
@@ -240,6 +244,7 @@ fn trust(analysis: &Analysis, out: &mut String) {
         let n = grouped(r.interpolated_segments as i64);
         let _ = writeln!(out, "  CPU time interpolated in {n} stretches between two switches.");
     }
+    preemption(&r.switches, out);
     let _ = writeln!(
         out,
         "  CPU: process {}, recorded threads {}{}.",
@@ -269,6 +274,23 @@ fn trust(analysis: &Analysis, out: &mut String) {
             out.push_str("  Slowdown not measured: give the throughput without recording as a baseline.\n")
         }
     }
+}
+
+fn preemption(preemption: &Preemption, out: &mut String) {
+    let _ = match preemption {
+        Preemption::NotAsked => return,
+        Preemption::Kernel { stretches, lost } => {
+            let lost = match lost {
+                0 => String::new(),
+                lost => format!(", {} LOST", grouped(*lost as i64)),
+            };
+            let n = grouped(*stretches as i64);
+            writeln!(out, "  Preempted or blocked: by the kernel's records of {n} switches{lost}.")
+        }
+        Preemption::Unavailable { reason } => {
+            writeln!(out, "  Preempted or blocked: not told apart, {reason}.")
+        }
+    };
 }
 
 fn losses(r: &Recorded, out: &mut String) {

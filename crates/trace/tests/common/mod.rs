@@ -6,7 +6,7 @@ pub(crate) mod simulator;
 use azekura_trace::WaitKind;
 use azekura_trace::event::{Event, EventKind, SAMPLED, SWITCHED};
 use azekura_trace::file::{
-    ClockSample, CpuSource, Ending, Name, SessionInfo, ThreadTrace, TimeSource, Trace,
+    ClockSample, CpuSource, Ending, Name, SessionInfo, Switches, ThreadTrace, TimeSource, Trace,
 };
 
 /// One thread's events, told one after the other.
@@ -90,6 +90,7 @@ pub(crate) fn trace(duration: u64, operations: &[&str], sites: &[&str], threads:
         name: format!("worker {}", i + 1),
         cpu: CpuSource::Rseq,
         lost: script.events.iter().filter(|e| e.kind == EventKind::Lost).map(|e| e.object).sum(),
+        off: Vec::new(),
         events: script.events,
     };
     let named = |names: &[&str]| -> Vec<Name> {
@@ -114,6 +115,7 @@ pub(crate) fn trace(duration: u64, operations: &[&str], sites: &[&str], threads:
         threads: threads.into_iter().enumerate().map(thread).collect(),
         modules: Vec::new(),
         machine_cpu_ns: None,
+        switches: Switches::NotAsked,
         ending: Ending::Complete,
     }
 }

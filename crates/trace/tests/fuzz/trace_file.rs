@@ -3,7 +3,8 @@
 use azekura_base::checksum::{crc32c, crc32c_append};
 use azekura_trace::event::{Event, EventKind};
 use azekura_trace::file::{
-    ClockSample, CpuSource, Ending, Module, Name, SessionInfo, ThreadTrace, TimeSource, Trace,
+    ClockSample, CpuSource, Ending, Module, Name, OffCpu, SessionInfo, Switches, ThreadTrace, TimeSource,
+    Trace,
 };
 use azekura_trace::report::{ReportOptions, report};
 
@@ -66,6 +67,10 @@ fn trace() -> Trace {
         name: format!("worker {tag}"),
         cpu: CpuSource::Rseq,
         lost: u64::from(tag),
+        off: vec![
+            OffCpu { begin_ns: 3, end_ns: 9, preempted: true },
+            OffCpu { begin_ns: 10, end_ns: 10, preempted: false },
+        ],
         events: (0..u64::from(tag) * 12).map(event).collect(),
     };
     Trace {
@@ -87,6 +92,7 @@ fn trace() -> Trace {
         threads: (1..4).map(thread).collect(),
         modules: vec![Module { base: 0x5000, len: 4096, offset: 0, path: "/usr/bin/x".into() }],
         machine_cpu_ns: Some((7, 9)),
+        switches: Switches::Recorded { lost: 7 },
         ending: Ending::Complete,
     }
 }
