@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 use crate::Outcome;
 use crate::arguments::{StoreArguments, seconds};
@@ -110,16 +112,19 @@ const fn outcome(well: bool) -> Outcome {
 
 /// Ctrl-C reaches the demo's child as well, which may write for a moment still: hence more than one try.
 fn remove_when_interrupted(path: PathBuf) -> Result<()> {
-    let stop = move || {
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen for Ctrl-C")?;
+    let remove = move || {
+        let Some(signal) = signals.forever().next() else { return };
         for _ in 0..50 {
             if std::fs::remove_dir_all(&path).is_ok() || !path.exists() {
                 break;
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        std::process::exit(130);
+        std::process::exit(128 + signal);
     };
-    ctrlc::set_handler(stop).context("cannot listen for Ctrl-C")
+    std::thread::Builder::new().name("demo-signals".into()).spawn(remove).context("cannot start a thread")?;
+    Ok(())
 }
 
 fn refuse_unless_empty(path: &Path) -> Result<()> {
