@@ -25,6 +25,11 @@ impl DirtyMap {
         Self { words: (0..frames.div_ceil(BITS)).map(|_| AtomicU64::new(0)).collect(), frames }
     }
 
+    /// Bytes that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(&*self.words)
+    }
+
     /// The frame turns dirty; see DIRTY-1.
     pub(crate) fn set(&self, frame: FrameId) {
         shared_write();

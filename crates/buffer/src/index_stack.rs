@@ -24,6 +24,11 @@ impl IndexStack {
         Self { head: AtomicU64::new(0), next: (0..bound).map(|_| AtomicU32::new(0)).collect() }
     }
 
+    /// Bytes that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(&*self.next)
+    }
+
     /// Puts a number on top; it must not be in the stack.
     pub(crate) fn push(&self, number: u32) {
         let mut head = self.head.load(Relaxed);

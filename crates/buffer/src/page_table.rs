@@ -90,6 +90,11 @@ impl PageTable {
         }
     }
 
+    /// Bytes that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(&*self.buckets) + size_of_val(&*self.passed)
+    }
+
     /// Whether no entry counts as having passed a bucket; with no entry in the table this must be so.
     #[cfg(any(test, loom))]
     pub(crate) fn counts_are_zero(&self) -> bool {

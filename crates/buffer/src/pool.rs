@@ -65,7 +65,8 @@ const FRAMES_LOOKED_AT: usize = 4_000_000;
 pub struct PoolOptions {
     /// Bytes of a page, a power of two from 4096 to 65536.
     pub page_size: usize,
-    /// Bytes for pages; the headers take another 160 bytes per page.
+    /// Bytes for pages; headers, page table and policy take another 125 bytes per page, or some 50 more where the number of pages is just above a
+    /// power of two ([`PoolStats::metadata_bytes`](crate::PoolStats::metadata_bytes)).
     pub capacity_bytes: usize,
     /// Which page leaves when another comes.
     pub policy: Policy,
@@ -155,6 +156,12 @@ impl BufferPool {
     #[must_use]
     pub const fn capacity_frames(&self) -> usize {
         self.frames.len()
+    }
+
+    /// Bytes besides those of the pages, as far as they grow with the frames.
+    pub(crate) fn metadata_bytes(&self) -> usize {
+        let lists = self.free_frames.bytes() + self.spare_buffers.bytes() + self.dirty.bytes();
+        size_of_val(&*self.frames) + self.table.bytes() + self.policy.bytes() + lists
     }
 
     /// Buffers for pages: one per frame, and the spare ones.

@@ -21,6 +21,8 @@ pub struct PoolStats {
     pub frames: usize,
     /// Bytes of a page.
     pub page_size: usize,
+    /// Bytes besides the pages' own: headers, page table, policy, lists.
+    pub metadata_bytes: usize,
     /// Dirty pages now, about.
     pub dirty_pages: u64,
     /// Pages brought in.
@@ -43,12 +45,33 @@ impl BufferPool {
         PoolStats {
             frames: self.capacity_frames(),
             page_size: self.page_size(),
+            metadata_bytes: self.metadata_bytes(),
             dirty_pages: (self.dirty_count() as i64).max(0) as u64,
             misses: counters.misses.sum(),
             duplicate_reads: counters.duplicate_reads.sum(),
             evictions: counters.evictions.sum(),
             pages_written: counters.pages_written.sum(),
             foreground_writes: counters.foreground_writes.sum(),
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use crate::{BufferPool, HandKind, MemStore, Policy, PoolOptions};
+    use azekura_base::durable::NoLog;
+    use std::sync::Arc;
+
+    /// Header 64, table 16 and its counts 1, stacks 8, dirty bit; two rings: slot 4, sketch 32.
+    #[test]
+    fn a_frame_takes_no_more_bytes_besides_its_page_than_are_promised() {
+        for (policy, most) in [(Policy::NbGclock(HandKind::Striped), 90), (Policy::TwoRings, 126)] {
+            let frames = 4096;
+            let options = PoolOptions { page_size: 4096, capacity_bytes: frames * 4096, policy };
+            let pool =
+                BufferPool::new(options, Arc::new(MemStore::new(4096)), Arc::new(NoLog)).expect("valid");
+            let per_frame = pool.stats().metadata_bytes / frames;
+            assert!((most - 4..=most).contains(&per_frame), "{policy:?}: {per_frame}");
         }
     }
 }

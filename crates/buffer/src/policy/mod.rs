@@ -18,7 +18,7 @@ pub enum Policy {
     /// Nb-GCLOCK as the paper has it: one ring of all frames.
     NbGclock(HandKind),
     /// A small probation ring before the GCLOCK ring, and a sketch of what came back: for larger pools, and where scans pass
-    /// through. Some 36 bytes more per frame.
+    /// through. 36 bytes more per frame, where the frames are a power of two.
     #[default]
     TwoRings,
 }
@@ -61,6 +61,14 @@ impl Replacement {
         match policy {
             Policy::NbGclock(hand) => Self::NbGclock(ClockHand::new(hand)),
             Policy::TwoRings => Self::TwoRings(TwoRings::new(frames)),
+        }
+    }
+
+    /// Bytes that grow with the frames.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::NbGclock(_) => 0,
+            Self::TwoRings(rings) => rings.bytes(),
         }
     }
 

@@ -1,7 +1,8 @@
 //! How often a page was loaded of late: a count-min sketch of four-bit counts (the idea of W-TinyLFU, Einziger et al. 2017, taken off the path of hits).
 //!
 //! It is written when a page leaves and read when a page has to prove itself, so a hit touches nothing of it. 64 counts per frame, 32 bytes. Each
-//! page has two counts; adding raises only the lesser (conservative update), so that two pages must share both to be taken for each other.
+//! page has two counts, in one cache line, because a miss that waited for two more lines would cost a sixth more; adding raises only the lesser
+//! (conservative update), so that two pages must share both to be taken for each other.
 //!
 //! Aging has no stop-the-world halving: every miss halves one count, the next in turn, so a count halves every 64 × frames misses.
 //!
@@ -14,36 +15,52 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use azekura_base::PageId;
 
 const COUNTS_PER_FRAME: usize = 64;
+const COUNTS_PER_LINE: usize = 128;
 const MAX: u8 = 15;
+
+/// The counts of one cache line; both of a page's are in one.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Line([AtomicU8; COUNTS_PER_LINE / 2]);
 
 /// The sketch.
 #[derive(Debug)]
 pub(crate) struct Sketch {
-    bytes: Box<[AtomicU8]>,
+    lines: Box<[Line]>,
     shift: u32,
 }
 
 impl Sketch {
     pub(crate) fn new(frames: usize) -> Self {
-        let counts = (frames * COUNTS_PER_FRAME).next_power_of_two();
+        let counts = (frames * COUNTS_PER_FRAME).next_power_of_two().max(COUNTS_PER_LINE);
+        let line = || Line(std::array::from_fn(|_| AtomicU8::new(0)));
         Self {
-            bytes: (0..counts / 2).map(|_| AtomicU8::new(0)).collect(),
+            lines: (0..counts / COUNTS_PER_LINE).map(|_| line()).collect(),
             shift: u64::BITS - counts.trailing_zeros(),
         }
     }
 
+    /// Bytes of the sketch.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val::<[Line]>(&*self.lines)
+    }
+
     const fn places(&self, page: PageId) -> [usize; 2] {
-        let first = page.0.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let second = (first ^ (first >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
-        [(first >> self.shift) as usize, (second >> self.shift) as usize]
+        let first = (page.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift) as usize;
+        let second = (page.0 ^ (page.0 >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93) >> self.shift;
+        [first, first & !(COUNTS_PER_LINE - 1) | second as usize % COUNTS_PER_LINE]
+    }
+
+    const fn byte(&self, place: usize) -> &AtomicU8 {
+        &self.lines[place / COUNTS_PER_LINE].0[place % COUNTS_PER_LINE / 2]
     }
 
     fn count(&self, place: usize) -> u8 {
-        self.bytes[place / 2].load(Relaxed) >> (4 * (place % 2)) & MAX
+        self.byte(place).load(Relaxed) >> (4 * (place % 2)) & MAX
     }
 
     fn set(&self, place: usize, count: u8) {
-        let (byte, shift) = (&self.bytes[place / 2], 4 * (place % 2));
+        let (byte, shift) = (self.byte(place), 4 * (place % 2));
         byte.store(byte.load(Relaxed) & !(MAX << shift) | count << shift, Relaxed);
     }
 
@@ -65,7 +82,7 @@ impl Sketch {
 
     /// One step of aging: `turn` counts the steps.
     pub(crate) fn age(&self, turn: u64) {
-        let place = (turn % (self.bytes.len() as u64 * 2)) as usize;
+        let place = (turn % (self.lines.len() * COUNTS_PER_LINE) as u64) as usize;
         let count = self.count(place);
         if count > 0 {
             self.set(place, count / 2);

@@ -101,6 +101,11 @@ impl TwoRings {
         }
     }
 
+    /// Bytes of slots and sketch.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(&*self.slots) + self.sketch.bytes()
+    }
+
     fn frame_at(&self, slot: usize) -> FrameId {
         FrameId(self.slots[slot].load(Relaxed)) // a hint, see above
     }
