@@ -128,6 +128,13 @@ impl Wal {
         self.log.wait_acknowledged(lsn)
     }
 
+    /// The last commit LSN that may be acknowledged by now, as [`Wal::wait_acknowledged`] has it. Never blocks; costs a load per worker, or
+    /// with epochs one.
+    #[must_use]
+    pub fn acknowledged_lsn(&self) -> Lsn {
+        self.log.epochs.as_ref().map_or_else(|| self.log.horizon.compute(), EpochClock::published)
+    }
+
     /// A ticket for a record, and a request to flush it. A thread that would only wait for the ticket at once had
     /// better call [`Wal::wait_acknowledged`], and so perhaps do the write itself.
     pub fn ticket(self: &Arc<Self>, lsn: Lsn) -> Ticket {

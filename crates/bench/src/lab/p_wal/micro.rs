@@ -4,7 +4,7 @@
 //! 1. Append BEGIN. For each page, in the order of their numbers (so that there is no deadlock): lock it, append UPDATE, change it.
 //! 2. Append END, queue the transaction with its commit LSN and release the locks (Algorithms 2 and 3).
 //! 3. [`Pace::Groups`]: after every N transactions the worker writes its log itself, and goes on (Algorithm 1). [`Pace::Greedy`]: the log's
-//!    own threads write whenever something is there.
+//!    own threads write whenever something is there. [`Pace::Unasked`]: when it likes (epochs).
 //! 4. Transactions whose commit LSN the durable horizon has reached are known to be committed (Algorithm 4). A worker with a full window of
 //!    others waits.
 //!
@@ -234,7 +234,7 @@ impl<'a> Client<'a> {
             pages,
             worker: WorkerId::from_index(worker),
             updates: micro.updates,
-            window: micro.window.max(1),
+            window: micro.variant.window(micro.window).max(1),
             pace: micro.variant.pace(),
             random: Xoshiro256PlusPlus::seed_from_u64(
                 micro.seed.wrapping_mul(1009).wrapping_add(worker as u64),
@@ -264,8 +264,10 @@ impl<'a> Client<'a> {
                         self.notify();
                     }
                 }
-                Pace::Greedy => {
-                    self.wal.request_flush();
+                Pace::Greedy | Pace::Unasked => {
+                    if self.pace == Pace::Greedy {
+                        self.wal.request_flush();
+                    }
                     self.notify();
                     if self.queue.len() >= self.window {
                         self.wait_for_oldest()?;
@@ -332,7 +334,7 @@ impl<'a> Client<'a> {
 
     fn wait_for_oldest(&mut self) -> Result<(), BenchError> {
         if let Some(oldest) = self.queue.front() {
-            self.wal.make_durable(oldest.commit_lsn).map_err(failed("writing the log"))?;
+            self.wal.wait_acknowledged(oldest.commit_lsn).map_err(failed("writing the log"))?;
         }
         self.notify();
         Ok(())
@@ -344,7 +346,7 @@ impl<'a> Client<'a> {
 
     /// Algorithm 4.
     fn notify(&mut self) {
-        let durable = self.wal.durable_lsn();
+        let durable = self.wal.acknowledged_lsn();
         if self.queue.front().is_none_or(|oldest| oldest.commit_lsn > durable) {
             return;
         }

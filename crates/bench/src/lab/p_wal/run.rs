@@ -145,7 +145,7 @@ impl Run<'_> {
             let note = format!(
                 "{} with the paper's records on the log alone. record and written MiB/s: without and with headers and padding; device %: of \
                  what the same number of writers gets from the device with chunks of the same size, measured right after; flush: until \
-                 a transaction's own log was written; until its commit was known: the others. Each worker has at most {} in flight.",
+                 a transaction's own log was written; until its commit was known: the others. Each worker has at most {} in flight, with epochs 64 times as many.",
                 if updates == 1 { "Figs 7, 8, 13: U-1" } else { "Figs 9, 10: U-10" },
                 self.lab.window,
             );
@@ -168,7 +168,7 @@ impl Run<'_> {
                 let Some(((stretch, ceiling), spread)) = median(&mut runs, |run| run.0.rate()) else {
                     continue;
                 };
-                let place = Into { figure: &name, series: variant.name().into(), at: workers };
+                let place = Into { figure: &name, series: variant.name(), at: workers };
                 self.point(place, (stretch.rate(), spread), &beside_of(stretch, ceiling));
             }
         }
@@ -227,6 +227,7 @@ impl Run<'_> {
         for (workers, variant) in self.cells(&Variant::ALL) {
             let blocking = self.lab.blocking.then_some(None);
             for window in blocking.into_iter().chain([Some(self.lab.window)]) {
+                let window = window.map(|window| variant.window(window));
                 cells.push(store::Cell { variant, workers, window, time, seed: self.lab.seed });
             }
         }

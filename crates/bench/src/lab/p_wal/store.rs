@@ -61,6 +61,7 @@ impl Cell {
             .file_system(Arc::clone(&site.fs))
             .cache_bytes(CACHE_BYTES)
             .wal_segment_bytes(SEGMENT_BYTES)
+            .log_protocol(self.variant.protocol())
             .wal_workers(self.workers);
         match self.variant.streams(self.workers) {
             StreamCount::Auto => builder,
@@ -116,6 +117,7 @@ impl Updates {
         let mut engine = AzekuraEngine::default()
             .file_system(Arc::clone(&self.site.fs))
             .wal_segment_bytes(SEGMENT_BYTES)
+            .log(cell.variant.protocol())
             .wal_workers(cell.workers);
         if let StreamCount::Fixed(streams) = cell.variant.streams(cell.workers) {
             engine = engine.wal_streams(streams);
