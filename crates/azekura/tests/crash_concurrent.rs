@@ -12,6 +12,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use azekura::{Database, Error, Savepoint, Table, Transaction};
 use azekura_io::FaultFs;
@@ -36,7 +37,7 @@ fn open(fs: &FaultFs) -> Result<Database, Error> {
         .wal_streams(2)
         .wal_segment_bytes(2 << 20)
         // Small, so that checkpoints follow each other.
-        .recovery_log_bytes(64 << 10)
+        .recovery_time(Duration::from_millis(1))
         .file_system(Arc::new(fs.clone()))
         .open("db")
 }

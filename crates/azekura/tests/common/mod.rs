@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use azekura::{Builder, Database, Durability, Error, Table, Transaction};
 use azekura_io::Fs;
@@ -300,7 +301,7 @@ pub fn deterministic(fs: Arc<dyn Fs>, page_size: usize, frames: usize) -> Builde
         .wal_workers(3)
         .wal_streams(2)
         .wal_segment_bytes(2 << 20)
-        .recovery_log_bytes(16 << 20)
+        .recovery_time(Duration::from_millis(250))
         .background(false)
         .file_system(fs)
 }

@@ -120,7 +120,7 @@ pub fn restart_store(updates: u64, streams: usize) -> Result<Restarted, BenchErr
             .cache_bytes(1 << 30)
             .wal_workers(streams)
             .wal_streams(streams)
-            .recovery_log_bytes(1 << 40)
+            .recovery_time(Duration::MAX)
     };
     let db = builder(&fault).open("/db").map_err(failed("opening"))?;
     let mut last = None;

@@ -6,10 +6,11 @@
 //! - **CKPT-2** Before CONTROL moves, the log is durable below `end` and the page file is synced; so a page that was seen clean is on disk, and a
 //!   transaction that was seen ended cannot lose its end.
 //!
-//! The checkpointer keeps the log that a restart would read below a bound by writing the pages with the oldest recovery LSNs and then
-//! moving CONTROL, a little at a time. A transaction that stays open holds the log back; nothing else does.
+//! The checkpointer keeps what a restart would have to do below a bound (`bound`) by writing the pages with the oldest recovery LSNs and
+//! then moving CONTROL, a little at a time. A transaction that stays open holds the log back; nothing else does.
 
-use std::collections::VecDeque;
+mod bound;
+
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -19,6 +20,8 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::Error;
 use crate::database::Shared;
+
+use bound::{Past, Work};
 
 impl Shared {
     /// Moves CONTROL as far as dirty pages and active transactions allow; writes no pages.
@@ -75,7 +78,7 @@ impl Shared {
             return Ok(());
         }
         self.retry_parked();
-        if self.wal.retained_bytes() <= self.options.recovery_log_bytes {
+        if self.wal.retained_bytes() <= Work::within(self.options.recovery_time).log_bytes {
             return Ok(());
         }
         self.checkpoint_fully()
@@ -117,7 +120,9 @@ impl Drop for Checkpointer {
 }
 
 fn run(shared: &Shared, stop: &(Mutex<bool>, Condvar)) {
-    let mut history = LogHistory::default();
+    let mut past = Past::default();
+    // What is written here stays in the cache.
+    let mut own_writes = 0;
     loop {
         {
             let mut stopped = stop.0.lock();
@@ -128,57 +133,25 @@ fn run(shared: &Shared, stop: &(Mutex<bool>, Condvar)) {
                 return;
             }
         }
-        if let Err(error) = tick(shared, &mut history) {
+        if let Err(error) = tick(shared, &mut past, &mut own_writes) {
             shared.note_background_error(&error);
         }
     }
 }
 
-/// Aims to hold half of the bound: the other half is for what is written while pages are.
-fn tick(shared: &Shared, history: &mut LogHistory) -> Result<(), Error> {
+fn tick(shared: &Shared, past: &mut Past, own_writes: &mut u64) -> Result<(), Error> {
     shared.retry_parked();
-    let bound = shared.options.recovery_log_bytes / 2;
-    history.note(shared.wal.next_lsn(), shared.wal.log_bytes_since_start());
-    let Some(target) = history.lsn_at(shared.wal.log_bytes_since_start().saturating_sub(bound)) else {
+    let pages_out = shared.pool.stats().pages_written.saturating_sub(*own_writes);
+    past.note(shared.wal.next_lsn(), shared.wal.log_bytes_since_start(), pages_out);
+    let Some(target) = past.target(Work::within(shared.options.recovery_time)) else {
         return Ok(());
     };
     if shared.control.lock().current().scan_lsn >= target {
         return Ok(());
     }
     let _checkpoint = crate::probe::checkpoint();
-    shared.pool.clean(Some(target), STEP_PAGES)?;
+    *own_writes += shared.pool.clean(Some(target), STEP_PAGES)? as u64;
     shared.advance_checkpoint()
-}
-
-/// How far the log was when: LSNs count records, the bound counts bytes.
-#[derive(Debug, Default)]
-struct LogHistory(VecDeque<(u64, Lsn)>);
-
-impl LogHistory {
-    /// Most points kept; when full, every other one goes.
-    const MAX: usize = 1024;
-
-    fn note(&mut self, next_lsn: Lsn, bytes: u64) {
-        if self.0.back().is_some_and(|&(last, _)| last == bytes) {
-            return;
-        }
-        if self.0.len() >= Self::MAX {
-            let mut keep = false;
-            self.0.retain(|_| {
-                keep = !keep;
-                keep
-            });
-        }
-        self.0.push_back((bytes, next_lsn));
-    }
-
-    /// An LSN that was next when no more than `bytes` had been written; older points are forgotten.
-    fn lsn_at(&mut self, bytes: u64) -> Option<Lsn> {
-        while self.0.get(1).is_some_and(|&(at, _)| at <= bytes) {
-            self.0.pop_front();
-        }
-        self.0.front().filter(|&&(at, _)| at <= bytes).map(|&(_, lsn)| lsn)
-    }
 }
 
 impl Shared {
@@ -186,27 +159,5 @@ impl Shared {
     /// [`Stats`](crate::Stats), because no caller waits for it.
     pub(crate) fn note_background_error(&self, error: &Error) {
         self.background_error.lock().get_or_insert_with(|| error.to_string());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_history_tells_which_lsn_was_next_at_a_number_of_bytes() {
-        let mut history = LogHistory::default();
-        assert_eq!(history.lsn_at(10), None);
-        for i in 1..=10 {
-            history.note(Lsn(i), i * 100);
-        }
-        assert_eq!(history.lsn_at(50), None);
-        assert_eq!(history.lsn_at(399), Some(Lsn(3)));
-        assert_eq!(history.lsn_at(400), Some(Lsn(4)));
-        assert_eq!(history.lsn_at(5000), Some(Lsn(10)));
-        for i in 11..5000 {
-            history.note(Lsn(i), i * 100);
-        }
-        assert!(history.0.len() <= LogHistory::MAX);
     }
 }
