@@ -27,12 +27,14 @@
 //! | [`fs`] | the traits `Fs`, `File`, `FileLock`, and when a thing is durable |
 //! | [`error`] | the errors that callers tell apart, and the check of direct accesses |
 //! | [`os`] | `OsFs`: the operating system's files, direct or buffered |
+//! | [`submit`] | `SubmitFs`: the same, with io_uring and atomic writes where they can be had |
 //! | [`memory`] | `MemFs`: files in memory, every write durable at once |
 //! | [`device`] | `DeviceFs`: a layer that takes as long as a modelled device, and the device's costs as a pure function |
 //! | [`fault`] | `FaultFs`: files on a disk that forgets, fails, fills up and loses power |
 //! | `tree`, `image`, `locks` | names, contents and file locks of the two in-memory file systems |
 
-#![forbid(unsafe_code)]
+// Only `submit::ring` needs it.
+#![deny(unsafe_code)]
 
 pub mod device;
 pub mod error;
@@ -42,6 +44,7 @@ mod image;
 mod locks;
 pub mod memory;
 pub mod os;
+pub mod submit;
 mod tree;
 
 pub use device::{DeviceFs, DeviceModel};
@@ -50,3 +53,4 @@ pub use fault::{FailKind, FaultFs, IoKind, IoRecord};
 pub use fs::{File, FileLock, Fs, OpenOptions, create_dir_all_durable};
 pub use memory::MemFs;
 pub use os::OsFs;
+pub use submit::SubmitFs;

@@ -42,10 +42,9 @@ impl OsFs {
     pub const fn new() -> Self {
         Self
     }
-}
 
-impl Fs for OsFs {
-    fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>> {
+    /// As [`Fs::open`].
+    pub(crate) fn open_file(self, path: &Path, options: OpenOptions) -> io::Result<OsFile> {
         options.check()?;
         let file = std::fs::OpenOptions::new()
             .read(true)
@@ -59,7 +58,13 @@ impl Fs for OsFs {
             return Err(os(Errno::ISDIR)); // a read-only open of a directory succeeds
         }
         let alignment = if options.direct { make_direct(&file)? } else { None };
-        Ok(Arc::new(OsFile { file, alignment, no_dsync: AtomicBool::new(false) }))
+        Ok(OsFile { file, alignment, no_dsync: AtomicBool::new(false) })
+    }
+}
+
+impl Fs for OsFs {
+    fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>> {
+        Ok(Arc::new(self.open_file(path, options)?))
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
@@ -138,7 +143,7 @@ fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Resu
 
 /// A file of the operating system.
 #[derive(Debug)]
-struct OsFile {
+pub(crate) struct OsFile {
     file: std::fs::File,
     /// Of a direct file; `None`: buffered.
     alignment: Option<usize>,
@@ -152,8 +157,13 @@ impl OsFile {
         wait(site, self.file.as_raw_fd() as usize, WaitKind::Device)
     }
 
+    /// The open file itself.
+    pub(crate) const fn handle(&self) -> &std::fs::File {
+        &self.file
+    }
+
     /// Calls `write` until all of `buf` is written; a direct file goes on from a multiple of its alignment.
-    fn write_all(
+    pub(crate) fn write_all(
         &self,
         offset: u64,
         buf: &[u8],
@@ -179,7 +189,7 @@ impl OsFile {
     }
 
     /// One `pwritev2` with `RWF_DSYNC`; where that is unknown, a write, and `true` for "not synced yet".
-    fn write_dsync(&self, buf: &[u8], offset: u64, unsynced: &mut bool) -> io::Result<usize> {
+    pub(crate) fn write_dsync(&self, buf: &[u8], offset: u64, unsynced: &mut bool) -> io::Result<usize> {
         // Relaxed: a hint.
         if !self.no_dsync.load(Relaxed) {
             let slices = [io::IoSlice::new(buf)];

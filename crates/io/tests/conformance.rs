@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use azekura_base::PageBuf;
 use azekura_io::{
-    DeviceFs, DeviceModel, FaultFs, File, Fs, MemFs, OpenOptions, OsFs, create_dir_all_durable,
+    DeviceFs, DeviceModel, FaultFs, File, Fs, MemFs, OpenOptions, OsFs, SubmitFs, create_dir_all_durable,
+    submit::Way,
 };
 use rustix::io::Errno;
 
@@ -28,6 +29,10 @@ impl Ground {
         let scratch = tempfile::tempdir().unwrap();
         let root = scratch.path().to_owned();
         Self { fs: Arc::new(OsFs::new()), root, direct, _scratch: Some(scratch) }
+    }
+
+    fn ring() -> Self {
+        Self { fs: Arc::new(SubmitFs::new(Way::Ring).atomic(true)), ..Self::os(true) }
     }
 
     fn memory(fs: impl Fs + 'static, direct: bool) -> Self {
@@ -74,6 +79,7 @@ macro_rules! suite {
     ($($name:ident),* $(,)?) => {
         suite!(@on os_buffered, Ground::os(false), $($name),*);
         suite!(@on os_direct, Ground::os(true), $($name),*);
+        suite!(@on ring, Ground::ring(), $($name),*);
         suite!(@on memory, Ground::memory(MemFs::new(), true), $($name),*);
         suite!(@on fault_buffered, Ground::memory(FaultFs::with_alignment(512), false), $($name),*);
         suite!(@on device, Ground::memory(DeviceFs::new(Arc::new(MemFs::new()), DeviceModel::plp()), false), $($name),*);

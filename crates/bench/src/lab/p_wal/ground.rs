@@ -1,7 +1,8 @@
 //! Where a log goes in this lab: onto this machine's disk, or into memory behind a modelled device.
 
 use azekura_io::device::{Device, DeviceFs, DeviceModel};
-use azekura_io::{Fs, MemFs, OsFs};
+use azekura_io::submit::{SubmitReport, Way};
+use azekura_io::{Fs, MemFs, OsFs, SubmitFs};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -57,7 +58,16 @@ pub struct Site {
     pub fs: Arc<dyn Fs>,
     /// An existing directory in it.
     pub dir: PathBuf,
+    submit: Option<SubmitFs>,
     _scratch: Option<TempDir>,
+}
+
+impl Site {
+    /// How writes went, if they were to go another way than the usual.
+    #[must_use]
+    pub fn submit_report(&self) -> Option<SubmitReport> {
+        self.submit.as_ref().map(SubmitFs::report)
+    }
 }
 
 impl Ground {
@@ -89,15 +99,29 @@ impl Ground {
     ///
     /// If no directory can be made.
     pub fn site(&self) -> io::Result<Site> {
+        self.site_by(Way::Pwrite)
+    }
+
+    /// The same; a real device's synchronous writes go this way, atomic where that can be had.
+    ///
+    /// # Errors
+    ///
+    /// As [`Ground::site`].
+    pub fn site_by(&self, way: Way) -> io::Result<Site> {
         match &self.device {
             None => {
                 let scratch = TempDir::with_prefix_in("azekura-p-wal-", &self.dir)?;
                 let dir = scratch.path().to_owned();
-                Ok(Site { fs: Arc::new(OsFs::new()), dir, _scratch: Some(scratch) })
+                let submit = (way != Way::Pwrite).then(|| SubmitFs::new(way).atomic(true));
+                let fs: Arc<dyn Fs> = match &submit {
+                    Some(submit) => Arc::new(submit.clone()),
+                    None => Arc::new(OsFs::new()),
+                };
+                Ok(Site { fs, dir, submit, _scratch: Some(scratch) })
             }
             Some(device) => {
                 let fs = DeviceFs::on(Arc::new(MemFs::new()), Arc::clone(device));
-                Ok(Site { fs: Arc::new(fs), dir: PathBuf::from("/"), _scratch: None })
+                Ok(Site { fs: Arc::new(fs), dir: PathBuf::from("/"), submit: None, _scratch: None })
             }
         }
     }

@@ -161,7 +161,7 @@ impl Micro {
             // Relaxed: a worker counts a transaction more or less.
             counts.store(true, Relaxed);
             let (began, before) = (Instant::now(), wal.stats());
-            idle_until(began + self.time);
+            idle_until(began + self.time.max(self.variant.least_time()));
             counts.store(false, Relaxed);
             let (took, after) = (began.elapsed(), wal.stats());
             stop.store(true, Relaxed);

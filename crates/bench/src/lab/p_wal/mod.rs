@@ -28,6 +28,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use self::ground::Choice;
+use self::variant::Variant;
 
 /// A part of the evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +83,8 @@ pub struct Lab {
     pub devices: Vec<Choice>,
     /// Parts to run.
     pub parts: Vec<Part>,
+    /// The logs that are compared; on the real device also those that differ in how writes are submitted, if their like is here.
+    pub variants: Vec<Variant>,
     /// Numbers of workers.
     pub workers: Vec<usize>,
     /// Transactions that each worker may have in flight, where commits are not waited for one by one.
@@ -113,6 +116,7 @@ impl Lab {
         Self {
             devices: vec![Choice::Real, Choice::Model(azekura_io::DeviceModel::iodrive())],
             parts: Part::ALL.into(),
+            variants: Variant::ALL.into(),
             workers: vec![1, 2, 4, 8, 16],
             window: 64,
             blocking: true,
@@ -131,6 +135,7 @@ impl Lab {
     #[must_use]
     pub fn quick(dir: PathBuf) -> Self {
         Self {
+            variants: vec![Variant::Paper, Variant::Ours, Variant::Serial, Variant::Epoch { ms: 5 }],
             workers: vec![1, 4],
             blocking: false,
             time: Duration::from_millis(50),

@@ -1,7 +1,9 @@
 //! The logs that are compared: how many streams, and who writes when.
 
+use std::str::FromStr;
 use std::time::Duration;
 
+use azekura_io::submit::Way;
 use azekura_wal::{LogProtocol, StreamCount, WalOptions};
 
 /// A log of the lab.
@@ -13,8 +15,12 @@ pub enum Variant {
     Ours,
     /// The same with one stream.
     OneStream,
+    /// [`Variant::Paper`] by io_uring and, where they can be had, atomic writes: in the place of the paper's P-WAL++.
+    PaperPlus,
     /// A serial log after Aether, with a commit thread.
     Serial,
+    /// The same by io_uring: in the place of the paper's Aether++.
+    SerialPlus,
     /// Epochs after Silo, a stream each.
     Epoch {
         /// Between two ends.
@@ -40,7 +46,7 @@ const BUFFER_BYTES: usize = 128 << 10;
 const SEGMENT_BYTES: u64 = 2 << 20;
 
 impl Variant {
-    /// All of them.
+    /// Those that every device and the store can do.
     pub const ALL: [Self; 6] = [
         Self::Paper,
         Self::Ours,
@@ -49,6 +55,18 @@ impl Variant {
         Self::Epoch { ms: 40 },
         Self::Epoch { ms: 5 },
     ];
+    /// Those that differ in how writes are submitted, for the real device.
+    pub const PLUS: [Self; 2] = [Self::PaperPlus, Self::SerialPlus];
+
+    /// The same, submitted in the usual way.
+    #[must_use]
+    pub const fn without_plus(self) -> Self {
+        match self {
+            Self::PaperPlus => Self::Paper,
+            Self::SerialPlus => Self::Serial,
+            other => other,
+        }
+    }
 
     /// What tables call it.
     #[must_use]
@@ -57,7 +75,9 @@ impl Variant {
             Self::Paper => "p-wal (paper: a stream each, groups of 16)".into(),
             Self::Ours => "p-wal (ours: adaptive streams, greedy)".into(),
             Self::OneStream => "p-wal (one stream, greedy)".into(),
+            Self::PaperPlus => "p-wal++ (paper, by io_uring)".into(),
             Self::Serial => "serial (aether)".into(),
+            Self::SerialPlus => "serial++ (aether, by io_uring)".into(),
             Self::Epoch { ms } => format!("epochs of {ms} ms (silo)"),
         }
     }
@@ -69,7 +89,7 @@ impl Variant {
             Self::Paper => "p-wal (a stream each)".into(),
             Self::Ours => "p-wal (adaptive streams)".into(),
             Self::OneStream => "p-wal (one stream)".into(),
-            Self::Serial | Self::Epoch { .. } => self.name(),
+            Self::PaperPlus | Self::Serial | Self::SerialPlus | Self::Epoch { .. } => self.name(),
         }
     }
 
@@ -77,8 +97,8 @@ impl Variant {
     #[must_use]
     pub const fn protocol(self) -> LogProtocol {
         match self {
-            Self::Paper | Self::Ours | Self::OneStream => LogProtocol::PWal,
-            Self::Serial => LogProtocol::Serial,
+            Self::Paper | Self::PaperPlus | Self::Ours | Self::OneStream => LogProtocol::PWal,
+            Self::Serial | Self::SerialPlus => LogProtocol::Serial,
             Self::Epoch { ms } => LogProtocol::Epoch { interval: Duration::from_millis(ms) },
         }
     }
@@ -93,13 +113,31 @@ impl Variant {
         }
     }
 
+    /// How its writes are submitted on the real device.
+    #[must_use]
+    pub const fn way(self) -> Way {
+        match self {
+            Self::PaperPlus | Self::SerialPlus => Way::Ring,
+            _ => Way::Pwrite,
+        }
+    }
+
+    /// The shortest stretch that tells something: some epochs.
+    #[must_use]
+    pub const fn least_time(self) -> Duration {
+        match self {
+            Self::Epoch { ms } => Duration::from_millis(5 * ms),
+            _ => Duration::ZERO,
+        }
+    }
+
     /// Who writes when.
     #[must_use]
     pub const fn pace(self) -> Pace {
         match self {
-            Self::Paper => Pace::Groups(GROUP),
+            Self::Paper | Self::PaperPlus => Pace::Groups(GROUP),
             Self::Epoch { .. } => Pace::Unasked,
-            Self::Ours | Self::OneStream | Self::Serial => Pace::Greedy,
+            Self::Ours | Self::OneStream | Self::Serial | Self::SerialPlus => Pace::Greedy,
         }
     }
 
@@ -107,9 +145,9 @@ impl Variant {
     #[must_use]
     pub const fn streams(self, workers: usize) -> StreamCount {
         match self {
-            Self::Paper | Self::Epoch { .. } => StreamCount::Fixed(workers),
+            Self::Paper | Self::PaperPlus | Self::Epoch { .. } => StreamCount::Fixed(workers),
             Self::Ours => StreamCount::Auto,
-            Self::OneStream | Self::Serial => StreamCount::Fixed(1),
+            Self::OneStream | Self::Serial | Self::SerialPlus => StreamCount::Fixed(1),
         }
     }
 
@@ -123,6 +161,47 @@ impl Variant {
             segment_bytes: SEGMENT_BYTES,
             buffer_bytes: BUFFER_BYTES,
             ..WalOptions::default()
+        }
+    }
+}
+
+/// `paper`, `ours`, `one-stream`, `serial`, `epoch:MS`.
+impl FromStr for Variant {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        match word {
+            "paper" => Ok(Self::Paper),
+            "ours" => Ok(Self::Ours),
+            "one-stream" => Ok(Self::OneStream),
+            "serial" => Ok(Self::Serial),
+            _ => {
+                let ms = word.strip_prefix("epoch:").and_then(|ms| ms.parse().ok()).filter(|&ms| ms > 0);
+                ms.map(|ms| Self::Epoch { ms }).ok_or_else(|| {
+                    format!("no log is called {word}; there are paper, ours, one-stream, serial, epoch:MS")
+                })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logs_are_chosen_by_word() {
+        for (word, variant) in [
+            ("paper", Variant::Paper),
+            ("ours", Variant::Ours),
+            ("one-stream", Variant::OneStream),
+            ("serial", Variant::Serial),
+            ("epoch:7", Variant::Epoch { ms: 7 }),
+        ] {
+            assert_eq!(word.parse(), Ok(variant));
+        }
+        for bad in ["epoch", "epoch:0", "p-wal", ""] {
+            assert!(bad.parse::<Variant>().is_err(), "{bad}");
         }
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use azekura_bench::Progress;
 use azekura_bench::lab::p_wal::ground::Choice;
+use azekura_bench::lab::p_wal::variant::Variant;
 use azekura_bench::lab::p_wal::{Lab, Part};
 use clap::Args;
 
@@ -50,6 +51,10 @@ pub(super) struct PWal {
     /// Parts to run [unless given: all]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     part: Vec<Part>,
+
+    /// Logs to compare: paper, ours, one-stream, serial, epoch:MS [unless given: all]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    log: Vec<Variant>,
 
     /// Numbers of workers [unless given: 1, 2, 4, 8, 16]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=64))]
@@ -97,6 +102,9 @@ impl PWal {
         }
         if !self.part.is_empty() {
             lab.parts.clone_from(&self.part);
+        }
+        if !self.log.is_empty() {
+            lab.variants.clone_from(&self.log);
         }
         if !self.workers.is_empty() {
             lab.workers = self.workers.iter().map(|&workers| workers.into()).collect();

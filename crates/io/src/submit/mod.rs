@@ -1,0 +1,466 @@
+//! `SubmitFs`: the operating system's files, whose synchronous writes are handed to the kernel in a chosen way.
+//!
+//! The P-WAL paper compares `write` with the batch interface of its device (OpenNVM, the variants P-WAL++ and Aether++). That is
+//! gone; what has come since:
+//!
+//! | way | what it is | where it is not |
+//! |---|---|---|
+//! | [`Way::Pwrite`] | `pwritev2` with `RWF_DSYNC` on a direct file | – |
+//! | [`Way::Ring`] | io_uring with a registered buffer, `RWF_DSYNC` | kernels and containers that refuse it; writes above 256 KiB go by `pwritev2` |
+//! | [`SubmitFs::atomic`] | `RWF_ATOMIC` besides, in either way: torn writes cannot happen | files whose `statx` tells no atomic units; writes that are not a power of two within them, at a multiple of their size |
+//!
+//! What cannot be had is fallen back from, write by write or for good, and told by [`SubmitFs::report`]; a write is never less
+//! durable for it. Everything else is as [`OsFs`] does it.
+
+mod ring;
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use azekura_base::sync::Mutex;
+use azekura_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use rustix::fs::{AtFlags, StatxFlags};
+use rustix::io::{Errno, ReadWriteFlags};
+
+use crate::fs::{File, FileLock, Fs, OpenOptions};
+use crate::os::{OsFile, OsFs};
+use ring::{BUFFER_BYTES, Lost, Ring};
+
+/// `STATX_WRITE_ATOMIC` and `RWF_ATOMIC` of Linux 6.11, which rustix has no names for.
+const STATX_WRITE_ATOMIC: StatxFlags = StatxFlags::from_bits_retain(0x1_0000);
+const RWF_ATOMIC: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x40);
+
+/// How synchronous writes are handed to the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Way {
+    /// A system call for each.
+    #[default]
+    Pwrite,
+    /// io_uring, with a registered buffer.
+    Ring,
+}
+
+/// Why a wish was not granted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fallback {
+    /// No ring can be had; all writes go by `pwritev2`.
+    NoRing {
+        /// The kernel's error number.
+        errno: i32,
+    },
+    /// The kernel's rings do not do such writes; they go by `pwritev2`.
+    RingRefuses {
+        /// The kernel's error number.
+        errno: i32,
+    },
+    /// A file was opened whose file system or device tells no atomic units.
+    NoAtomicUnits,
+    /// The kernel refused an atomic write within the units that it tells.
+    AtomicRefused {
+        /// Its error number.
+        errno: i32,
+    },
+}
+
+impl std::fmt::Display for Fallback {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let reason = |errno: &i32| io::Error::from_raw_os_error(*errno);
+        match self {
+            Self::NoRing { errno } => write!(f, "no io_uring: {}", reason(errno)),
+            Self::RingRefuses { errno } => {
+                write!(f, "io_uring refuses synchronous writes: {}", reason(errno))
+            }
+            Self::NoAtomicUnits => f.write_str("the file system or the device has no atomic writes"),
+            Self::AtomicRefused { errno } => write!(f, "an atomic write was refused: {}", reason(errno)),
+        }
+    }
+}
+
+/// How synchronous writes went so far. A write that the kernel did in parts counts for each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SubmitReport {
+    /// By `pwritev2`.
+    pub by_pwrite: u64,
+    /// By io_uring.
+    pub by_ring: u64,
+    /// Of these, atomic.
+    pub atomic: u64,
+    /// What could not be had: each reason once.
+    pub fallbacks: Vec<Fallback>,
+}
+
+/// What all files of one `SubmitFs` share.
+#[derive(Debug, Default)]
+struct Shared {
+    way: Way,
+    atomic: bool,
+    /// Rings that nobody writes with. As many are made as there were writers at once.
+    rings: Mutex<Vec<Ring>>,
+    /// No rings any more. Relaxed everywhere: a hint; whoever sees it late is refused once more.
+    no_rings: AtomicBool,
+    // Relaxed: counters.
+    by_pwrite: AtomicU64,
+    by_ring: AtomicU64,
+    atomics: AtomicU64,
+    fallbacks: Mutex<Vec<Fallback>>,
+}
+
+/// The operating system's file system, with a choice of how synchronous writes are submitted.
+///
+/// ```
+/// use azekura_io::submit::{SubmitFs, Way};
+/// use azekura_io::{Fs, OpenOptions};
+///
+/// let fs = SubmitFs::new(Way::Ring).atomic(true);
+/// # let path = std::env::temp_dir().join(format!("azekura-submit-example-{}", std::process::id()));
+/// let log = fs.open(&path, OpenOptions::new().create(true))?;
+/// log.write_at_sync(0, b"durable, whichever way")?;
+/// let report = fs.report();
+/// assert_eq!(report.by_ring + report.by_pwrite, 1);
+/// report.fallbacks.iter().for_each(|reason| eprintln!("{reason}"));
+/// # fs.remove_file(&path)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct SubmitFs {
+    shared: Arc<Shared>,
+}
+
+impl SubmitFs {
+    /// The operating system's files, written in this way where that can be had.
+    #[must_use]
+    pub fn new(way: Way) -> Self {
+        let fs = Self { shared: Arc::new(Shared { way, ..Shared::default() }) };
+        if way == Way::Ring {
+            // Tried at once, so that the report tells before the first write.
+            fs.shared.put_back(fs.shared.take_ring());
+        }
+        fs
+    }
+
+    /// Asks for atomic writes besides, for files opened from now on. Other handles of the same file system are left as they are.
+    #[must_use]
+    pub fn atomic(self, yes: bool) -> Self {
+        Self { shared: Arc::new(Shared { way: self.shared.way, atomic: yes, ..Shared::default() }) }
+    }
+
+    /// How writes went so far.
+    #[must_use]
+    pub fn report(&self) -> SubmitReport {
+        SubmitReport {
+            by_pwrite: self.shared.by_pwrite.load(Relaxed),
+            by_ring: self.shared.by_ring.load(Relaxed),
+            atomic: self.shared.atomics.load(Relaxed),
+            fallbacks: self.shared.fallbacks.lock().clone(),
+        }
+    }
+}
+
+impl Shared {
+    fn note(&self, fallback: Fallback) {
+        let mut fallbacks = self.fallbacks.lock();
+        if !fallbacks.contains(&fallback) {
+            fallbacks.push(fallback);
+        }
+    }
+
+    /// A ring for one write, if rings are wanted and can be had.
+    fn take_ring(&self) -> Option<Ring> {
+        if self.way != Way::Ring || self.no_rings.load(Relaxed) {
+            return None;
+        }
+        let idle = self.rings.lock().pop();
+        idle.or_else(|| match Ring::new() {
+            Ok(ring) => Some(ring),
+            Err(error) => {
+                self.no_rings.store(true, Relaxed);
+                self.note(Fallback::NoRing { errno: error.raw_os_error().unwrap_or(0) });
+                None
+            }
+        })
+    }
+
+    fn put_back(&self, ring: Option<Ring>) {
+        self.rings.lock().extend(ring);
+    }
+}
+
+impl Fs for SubmitFs {
+    fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>> {
+        let os = OsFs::new().open_file(path, options)?;
+        let atomic_units = if self.shared.atomic { atomic_units(&os) } else { None };
+        if self.shared.atomic && atomic_units.is_none() {
+            self.shared.note(Fallback::NoAtomicUnits);
+        }
+        Ok(Arc::new(SubmitFile {
+            os,
+            shared: Arc::clone(&self.shared),
+            atomic_units,
+            no_atomic: AtomicBool::new(false),
+        }))
+    }
+
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        OsFs::new().create_dir_all(path)
+    }
+
+    fn list_dir(&self, path: &Path) -> io::Result<Vec<String>> {
+        OsFs::new().list_dir(path)
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        OsFs::new().exists(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        OsFs::new().rename(from, to)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        OsFs::new().remove_file(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        OsFs::new().sync_dir(path)
+    }
+
+    fn lock_exclusive(&self, path: &Path) -> io::Result<Option<Box<dyn FileLock>>> {
+        OsFs::new().lock_exclusive(path)
+    }
+}
+
+/// The sizes that an atomic write of this file may have, as the kernel tells.
+fn atomic_units(file: &OsFile) -> Option<(u64, u64)> {
+    let stat = rustix::fs::statx(file.handle(), c"", AtFlags::EMPTY_PATH, STATX_WRITE_ATOMIC).ok()?;
+    let told = StatxFlags::from_bits_retain(stat.stx_mask).contains(STATX_WRITE_ATOMIC);
+    let (min, max) = (stat.stx_atomic_write_unit_min, stat.stx_atomic_write_unit_max);
+    (told && min > 0 && file.is_direct()).then_some((min.into(), max.into()))
+}
+
+/// Whether a write may be atomic: a power of two within the units, at a multiple of itself.
+fn may_be_atomic(units: Option<(u64, u64)>, offset: u64, len: u64) -> bool {
+    units.is_some_and(|(min, max)| (min..=max).contains(&len))
+        && len.is_power_of_two()
+        && offset.is_multiple_of(len)
+}
+
+/// An open file.
+#[derive(Debug)]
+struct SubmitFile {
+    os: OsFile,
+    shared: Arc<Shared>,
+    /// `None`: atomic writes are not wanted, or not to be had.
+    atomic_units: Option<(u64, u64)>,
+    /// They were refused all the same. Relaxed: a hint.
+    no_atomic: AtomicBool,
+}
+
+impl SubmitFile {
+    /// Writes some of `buf`, at least a byte, durably or with `unsynced` set.
+    fn write_some(&self, buf: &[u8], offset: u64, unsynced: &mut bool) -> io::Result<usize> {
+        if !self.no_atomic.load(Relaxed) && may_be_atomic(self.atomic_units, offset, buf.len() as u64) {
+            match self.write_flagged(buf, offset, ReadWriteFlags::DSYNC | RWF_ATOMIC, unsynced) {
+                Err(error) if is_refusal(&error) => {
+                    self.no_atomic.store(true, Relaxed);
+                    self.shared.note(Fallback::AtomicRefused { errno: error.raw_os_error().unwrap_or(0) });
+                }
+                done => {
+                    self.shared.atomics.fetch_add(u64::from(done.is_ok()), Relaxed);
+                    return done;
+                }
+            }
+        }
+        self.write_flagged(buf, offset, ReadWriteFlags::DSYNC, unsynced)
+    }
+
+    fn write_flagged(
+        &self,
+        buf: &[u8],
+        offset: u64,
+        flags: ReadWriteFlags,
+        unsynced: &mut bool,
+    ) -> io::Result<usize> {
+        let fits = buf.len() <= BUFFER_BYTES;
+        if let Some(ring) = fits.then(|| self.shared.take_ring()).flatten() {
+            let bits = flags.bits().cast_signed();
+            match ring.write(self.os.handle(), offset, buf, bits) {
+                Ok((ring, done)) => {
+                    self.shared.put_back(Some(ring));
+                    match done {
+                        Err(error) if is_refusal(&error) && !flags.contains(RWF_ATOMIC) => {
+                            self.shared.no_rings.store(true, Relaxed);
+                            let errno = error.raw_os_error().unwrap_or(0);
+                            self.shared.note(Fallback::RingRefuses { errno });
+                        }
+                        done => {
+                            self.shared.by_ring.fetch_add(1, Relaxed);
+                            return done;
+                        }
+                    }
+                }
+                Err(Lost(error)) => return Err(error),
+            }
+        }
+        self.shared.by_pwrite.fetch_add(1, Relaxed);
+        if flags.contains(RWF_ATOMIC) {
+            let slices = [io::IoSlice::new(buf)];
+            return Ok(rustix::io::pwritev2(self.os.handle(), &slices, offset, flags)?);
+        }
+        self.os.write_dsync(buf, offset, unsynced)
+    }
+}
+
+/// Whether the kernel says that it does not do such a thing, rather than that it failed.
+fn is_refusal(error: &io::Error) -> bool {
+    let refusals = [Errno::OPNOTSUPP, Errno::NOSYS, Errno::INVAL];
+    refusals.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+}
+
+impl File for SubmitFile {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        self.os.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.os.write_at(offset, buf)
+    }
+
+    fn write_at_sync(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        let mut unsynced = false;
+        self.os.write_all(offset, buf, |buf, offset| self.write_some(buf, offset, &mut unsynced))?;
+        if unsynced { self.os.sync() } else { Ok(()) }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.os.sync()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.os.len()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.os.set_len(len)
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.os.write_zeroes(offset, len)
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.os.discard(offset, len)
+    }
+
+    fn alignment(&self) -> usize {
+        self.os.alignment()
+    }
+
+    fn is_direct(&self) -> bool {
+        self.os.is_direct()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use azekura_base::PageBuf;
+
+    fn open(fs: &SubmitFs) -> (tempfile::TempDir, Arc<dyn File>) {
+        let scratch = tempfile::tempdir().unwrap();
+        let file = fs.open(&scratch.path().join("f"), OpenOptions::new().create(true).direct(true)).unwrap();
+        (scratch, file)
+    }
+
+    fn pages(count: usize, byte: u8) -> PageBuf {
+        let mut pages = PageBuf::zeroed(count * 4096);
+        pages.fill(byte);
+        pages
+    }
+
+    #[test]
+    fn a_ring_is_used_where_it_can_be_had_and_reported_where_not() {
+        let fs = SubmitFs::new(Way::Ring);
+        let (_scratch, file) = open(&fs);
+        for n in 0..10 {
+            file.write_at_sync(n * 4096, &pages(1, 7)).unwrap();
+        }
+        let report = fs.report();
+        assert_eq!(report.by_ring + report.by_pwrite, 10, "{report:?}");
+        match &report.fallbacks[..] {
+            [] => assert_eq!(report.by_ring, 10),
+            [Fallback::NoRing { .. } | Fallback::RingRefuses { .. }] => {
+                eprintln!("no ring here: {}", report.fallbacks[0]);
+                assert_eq!(report.by_ring, 0);
+            }
+            others => panic!("{others:?}"),
+        }
+        let mut bytes = PageBuf::zeroed(40960);
+        assert_eq!(file.read_at(0, &mut bytes).unwrap(), 40960);
+        assert!(bytes.iter().all(|&byte| byte == 7));
+    }
+
+    #[test]
+    fn a_write_that_no_ring_buffer_holds_is_done_all_the_same() {
+        let fs = SubmitFs::new(Way::Ring);
+        let (_scratch, file) = open(&fs);
+        file.write_at_sync(0, &pages(BUFFER_BYTES / 4096 + 1, 7)).unwrap();
+        assert_eq!((fs.report().by_ring, fs.report().by_pwrite), (0, 1));
+        assert_eq!(file.len().unwrap(), BUFFER_BYTES as u64 + 4096);
+    }
+
+    #[test]
+    fn atomic_writes_are_done_or_fallen_back_from_with_a_reason() {
+        for way in [Way::Pwrite, Way::Ring] {
+            let fs = SubmitFs::new(way).atomic(true);
+            let (_scratch, file) = open(&fs);
+            file.write_at_sync(4096, &pages(1, 9)).unwrap();
+            let report = fs.report();
+            let refused = report
+                .fallbacks
+                .iter()
+                .any(|f| matches!(f, Fallback::NoAtomicUnits | Fallback::AtomicRefused { .. }));
+            assert!(refused != (report.atomic > 0), "{report:?}");
+            if refused {
+                eprintln!("no atomic writes here: {report:?}");
+            }
+            let mut bytes = PageBuf::zeroed(8192);
+            assert_eq!(file.read_at(0, &mut bytes).unwrap(), 8192);
+            assert!(bytes[4096..].iter().all(|&byte| byte == 9));
+        }
+    }
+
+    #[test]
+    fn only_powers_of_two_within_the_units_at_their_own_multiples_may_be_atomic() {
+        let units = Some((4096, 16_384));
+        assert!(may_be_atomic(units, 8192, 8192) && may_be_atomic(units, 0, 16_384));
+        for (offset, len) in [(4096, 8192), (0, 12_288), (0, 32_768), (0, 2048), (0, 0)] {
+            assert!(!may_be_atomic(units, offset, len), "{offset} {len}");
+        }
+        assert!(!may_be_atomic(None, 0, 4096));
+    }
+
+    #[test]
+    fn a_refusal_of_an_atomic_write_is_met_by_an_ordinary_one() {
+        // A file whose file system does no atomic writes, told to try.
+        for way in [Way::Pwrite, Way::Ring] {
+            let fs = SubmitFs::new(way);
+            let scratch = tempfile::tempdir().unwrap();
+            let path = scratch.path().join("f");
+            let os = OsFs::new().open_file(&path, OpenOptions::new().create(true)).unwrap();
+            let file = SubmitFile {
+                os,
+                shared: Arc::clone(&fs.shared),
+                atomic_units: Some((1, 1 << 20)),
+                no_atomic: AtomicBool::new(false),
+            };
+            file.write_at_sync(0, &[5; 4096]).unwrap(); // buffered, so an atomic write is refused by every kernel
+            let report = fs.report();
+            assert!(matches!(report.fallbacks[..], [.., Fallback::AtomicRefused { .. }]), "{report:?}");
+            assert_eq!(report.atomic, 0);
+            assert_eq!(std::fs::read(&path).unwrap(), [5; 4096]);
+            assert!(file.no_atomic.load(Relaxed));
+        }
+    }
+}

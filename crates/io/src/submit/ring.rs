@@ -1,0 +1,119 @@
+//! `Ring`: an io_uring of one entry and one registered buffer, for one synchronous write at a time.
+//!
+//! - **RING-1** The kernel is given only the ring's own buffer, which stays where it is as long as the ring does.
+//! - **RING-2** A write is submitted only when none is under way, and awaited before [`Ring::write`] returns. If it cannot be awaited, the
+//!   ring, buffer and all, is given up and never freed.
+#![allow(unsafe_code, reason = "io_uring reads memory that the compiler does not know it reads")]
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+use azekura_base::PageBuf;
+use io_uring::{IoUring, opcode, types};
+
+/// What the buffer holds, so the longest write.
+pub(super) const BUFFER_BYTES: usize = 256 << 10;
+/// Of the registered buffer, in its table.
+const BUFFER: u16 = 0;
+
+/// A ring with its buffer.
+pub(super) struct Ring {
+    ring: IoUring,
+    buffer: PageBuf,
+}
+
+impl std::fmt::Debug for Ring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Ring({})", self.ring.as_raw_fd())
+    }
+}
+
+/// A write that could not be awaited; the ring is gone (RING-2).
+#[derive(Debug)]
+pub(super) struct Lost(pub(super) io::Error);
+
+impl Ring {
+    /// Makes a ring and registers its buffer.
+    ///
+    /// # Errors
+    ///
+    /// ENOSYS or EPERM where the kernel has no rings for us, ENOMEM or EPERM where it does not register the buffer.
+    pub(super) fn new() -> io::Result<Self> {
+        let ring = IoUring::new(1)?;
+        let mut buffer = PageBuf::zeroed(BUFFER_BYTES);
+        let whole = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+        // SAFETY: RING-1: the memory is the buffer's own, and it is freed only after the ring, which is declared before it.
+        unsafe { ring.submitter().register_buffers(&[whole])? };
+        Ok(Self { ring, buffer })
+    }
+
+    /// Writes the first bytes of `bytes`, as many as the buffer holds, at `offset` with these flags of `pwritev2`; blocks
+    /// until it is done. Returns how many were written, or the kernel's error.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`]: nobody knows whether it was or will be done; do not use this ring again.
+    pub(super) fn write(
+        mut self,
+        file: impl AsFd,
+        offset: u64,
+        bytes: &[u8],
+        flags: i32,
+    ) -> Result<(Self, io::Result<usize>), Lost> {
+        let len = bytes.len().min(self.buffer.len());
+        self.buffer[..len].copy_from_slice(&bytes[..len]);
+        let fd = types::Fd(file.as_fd().as_raw_fd());
+        let entry = opcode::WriteFixed::new(fd, self.buffer.as_ptr(), len as u32, BUFFER)
+            .offset(offset)
+            .rw_flags(flags)
+            .build();
+        // SAFETY: RING-1 for the buffer, and RING-2 keeps it unchanged until the write has ended; the descriptor is borrowed until then.
+        if unsafe { self.ring.submission().push(&entry) }.is_err() {
+            return Err(self.give_up(io::Error::other("a ring without writes is full")));
+        }
+        loop {
+            match self.ring.submit_and_wait(1) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.give_up(error)),
+            }
+            let completed = self.ring.completion().next().map(|completed| completed.result());
+            if let Some(result) = completed {
+                let done = usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result));
+                return Ok((self, done));
+            }
+        }
+    }
+
+    /// RING-2.
+    fn give_up(self, error: io::Error) -> Lost {
+        std::mem::forget(self);
+        Lost(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn a_ring_writes_what_it_was_given_and_says_how_much() {
+        let ring = match Ring::new() {
+            Ok(ring) => ring,
+            Err(error) => return eprintln!("skipped: no io_uring here: {error}"),
+        };
+        let file = tempfile::tempfile().unwrap();
+        let (ring, done) = ring.write(&file, 3, b"azekura", 0).unwrap();
+        assert_eq!(done.unwrap(), 7);
+        let long = vec![7; BUFFER_BYTES + 5];
+        let (ring, done) = ring.write(&file, 10, &long, 0).unwrap();
+        assert_eq!(done.unwrap(), BUFFER_BYTES, "the caller goes on with the rest");
+        let mut bytes = [0; 12];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!(&bytes, b"\0\0\0azekura\x07\x07");
+        let read_only = std::fs::File::open("/proc/self/stat").unwrap();
+        let (_, refused) = ring.write(&read_only, 0, b"x", 0).unwrap();
+        assert!(refused.is_err());
+    }
+}
