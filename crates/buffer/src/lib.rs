@@ -25,6 +25,7 @@
 //! |---|---|
 //! | [`cache`] | the same for keyed values of any type: a general cache |
 //! | [`pool`] | fix, miss, page-in (paper Fig. 4) |
+//! | `read_ahead` | pages that will be wanted, brought in together |
 //! | `frame` | the pin word and what it guards (Fig. 2) |
 //! | `page_table` | PageId → frame, lock-free |
 //! | [`policy`] | which page leaves: the clock sweep (Fig. 5) and its hands; two rings and a sketch |
@@ -53,6 +54,7 @@ mod page_table;
 mod panic_tests;
 pub mod policy;
 pub mod pool;
+mod read_ahead;
 mod stall;
 #[cfg(all(test, not(loom)))]
 mod stall_tests;

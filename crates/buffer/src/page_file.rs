@@ -291,6 +291,26 @@ impl PageStore for PageFile {
         verify(id, out, &self.pages.path, offset)
     }
 
+    /// By one read, as far as the file goes.
+    fn read_pages(&self, first: PageId, page_size: usize, out: &mut [u8]) -> Result<(), StoreError> {
+        assert_eq!(page_size, self.area.page_size, "pages have the store's size");
+        assert!(out.len().is_multiple_of(page_size), "pages are read whole");
+        // Acquire: as in `read_unverified`.
+        let len = self.len.load(Acquire);
+        let offset = self.offset(first).unwrap_or(u64::MAX);
+        let there = usize::try_from(len.saturating_sub(offset).next_multiple_of(page_size as u64));
+        let there = there.unwrap_or(usize::MAX).min(out.len());
+        let (there, beyond) = out.split_at_mut(there);
+        beyond.fill(0);
+        if there.is_empty() {
+            return Ok(());
+        }
+        self.pages.read(offset, there, Some(first))?;
+        (first.0..).zip(there.chunks_exact(page_size)).try_for_each(|(id, page)| {
+            verify(PageId(id), page, &self.pages.path, self.offset(PageId(id)).unwrap_or(u64::MAX))
+        })
+    }
+
     /// As the trait says; waits while every slot is owned by other threads, and syncs if no slot can be written
     /// otherwise. The first call repairs, if nobody has yet.
     fn write_pages(&self, batch: &mut [(PageId, PageBuf)]) -> Result<(), StoreError> {

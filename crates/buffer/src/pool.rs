@@ -221,7 +221,7 @@ impl BufferPool {
     }
 
     /// Pins the frame of a page, mapping one to it if need be; the frame has content, or the caller may fill it (FRAME-5).
-    fn fix_frame(&self, page_id: PageId) -> Result<PageGuard<'_>, FixError> {
+    pub(crate) fn fix_frame(&self, page_id: PageId) -> Result<PageGuard<'_>, FixError> {
         if page_id.0 >= MAX_PAGE_ID {
             return Err(FixError::NoSuchPage { page_id, max: MAX_PAGE_ID - 1 });
         }
@@ -352,19 +352,15 @@ impl BufferPool {
         fill: impl Fn(&Self, u32) -> Result<(), FixError>,
     ) -> Result<(), FixError> {
         let Some(buffer) = self.turn_to_read(frame) else { return Ok(()) };
-        let filling = Filling { pool: self, frame, buffer };
+        let mut filling = Filling::new(self, frame, buffer);
         // The buffer held another page: who sees the stores that follow sees the version moved (FRAME-7). Pairs with the
         // Acquire fence of `HybridLatch::validate`.
         fence(Release);
         sync_point!("has a buffer to fill");
         let filled = fill(self, buffer);
         sync_point!("filled a buffer");
-        if filled.is_ok() {
-            self.counters.misses.add(1);
-            if filling.install() {
-                return Ok(());
-            }
-            self.counters.duplicate_reads.add(1);
+        if filled.is_ok() && filling.install() {
+            return Ok(());
         }
         // Another's content is as good as ours would have been (G2), whatever became of our read.
         if frame.buffer() == NO_BUFFER { filled } else { Ok(()) }
@@ -388,7 +384,7 @@ impl BufferPool {
             }
             let buffer = match naps {
                 waited if waited < NAPS_BEFORE_OWN_READ => self.claim_buffer(frame),
-                _ => self.spare_buffers.pop(),
+                _ => self.spare_buffers.pop().or_else(|| self.buffer_of_a_victim()),
             };
             if buffer.is_some() {
                 return buffer;
@@ -397,7 +393,24 @@ impl BufferPool {
         None
     }
 
-    fn claim_buffer(&self, frame: &Frame) -> Option<u32> {
+    /// Spare buffers are all with threads that are stopped, it seems: a page leaves, its buffer is had, and its frame is free.
+    fn buffer_of_a_victim(&self) -> Option<u32> {
+        match self.policy.sweep(&self.frames, &mut 0) {
+            Sweep::Victim { frame, swap } => {
+                self.counters.evictions.add(1);
+                if let Some(evicted) = self.see_out(frame) {
+                    self.policy.evicted(swap, &evicted);
+                    self.free_frames.push(evicted.frame.0);
+                }
+            }
+            // Clean afterwards, if that could be; the next look finds it.
+            Sweep::Dirty(id) => drop(self.write_back_victim(id)),
+            Sweep::Nothing { .. } => {}
+        }
+        self.spare_buffers.pop()
+    }
+
+    pub(crate) fn claim_buffer(&self, frame: &Frame) -> Option<u32> {
         if !frame.claim_reading() {
             return None;
         }
@@ -445,27 +458,44 @@ impl BufferPool {
 
 /// A buffer on its way into a frame that the caller has pinned. Dropped before it is installed, it is spare again and the next one may
 /// read, even if the store panicked (G9).
-struct Filling<'p> {
+pub(crate) struct Filling<'p> {
     pool: &'p BufferPool,
     frame: &'p Frame,
     buffer: u32,
+    is_installed: bool,
 }
 
-impl Filling<'_> {
-    /// Whether the buffer is the frame's now.
-    fn install(self) -> bool {
-        let is_first = self.frame.install(self.buffer);
-        if is_first {
-            std::mem::forget(self);
+impl<'p> Filling<'p> {
+    /// The caller has taken the buffer from the spare ones.
+    pub(crate) const fn new(pool: &'p BufferPool, frame: &'p Frame, buffer: u32) -> Self {
+        Self { pool, frame, buffer, is_installed: false }
+    }
+
+    /// Stores a page's bytes; `install` publishes them.
+    pub(crate) fn store(&self, bytes: &[u8]) {
+        // The buffer held another page: who sees the stores that follow sees the version moved (FRAME-7). Pairs with the
+        // Acquire fence of `HybridLatch::validate`.
+        fence(Release);
+        store_words(self.pool.buffer_words(self.buffer), bytes);
+    }
+
+    /// Whether the buffer is the frame's now; counts the page that was brought in.
+    pub(crate) fn install(&mut self) -> bool {
+        self.pool.counters.misses.add(1);
+        self.is_installed = self.frame.install(self.buffer);
+        if !self.is_installed {
+            self.pool.counters.duplicate_reads.add(1);
         }
-        is_first
+        self.is_installed
     }
 }
 
 impl Drop for Filling<'_> {
     fn drop(&mut self) {
-        self.pool.spare_buffers.push(self.buffer);
-        self.frame.disclaim_reading();
+        if !self.is_installed {
+            self.pool.spare_buffers.push(self.buffer);
+            self.frame.disclaim_reading();
+        }
     }
 }
 

@@ -113,6 +113,14 @@ fn g10_a_stopped_new_page_holds_nobody_up() {
 }
 
 #[test]
+fn g10_a_stopped_read_ahead_holds_nobody_up() {
+    let places = others_go_on(true, |scene| {
+        scene.pool.read_ahead(PageId(ITS_PAGE), 1);
+    });
+    assert!(places.contains(&"filled a buffer ahead"), "{places:?}");
+}
+
+#[test]
 fn g10_a_stopped_cleaner_holds_nobody_up() {
     let places = others_go_on(false, |scene| {
         scene.pool.clean(None, 2).unwrap();

@@ -32,6 +32,23 @@ pub trait PageStore: Send + Sync + fmt::Debug {
     /// If `out` is not exactly one page.
     fn read_page(&self, id: PageId, out: &mut [u8]) -> Result<(), StoreError>;
 
+    /// Reads pages that follow each other, the first of them `first`, into `out`, which is as long as they are; in one piece where the store
+    /// can. What `out` holds after an error is unspecified.
+    ///
+    /// # Errors
+    ///
+    /// As [`PageStore::read_page`], for any of the pages.
+    ///
+    /// # Panics
+    ///
+    /// If `page_size` is not the store's, or `out` not a multiple of it.
+    fn read_pages(&self, first: PageId, page_size: usize, out: &mut [u8]) -> Result<(), StoreError> {
+        assert!(out.len().is_multiple_of(page_size), "pages are read whole");
+        (first.0..)
+            .zip(out.chunks_exact_mut(page_size))
+            .try_for_each(|(id, out)| self.read_page(PageId(id), out))
+    }
+
     /// Seals the pages of a batch (sets their checksums) and writes them; each image is whole and its header says its
     /// id already. Not durable before [`PageStore::sync`]; after a crash in between, each page is one of the images
     /// written since the last sync, or the one before them, and never a mixture.

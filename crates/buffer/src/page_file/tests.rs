@@ -249,3 +249,28 @@ fn a_failed_read_is_tried_anew() {
     assert_eq!(again.repair().unwrap(), []);
     again.write_pages(&mut [page(1, 2)]).unwrap();
 }
+
+#[test]
+fn pages_that_follow_each_other_are_read_by_one_access_and_verified_each() {
+    let fs = FaultFs::with_alignment(512);
+    let file = create(&fs, 2, 8);
+    let mut batch: Vec<_> = (0..8).map(|id| page(id, id as u8 + 1)).collect();
+    file.write_pages(&mut batch).unwrap();
+    file.sync().unwrap();
+    let before = fs.read_count();
+    let mut out = PageBuf::zeroed(6 * SIZE);
+    file.read_pages(PageId(2), SIZE, &mut out).unwrap();
+    let fills = |out: &[u8]| out.chunks(SIZE).map(|page| page[SIZE - 1]).collect::<Vec<u8>>();
+    assert_eq!((fills(&out), fs.read_count() - before), (vec![3, 4, 5, 6, 7, 8], 1));
+    let end = file.page_count();
+    file.read_pages(PageId(end - 1), SIZE, &mut out).unwrap();
+    assert_eq!(fills(&out)[1..], [0; 5], "beyond the end");
+    for beyond in [end + 5, u64::MAX / 4096, u64::MAX] {
+        out.fill(9);
+        file.read_pages(PageId(beyond), SIZE, &mut out).unwrap();
+        assert_eq!(fills(&out), [0; 6]);
+    }
+    fs.corrupt("db/pages".as_ref(), 4 * 4096 + 512, 512, 1).unwrap();
+    let error = file.read_pages(PageId(2), SIZE, &mut out).unwrap_err();
+    assert!(matches!(error, StoreError::Corrupt { page: PageId(4), offset: 16384, .. }), "{error}");
+}

@@ -48,7 +48,7 @@ impl Sketch {
     const fn places(&self, page: PageId) -> [usize; 2] {
         let first = (page.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift) as usize;
         let second = (page.0 ^ (page.0 >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93) >> self.shift;
-        [first, (first & !(COUNTS_PER_LINE - 1)) | (second as usize % COUNTS_PER_LINE)]
+        [first, first / COUNTS_PER_LINE * COUNTS_PER_LINE + second as usize % COUNTS_PER_LINE]
     }
 
     const fn byte(&self, place: usize) -> &AtomicU8 {
