@@ -1,0 +1,152 @@
+//! Where a program's arrays come from.
+
+use std::mem;
+
+/// A number that fits an array: plain bytes, zero is all bits zero.
+pub trait Number: bytemuck::Pod {}
+
+impl Number for f32 {}
+impl Number for f64 {}
+impl Number for i32 {}
+impl Number for u32 {}
+
+/// Arrays start at multiples of this, so that none shares a cache line.
+const ALIGN: usize = 64;
+
+/// The memory is smaller than the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "an array of {wanted} bytes does not fit the {left} bytes that are left: give the program Kernel::bytes()"
+)]
+pub struct OutOfMemory {
+    /// Bytes of the array.
+    pub wanted: usize,
+    /// Bytes that are left.
+    pub left: usize,
+}
+
+/// Gives out arrays, filled with zeros. They live as long as the memory.
+pub trait Memory {
+    /// An array of this memory.
+    type Array<T: Number>: Array<T>;
+
+    /// An array of zeros.
+    ///
+    /// # Errors
+    ///
+    /// If the memory is too small.
+    fn array<T: Number>(&mut self, len: usize) -> Result<Self::Array<T>, OutOfMemory>;
+}
+
+/// A fixed number of numbers. An index at or beyond the length is a panic.
+pub trait Array<T: Number> {
+    /// How many.
+    fn len(&self) -> usize;
+
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Loads one.
+    fn get(&self, at: usize) -> T;
+
+    /// Stores one.
+    fn set(&mut self, at: usize, value: T);
+
+    /// Adds to one.
+    fn add(&mut self, at: usize, value: T)
+    where
+        T: std::ops::Add<Output = T>,
+    {
+        self.set(at, self.get(at) + value);
+    }
+}
+
+/// Memory out of bytes that somebody else provides: the heap's, a region's.
+#[derive(Debug)]
+pub struct Arena<'m> {
+    left: &'m mut [u8],
+}
+
+impl<'m> Arena<'m> {
+    /// Over bytes that are zero, as those of fresh memory are. They are not filled here, because that would touch every page; with other bytes
+    /// a program's verification fails.
+    #[must_use]
+    pub fn of_zeroed(bytes: &'m mut [u8]) -> Self {
+        Self { left: bytes }
+    }
+}
+
+impl<'m> Memory for Arena<'m> {
+    type Array<T: Number> = &'m mut [T];
+
+    fn array<T: Number>(&mut self, len: usize) -> Result<&'m mut [T], OutOfMemory> {
+        let wanted = padded::<T>(len);
+        let skipped = self.left.as_ptr().align_offset(align_of::<T>());
+        let all = mem::take(&mut self.left);
+        if all.len() < wanted.saturating_add(skipped) {
+            let left = all.len();
+            self.left = all;
+            return Err(OutOfMemory { wanted, left });
+        }
+        let (array, left) = all[skipped..].split_at_mut(wanted);
+        self.left = left;
+        Ok(bytemuck::cast_slice_mut(&mut array[..len * size_of::<T>()]))
+    }
+}
+
+impl<T: Number> Array<T> for &mut [T] {
+    fn len(&self) -> usize {
+        (**self).len()
+    }
+
+    #[inline]
+    fn get(&self, at: usize) -> T {
+        self[at]
+    }
+
+    #[inline]
+    fn set(&mut self, at: usize, value: T) {
+        self[at] = value;
+    }
+}
+
+/// Bytes of an array with what keeps the next one aligned.
+#[must_use]
+pub const fn padded<T: Number>(len: usize) -> usize {
+    // No memory has as many bytes as this saturates to.
+    len.saturating_mul(size_of::<T>()).saturating_add(ALIGN - 1) / ALIGN * ALIGN
+}
+
+/// What a program needs in all, if its arrays take `arrays` bytes: an arena over bytes at any address loses some to alignment.
+pub(crate) const fn with_slack(arrays: usize) -> usize {
+    arrays + ALIGN
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrays_are_apart_and_aligned_wherever_the_bytes_are() {
+        let mut bytes = vec![0_u8; 1000];
+        let mut memory = Arena::of_zeroed(&mut bytes[3..]);
+        let mut a = memory.array::<f64>(9).unwrap();
+        let mut b = memory.array::<u32>(5).unwrap();
+        assert_eq!((a.len(), b.len()), (9, 5));
+        (0..9).for_each(|at| a.set(at, 1.5));
+        b.set(4, 7);
+        b.add(4, 1);
+        assert_eq!((a.get(8), b.get(0), b.get(4)), (1.5, 0, 8));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_and_the_rest_stays_usable() {
+        let mut bytes = vec![0_u8; 256];
+        let mut memory = Arena::of_zeroed(&mut bytes);
+        assert!(memory.array::<f64>(1000).is_err());
+        assert!(memory.array::<f64>(usize::MAX).is_err());
+        assert!(memory.array::<f64>(8).is_ok());
+    }
+}
