@@ -304,6 +304,12 @@ impl Database {
         self.shared.page_size()
     }
 
+    /// Longest key in bytes, as encoded; it follows from the page size.
+    #[must_use]
+    pub fn max_key_bytes(&self) -> usize {
+        azekura_btree::max_key(self.shared.page_size())
+    }
+
     /// A transaction that holds every table shared: nobody writes while it lives.
     pub(crate) fn lock_all_tables(&self) -> Result<Transaction, Error> {
         self.retry(Transaction::lock_all_tables).map(|((), tx)| tx)

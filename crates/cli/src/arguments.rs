@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::UsageError;
 use crate::command::{
-    Bench, Check, Delete, Demo, DemoChild, Dump, Get, Lab, Load, Put, Scan, Stats, Tables, Trace,
+    Bench, Check, Delete, Demo, DemoChild, Dump, Get, Lab, Load, Put, Scan, Serve, Stats, Tables, Trace,
 };
 use crate::format::escape;
 
@@ -53,6 +53,7 @@ pub(crate) enum Command {
     Tables(Tables),
     Stats(Stats),
     Check(Check),
+    Serve(Serve),
     Bench(Bench),
     Trace(Trace),
     Lab(Lab),
@@ -88,7 +89,7 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(wrong)
 }
 
-fn cache_bytes(text: &str) -> Result<usize, String> {
+pub(crate) fn cache_bytes(text: &str) -> Result<usize, String> {
     usize::try_from(size(text)?).map_err(|_| format!("{text} is more than this machine can address"))
 }
 

@@ -10,6 +10,7 @@ mod lab;
 mod load;
 mod put;
 mod scan;
+mod serve;
 mod stats;
 mod tables;
 mod trace;
@@ -29,6 +30,7 @@ pub(crate) use lab::Lab;
 pub(crate) use load::Load;
 pub(crate) use put::Put;
 pub(crate) use scan::Scan;
+pub(crate) use serve::Serve;
 pub(crate) use stats::Stats;
 pub(crate) use tables::Tables;
 pub(crate) use trace::Trace;
@@ -52,6 +54,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<Outcome>
         Some(Command::Tables(command)) => command.run(store, out),
         Some(Command::Stats(command)) => command.run(store, out),
         Some(Command::Check(command)) => command.run(store, out),
+        Some(Command::Serve(command)) => command.run(store, out),
         Some(Command::Bench(command)) => command.run(store, out),
         Some(Command::Trace(command)) => command.run(out),
         Some(Command::Lab(command)) => command.run(out),

@@ -1,0 +1,159 @@
+//! `serve`: a door for Redis clients.
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use azekura::Durability;
+use azekura_server::{Password, Server, ServerOptions, TlsFiles};
+use clap::Args;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::Outcome;
+use crate::arguments::{StoreArguments, cache_bytes, seconds};
+
+const EXAMPLES: &str = "\
+Examples:
+  azekura serve my.db                                   on 127.0.0.1:6379, makes the store if there is none
+  redis-cli set greeting hello
+  redis-cli az.range - + limit 10                       keys in order
+  azekura serve my.db --listen 0.0.0.0:6379 --auth password.txt --tls cert.pem key.pem
+  azekura serve my.db --metrics 127.0.0.1:9121          Prometheus: /metrics, and /healthz
+
+A write is answered once it survives power loss. Ctrl-C or SIGTERM: answers what was accepted, closes the store,
+exit code 0. A second one ends at once; nothing that was answered is lost either way.
+Without --auth the password is that of the environment variable AZEKURA_PASSWORD, if it is set.
+docs/server.md has the commands and what differs from Redis.";
+
+/// The environment variable of the password.
+const PASSWORD: &str = "AZEKURA_PASSWORD";
+
+/// Serve a store to Redis clients (RESP2 and RESP3)
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Serve {
+    /// Directory of the store
+    #[arg(value_name = "DB")]
+    path: PathBuf,
+
+    /// Where clients connect; port 0 is any free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6379")]
+    listen: SocketAddr,
+
+    /// File whose content is the password that clients need; any other address than a loopback one needs it
+    #[arg(long, value_name = "FILE")]
+    auth: Option<PathBuf>,
+
+    /// Certificates and private key (PEM): connections are encrypted
+    #[arg(long, num_args = 2, value_names = ["CERT", "KEY"])]
+    tls: Option<Vec<PathBuf>>,
+
+    /// Where /metrics and /healthz are; in the clear and without a password
+    #[arg(long, value_name = "ADDRESS")]
+    metrics: Option<SocketAddr>,
+
+    /// Answer writes at once; a crash may lose the last few milliseconds of them, whole transactions from the end
+    #[arg(long)]
+    relaxed: bool,
+
+    /// Most connections at once
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    max_clients: usize,
+
+    /// Longest value and argument
+    #[arg(long, value_name = "SIZE", value_parser = cache_bytes, default_value = "16M")]
+    max_value: usize,
+
+    /// Largest request, and largest queue of MULTI
+    #[arg(long, value_name = "SIZE", value_parser = cache_bytes, default_value = "64M")]
+    max_request: usize,
+
+    /// Most that the reply to one transaction holds
+    #[arg(long, value_name = "SIZE", value_parser = cache_bytes, default_value = "64M")]
+    max_reply: usize,
+
+    /// Close connections that are silent for so long [unless given: never]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    idle_timeout: Option<Duration>,
+
+    /// Roll back interactive transactions that are open for so long
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "10")]
+    transaction_timeout: Duration,
+}
+
+impl Serve {
+    pub(crate) fn run(&self, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
+        let options = self.options()?;
+        // Before the store is opened: a signal in the meantime is not lost.
+        let mut signals = signals()?;
+        let server = Server::start(store.open_or_create(&self.path)?, options)?;
+        writeln!(out, "serving {} on {}", self.path.display(), server.address())?;
+        if let Some(address) = server.metrics_address() {
+            writeln!(out, "metrics on http://{address}/metrics")?;
+        }
+        out.flush()?;
+        let mut byte = [0];
+        signals.read_exact(&mut byte).context("cannot wait for a signal")?;
+        eprintln!("azekura: stopping; once more to end at once");
+        server.stop()?;
+        Ok(Outcome::Well)
+    }
+
+    fn options(&self) -> Result<ServerOptions> {
+        let mut options = ServerOptions::default();
+        options.listen = self.listen;
+        options.metrics = self.metrics;
+        options.password = self.password()?;
+        options.tls = self.tls.as_deref().and_then(|files| match files {
+            [certificates, key] => Some(TlsFiles { certificates: certificates.clone(), key: key.clone() }),
+            _ => None,
+        });
+        if self.relaxed {
+            options.durability = Durability::Relaxed;
+        }
+        options.max_clients = self.max_clients;
+        options.wire.max_bulk_bytes = self.max_value;
+        options.wire.max_request_bytes = self.max_request;
+        options.max_reply_bytes = self.max_reply;
+        options.idle_timeout = self.idle_timeout;
+        options.transaction_timeout = self.transaction_timeout;
+        Ok(options)
+    }
+
+    fn password(&self) -> Result<Option<Password>> {
+        if let Some(path) = &self.auth {
+            let bytes = read_short(path).with_context(|| format!("cannot read {}", path.display()))?;
+            return Ok(Some(Password::new(&bytes).with_context(|| format!("{}", path.display()))?));
+        }
+        match std::env::var_os(PASSWORD) {
+            None => Ok(None),
+            Some(text) => Ok(Some(Password::new(text.as_encoded_bytes()).context(PASSWORD)?)),
+        }
+    }
+}
+
+/// A file, or as much of it as shows that it is too long for a password.
+fn read_short(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(4096).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Gets a byte with the first signal to stop; with the second the process ends.
+fn signals() -> Result<UnixStream> {
+    let (reader, writer) = UnixStream::pair().context("cannot make a pipe for signals")?;
+    let is_stopping = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // In this order: the first signal finds the flag unset and sets it, the second finds it set.
+        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&is_stopping))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&is_stopping)))
+            .and_then(|_| signal_hook::low_level::pipe::register(signal, writer.try_clone()?))
+            .context("cannot watch for signals")?;
+    }
+    Ok(reader)
+}

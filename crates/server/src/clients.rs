@@ -1,0 +1,139 @@
+//! Who is connected.
+
+use std::collections::BTreeMap;
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+/// A connection, as others see it.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) id: u64,
+    pub(crate) address: SocketAddr,
+    pub(crate) local: SocketAddr,
+    began: Instant,
+    pub(crate) stream: TcpStream,
+    pub(crate) about: Mutex<About>,
+    /// Place of the last command in the table of commands.
+    pub(crate) last_command: AtomicUsize,
+    pub(crate) requests: AtomicU64,
+}
+
+/// What a client said about itself.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct About {
+    pub(crate) name: Vec<u8>,
+    pub(crate) library: Vec<u8>,
+    pub(crate) library_version: Vec<u8>,
+    pub(crate) protocol: i64,
+}
+
+impl Client {
+    /// A line of `CLIENT LIST`.
+    pub(crate) fn line(&self) -> String {
+        let about = self.about.lock().clone();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let last =
+            crate::command::TABLE.get(self.last_command.load(Relaxed)).map_or("NULL", |spec| spec.name);
+        format!(
+            "id={} addr={} laddr={} name={} age={} db=0 cmd={last} user=default lib-name={} lib-ver={} resp={} tot-cmds={}",
+            self.id,
+            self.address,
+            self.local,
+            text(&about.name),
+            self.began.elapsed().as_secs(),
+            text(&about.library),
+            text(&about.library_version),
+            about.protocol.max(2),
+            self.requests.load(Relaxed),
+        )
+    }
+
+    /// Cuts the connection; its thread ends by itself.
+    pub(crate) fn cut(&self) {
+        // It may be closed already.
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+}
+
+/// All connections.
+#[derive(Debug, Default)]
+pub(crate) struct Clients {
+    by_id: Mutex<BTreeMap<u64, Arc<Client>>>,
+    none_left: Condvar,
+    next_id: AtomicU64,
+}
+
+impl Clients {
+    /// Takes a connection in, unless there are `max`.
+    pub(crate) fn admit(&self, stream: TcpStream, max: usize) -> Result<Arc<Client>, TcpStream> {
+        let unknown = || SocketAddr::from(([0, 0, 0, 0], 0));
+        let mut by_id = self.by_id.lock();
+        if by_id.len() >= max {
+            return Err(stream);
+        }
+        let client = Arc::new(Client {
+            // Relaxed: only distinctness matters.
+            id: self.next_id.fetch_add(1, Relaxed) + 1,
+            address: stream.peer_addr().unwrap_or_else(|_| unknown()),
+            local: stream.local_addr().unwrap_or_else(|_| unknown()),
+            began: Instant::now(),
+            stream,
+            about: Mutex::default(),
+            last_command: AtomicUsize::new(usize::MAX),
+            requests: AtomicU64::new(0),
+        });
+        by_id.insert(client.id, Arc::clone(&client));
+        Ok(client)
+    }
+
+    /// Lets a connection go.
+    pub(crate) fn release(&self, id: u64) {
+        let mut by_id = self.by_id.lock();
+        by_id.remove(&id);
+        if by_id.is_empty() {
+            self.none_left.notify_all();
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_id.lock().len()
+    }
+
+    pub(crate) fn list(&self) -> Vec<Arc<Client>> {
+        self.by_id.lock().values().cloned().collect()
+    }
+
+    pub(crate) fn find(&self, id: u64) -> Option<Arc<Client>> {
+        self.by_id.lock().get(&id).cloned()
+    }
+
+    /// Ends all: each answers what had arrived, then is closed. After `patience` the rest is cut off; says how many that were.
+    pub(crate) fn drain(&self, patience: Duration) -> usize {
+        for client in self.list() {
+            // What is in the socket's buffer can still be read; then comes its end.
+            let _ = client.stream.shutdown(Shutdown::Read);
+        }
+        if self.wait_for_none(patience) {
+            return 0;
+        }
+        let rest = self.list();
+        rest.iter().for_each(|client| client.cut());
+        rest.len()
+    }
+
+    /// Whether all have gone within `patience`.
+    pub(crate) fn wait_for_none(&self, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        let mut by_id = self.by_id.lock();
+        while !by_id.is_empty() {
+            if self.none_left.wait_until(&mut by_id, deadline).timed_out() {
+                return by_id.is_empty();
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,106 @@
+//! Ends of keys.
+
+use super::CommandResult;
+use super::arguments::{Options, TimeOrigin, TimeUnit, end_ms, is_word};
+use crate::error::CommandError;
+use crate::keyspace::{Ends, Keyspace};
+use crate::resp::{Reply, Request};
+
+/// When `EXPIRE` sets an end.
+#[derive(Debug, Default)]
+struct Conditions {
+    is_without: bool,
+    is_with: bool,
+    is_later: bool,
+    is_earlier: bool,
+}
+
+impl Conditions {
+    fn parse(request: Request<'_>) -> Result<Self, CommandError> {
+        let mut wanted = Self::default();
+        let mut options = Options::from(request, 3);
+        while let Some(option) = options.next() {
+            let flag = match option.to_ascii_uppercase().as_slice() {
+                b"NX" => &mut wanted.is_without,
+                b"XX" => &mut wanted.is_with,
+                b"GT" => &mut wanted.is_later,
+                b"LT" => &mut wanted.is_earlier,
+                _ => return Err(CommandError::Syntax),
+            };
+            *flag = true;
+        }
+        let contradicts = wanted.is_without && (wanted.is_with || wanted.is_later || wanted.is_earlier);
+        if contradicts || (wanted.is_later && wanted.is_earlier) {
+            Err(CommandError::Syntax)
+        } else {
+            Ok(wanted)
+        }
+    }
+
+    /// Whether they hold of a key with this end; one without an end counts as ending after every other.
+    fn hold(&self, old: Ends, new_ms: i64) -> bool {
+        let old_ms = match old {
+            Ends::Never => None,
+            Ends::AtMs(at) => Some(i64::try_from(at).unwrap_or(i64::MAX)),
+        };
+        (!self.is_without || old_ms.is_none())
+            && (!self.is_with || old_ms.is_some())
+            && (!self.is_later || old_ms.is_some_and(|old| new_ms > old))
+            && (!self.is_earlier || old_ms.is_none_or(|old| new_ms < old))
+    }
+}
+
+/// `EXPIRE`, `PEXPIRE`, `EXPIREAT`, `PEXPIREAT key time [NX | XX | GT | LT]`
+pub(super) fn expire(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
+    let (name, unit, origin) = [
+        ("expire", TimeUnit::Seconds, TimeOrigin::Now),
+        ("pexpire", TimeUnit::Milliseconds, TimeOrigin::Now),
+        ("expireat", TimeUnit::Seconds, TimeOrigin::Epoch),
+        ("pexpireat", TimeUnit::Milliseconds, TimeOrigin::Epoch),
+    ]
+    .into_iter()
+    .find(|(name, ..)| is_word(request.arg(0), name))
+    .ok_or(CommandError::Syntax)?;
+    let at_ms = end_ms(request.arg(2), unit, origin, keys.now_ms(), name)?;
+    let conditions = Conditions::parse(request)?;
+    let slot = keys.take_up(request.arg(1))?;
+    if slot.live.is_none() || !conditions.hold(slot.ends(), at_ms) {
+        return Ok(Reply::flag(false));
+    }
+    match u64::try_from(at_ms) {
+        Ok(at) if at > keys.now_ms() => keys.put_over(request.arg(1), &slot, slot.value(), Ends::AtMs(at))?,
+        // A time that is over ends the key now.
+        _ => keys.remove_over(request.arg(1), &slot)?,
+    }
+    Ok(Reply::flag(true))
+}
+
+/// `PERSIST key`
+pub(super) fn persist(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
+    let slot = keys.take_up(request.arg(1))?;
+    let has_end = slot.live.is_some() && slot.ends() != Ends::Never;
+    if has_end {
+        keys.put_over(request.arg(1), &slot, slot.value(), Ends::Never)?;
+    }
+    Ok(Reply::flag(has_end))
+}
+
+/// `TTL`, `PTTL`, `EXPIRETIME`, `PEXPIRETIME key`: -2 without the key, -1 without an end.
+pub(super) fn ttl(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
+    let now = keys.now_ms();
+    let Some(end) = keys.look(request.arg(1), |record| record.expires_ms)? else {
+        return Ok(Reply::Integer(-2));
+    };
+    let Some(at) = end else { return Ok(Reply::Integer(-1)) };
+    let name = request.arg(0);
+    let answer = if is_word(name, "TTL") {
+        (at - now + 500) / 1000
+    } else if is_word(name, "PTTL") {
+        at - now
+    } else if is_word(name, "EXPIRETIME") {
+        at / 1000
+    } else {
+        at
+    };
+    Ok(Reply::Integer(i64::try_from(answer).unwrap_or(i64::MAX)))
+}

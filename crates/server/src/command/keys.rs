@@ -1,0 +1,190 @@
+//! Keys as such: there or not, renamed, walked over.
+
+use std::ops::ControlFlow;
+
+use super::arguments::{Options, integer, is_word};
+use super::{CommandResult, Walk};
+use crate::error::{CommandError, Failure};
+use crate::glob;
+use crate::keyspace::{Ends, KeyRange, Keyspace};
+use crate::resp::{Reply, Request};
+
+/// `DEL key…`, `UNLINK key…`
+pub(super) fn delete(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
+    let mut removed = 0;
+    for key in request.from(1) {
+        removed += i64::from(keys.remove(key)?);
+    }
+    Ok(Reply::Integer(removed))
+}
+
+/// `EXISTS key…`, `TOUCH key…`: a key named twice counts twice.
+pub(super) fn exists(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
+    let mut found = 0;
+    for key in request.from(1) {
+        found += i64::from(keys.exists(key)?);
+    }
+    Ok(Reply::Integer(found))
+}
+
+/// `TYPE key`
+pub(super) fn kind(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
+    Ok(Reply::Simple(if keys.exists(request.arg(1))? { "string" } else { "none" }))
+}
+
+/// `RENAME key newkey`, `RENAMENX key newkey`
+pub(super) fn rename(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
+    let is_careful = is_word(request.arg(0), "RENAMENX");
+    let (from, to) = (request.arg(1), request.arg(2));
+    let slot = keys.take_up(from)?;
+    if slot.live.is_none() {
+        return Err(CommandError::NoSuchKey.into());
+    }
+    if from == to {
+        return Ok(if is_careful { Reply::flag(false) } else { Reply::OK });
+    }
+    let target = keys.take_up(to)?;
+    if is_careful && target.live.is_some() {
+        return Ok(Reply::flag(false));
+    }
+    keys.put_over(to, &target, slot.value(), slot.ends())?;
+    keys.remove_over(from, &slot)?;
+    Ok(if is_careful { Reply::flag(true) } else { Reply::OK })
+}
+
+/// `COPY source destination [DB 0] [REPLACE]`
+pub(super) fn copy(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
+    let mut replaces = false;
+    let mut options = Options::from(request, 3);
+    while let Some(option) = options.next() {
+        if is_word(option, "REPLACE") {
+            replaces = true;
+        } else if is_word(option, "DB") {
+            if integer(options.value()?)? != 0 {
+                return Err(CommandError::DatabaseIndex.into());
+            }
+        } else {
+            return Err(CommandError::Syntax.into());
+        }
+    }
+    let (from, to) = (request.arg(1), request.arg(2));
+    if from == to {
+        return Err(CommandError::Protocol("source and destination objects are the same".into()).into());
+    }
+    let Some(record) = keys.get(from)? else { return Ok(Reply::flag(false)) };
+    let target = keys.take_up(to)?;
+    if target.live.is_some() && !replaces {
+        return Ok(Reply::flag(false));
+    }
+    keys.put_over(to, &target, &record.value, Ends::from_ms(record.expires_ms))?;
+    Ok(Reply::flag(true))
+}
+
+/// `FLUSHDB`, `FLUSHALL [ASYNC | SYNC]`
+pub(super) fn flush(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
+    let mut options = Options::from(request, 1);
+    if let Some(option) = options.next()
+        && !(is_word(option, "ASYNC") || is_word(option, "SYNC"))
+    {
+        return Err(CommandError::Syntax.into());
+    }
+    keys.remove_all()?;
+    Ok(Reply::OK)
+}
+
+/// What `SCAN` was asked for.
+struct ScanOptions<'a> {
+    pattern: Option<&'a [u8]>,
+    count: usize,
+    /// Strings are all there is: with another type nothing is found.
+    is_other_type: bool,
+}
+
+impl<'a> ScanOptions<'a> {
+    fn parse(request: Request<'a>) -> Result<Self, CommandError> {
+        let mut scan = Self { pattern: None, count: 10, is_other_type: false };
+        let mut options = Options::from(request, 2);
+        while let Some(option) = options.next() {
+            let value = options.value()?;
+            if is_word(option, "MATCH") {
+                scan.pattern = Some(value);
+            } else if is_word(option, "COUNT") {
+                scan.count = usize::try_from(integer(value)?).unwrap_or(0);
+                if scan.count == 0 {
+                    return Err(CommandError::Syntax);
+                }
+            } else if is_word(option, "TYPE") {
+                scan.is_other_type = !is_word(value, "string");
+            } else {
+                return Err(CommandError::Syntax);
+            }
+        }
+        Ok(scan)
+    }
+}
+
+/// The keys that can fit a pattern: those with its literal beginning.
+fn range_of(pattern: Option<&[u8]>) -> KeyRange {
+    pattern.map_or(KeyRange::ALL, |pattern| KeyRange::prefix(&glob::literal_prefix(pattern)))
+}
+
+/// `SCAN cursor [MATCH pattern] [COUNT n] [TYPE t]`: the next keys in order, of `n` looked at.
+pub(super) fn scan(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
+    let cursor = std::str::from_utf8(request.arg(1)).ok().and_then(|text| text.parse().ok());
+    let cursor: u64 = cursor.ok_or(CommandError::Cursor)?;
+    let options = ScanOptions::parse(request)?;
+    let mut range = range_of(options.pattern);
+    if cursor != 0 {
+        range = range.after(keys.around.cursors.last_key(cursor).ok_or(CommandError::Cursor)?);
+    }
+    let mut found = Vec::new();
+    let walked = keys.walk(&range, false, options.count, |key, _| {
+        if !options.is_other_type && options.pattern.is_none_or(|pattern| glob::matches(pattern, key)) {
+            keys.charge(key.len() + size_of::<Reply>())?;
+            found.push(Reply::Bulk(key.to_vec()));
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    let next = walked.stopped_at.map_or(0, |last_key| keys.around.cursors.after(last_key));
+    Ok(Reply::Array(vec![Reply::text(next.to_string()), Reply::Array(found)]))
+}
+
+/// A part of a walk over all keys.
+#[derive(Debug, Default)]
+pub(crate) struct Step {
+    pub(crate) found: Vec<Reply>,
+    pub(crate) count: usize,
+    pub(crate) found_bytes: usize,
+    /// Where the next one begins; `None` at the end.
+    pub(crate) stopped_at: Option<Vec<u8>>,
+}
+
+/// Walks on after `after`, over at most `max_looked` keys.
+pub(crate) fn step(
+    keys: &Keyspace<'_>,
+    walk: Walk,
+    request: Request<'_>,
+    after: Option<Vec<u8>>,
+    max_looked: usize,
+) -> Result<Step, Failure> {
+    let pattern = (walk == Walk::List).then(|| request.arg(1));
+    let mut range = range_of(pattern);
+    if let Some(after) = after {
+        range = range.after(after);
+    }
+    let mut step = Step::default();
+    let walked = keys.walk(&range, false, max_looked, |key, _| {
+        if let Some(pattern) = pattern {
+            if glob::matches(pattern, key) {
+                keys.charge(key.len() + size_of::<Reply>())?;
+                step.found_bytes += key.len() + size_of::<Reply>();
+                step.found.push(Reply::Bulk(key.to_vec()));
+            }
+        } else {
+            step.count += 1;
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    step.stopped_at = walked.stopped_at;
+    Ok(step)
+}

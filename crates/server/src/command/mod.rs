@@ -1,0 +1,139 @@
+//! Commands: what each is called, what it takes, and what it does.
+//!
+//! What a data command does is a function from the keys inside a transaction and a request to a reply. It knows no socket, no connection and
+//! no retry: it may be run again, inside `MULTI`, inside an interactive transaction, or on another node.
+
+mod arguments;
+mod expire;
+mod keys;
+mod number;
+mod ordered;
+mod string;
+mod table;
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use crate::error::Failure;
+use crate::keyspace::Keyspace;
+use crate::resp::{Reply, Request};
+
+pub(crate) use arguments::{integer, is_word};
+pub(crate) use keys::{Step, step};
+pub(crate) use table::TABLE;
+
+pub(crate) type CommandResult = Result<Reply, Failure>;
+
+/// A command.
+#[derive(Debug)]
+pub(crate) struct Spec {
+    /// In lower case.
+    pub(crate) name: &'static str,
+    /// Arguments with the name; at least so many if negative.
+    pub(crate) arity: i16,
+    pub(crate) keys: KeyPositions,
+    pub(crate) is_write: bool,
+    pub(crate) group: &'static str,
+    pub(crate) summary: &'static str,
+    pub(crate) run: Run,
+}
+
+/// Which arguments are keys: the first, the last (from the end if negative), and how far apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeyPositions(pub(crate) i64, pub(crate) i64, pub(crate) i64);
+
+/// What runs a command.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Run {
+    /// A function over a transaction.
+    Data(fn(&Keyspace<'_>, Request<'_>) -> CommandResult),
+    /// A walk over all keys: many short transactions when it stands alone.
+    Walk(Walk),
+    /// Something about the connection or the server.
+    Session(SessionCommand),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Walk {
+    /// `DBSIZE`
+    Count,
+    /// `KEYS`
+    List,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SessionCommand {
+    Ping,
+    Echo,
+    Select,
+    Time,
+    Wait,
+    Info,
+    Config,
+    Client,
+    Command,
+    Hello,
+    Auth,
+    Reset,
+    Quit,
+    Multi,
+    Exec,
+    Discard,
+    Watch,
+    Unwatch,
+    Begin,
+    Commit,
+    Abort,
+    Txn,
+}
+
+impl SessionCommand {
+    /// Whether it may be queued by `MULTI`, or run inside an interactive transaction.
+    pub(crate) const fn is_plain(self) -> bool {
+        use SessionCommand::*;
+        matches!(self, Ping | Echo | Select | Time | Wait | Info | Config | Client | Command)
+    }
+}
+
+impl Spec {
+    pub(crate) fn takes(&self, arguments: usize) -> bool {
+        let wanted = usize::from(self.arity.unsigned_abs());
+        if self.arity < 0 { arguments >= wanted } else { arguments == wanted }
+    }
+}
+
+static INDEX: LazyLock<HashMap<&'static [u8], usize>> =
+    LazyLock::new(|| TABLE.iter().enumerate().map(|(at, spec)| (spec.name.as_bytes(), at)).collect());
+
+/// Longest name of a command.
+const MAX_NAME: usize = 24;
+
+/// The command called `name`, in any case.
+pub(crate) fn find(name: &[u8]) -> Option<(usize, &'static Spec)> {
+    let mut lower = [0; MAX_NAME];
+    let lower = lower.get_mut(..name.len())?;
+    lower.copy_from_slice(name);
+    lower.make_ascii_lowercase();
+    let at = *INDEX.get(&*lower)?;
+    Some((at, &TABLE[at]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_lower_case_short_and_unique() {
+        assert_eq!(INDEX.len(), TABLE.len());
+        for spec in TABLE {
+            assert!(
+                spec.name.len() <= MAX_NAME && spec.name == spec.name.to_ascii_lowercase(),
+                "{}",
+                spec.name
+            );
+            assert_eq!(find(spec.name.to_ascii_uppercase().as_bytes()).map(|(_, s)| s.name), Some(spec.name));
+        }
+        assert!(find(b"").is_none());
+        assert!(find(&[b'a'; 100]).is_none());
+    }
+}

@@ -1,0 +1,253 @@
+//! Strings: whole, in part, several at once.
+
+use super::CommandResult;
+use super::arguments::{Options, end_option, integer, is_word, later_ms};
+use crate::error::{CommandError, Failure};
+use crate::keyspace::{Ends, Keyspace, Slot};
+use crate::resp::{Reply, Request};
+
+/// `GET key`
+pub(super) fn get(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
+    Ok(Reply::bulk_or_null(keys.get(request.arg(1))?.map(|record| record.value)))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Condition {
+    IfAbsent,
+    IfPresent,
+}
+
+/// What `SET` was asked for.
+#[derive(Debug, Default)]
+struct SetOptions {
+    condition: Option<Condition>,
+    gives_old: bool,
+    keeps_end: bool,
+    ends_ms: Option<u64>,
+}
+
+impl SetOptions {
+    fn parse(request: Request<'_>, now_ms: u64) -> Result<Self, CommandError> {
+        let mut set = Self::default();
+        let mut options = Options::from(request, 3);
+        while let Some(option) = options.next() {
+            if is_word(option, "NX") && set.condition.is_none() {
+                set.condition = Some(Condition::IfAbsent);
+            } else if is_word(option, "XX") && set.condition.is_none() {
+                set.condition = Some(Condition::IfPresent);
+            } else if is_word(option, "GET") {
+                set.gives_old = true;
+            } else if is_word(option, "KEEPTTL") && set.ends_ms.is_none() {
+                set.keeps_end = true;
+            } else if let Some(end) = end_option(option)
+                && set.ends_ms.is_none()
+                && !set.keeps_end
+            {
+                set.ends_ms = Some(later_ms(options.value()?, end, now_ms, "set")?);
+            } else {
+                return Err(CommandError::Syntax);
+            }
+        }
+        Ok(set)
+    }
+
+    const fn is_blind(&self) -> bool {
+        self.condition.is_none() && !self.gives_old && !self.keeps_end
+    }
+}
+
+/// `SET key value [NX | XX] [GET] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]`
+pub(super) fn set(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
+    let (key, value) = (request.arg(1), request.arg(2));
+    let set = SetOptions::parse(request, keys.now_ms())?;
+    if set.is_blind() {
+        keys.put(key, value, Ends::from_ms(set.ends_ms))?;
+        return Ok(Reply::OK);
+    }
+    let slot = keys.take_up(key)?;
+    let is_done = match set.condition {
+        None => true,
+        Some(Condition::IfAbsent) => slot.live.is_none(),
+        Some(Condition::IfPresent) => slot.live.is_some(),
+    };
+    if is_done {
+        let ends = if set.keeps_end { slot.ends() } else { Ends::from_ms(set.ends_ms) };
+        keys.put_over(key, &slot, value, ends)?;
+    }
+    Ok(match (set.gives_old, is_done) {
+        (true, _) => Reply::bulk_or_null(slot.into_value()),
+        (false, true) => Reply::OK,
+        (false, false) => Reply::Null,
+    })
+}
+
+/// `SETNX key value`
+pub(super) fn setnx(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
+    let slot = keys.take_up(request.arg(1))?;
+    if slot.live.is_none() {
+        keys.put_over(request.arg(1), &slot, request.arg(2), Ends::Never)?;
+    }
+    Ok(Reply::flag(slot.live.is_none()))
+}
+
+/// `SETEX key seconds value`, `PSETEX key milliseconds value`
+pub(super) fn setex(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
+    let is_seconds = is_word(request.arg(0), "SETEX");
+    let end = end_option(if is_seconds { b"EX" } else { b"PX" }).ok_or(CommandError::Syntax)?;
+    let command = if is_seconds { "setex" } else { "psetex" };
+    let at = later_ms(request.arg(2), end, keys.now_ms(), command)?;
+    keys.put(request.arg(1), request.arg(3), Ends::AtMs(at))?;
+    Ok(Reply::OK)
+}
+
+/// `GETSET key value`
+pub(super) fn getset(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
+    let slot = keys.take_up(request.arg(1))?;
+    keys.put_over(request.arg(1), &slot, request.arg(2), Ends::Never)?;
+    Ok(Reply::bulk_or_null(slot.into_value()))
+}
+
+/// `GETDEL key`
+pub(super) fn getdel(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
+    let slot = keys.take_up(request.arg(1))?;
+    if slot.live.is_some() {
+        keys.remove_over(request.arg(1), &slot)?;
+    }
+    Ok(Reply::bulk_or_null(slot.into_value()))
+}
+
+/// `GETEX key [EX s | PX ms | EXAT s | PXAT ms | PERSIST]`
+pub(super) fn getex(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
+    let mut options = Options::from(request, 2);
+    let ends = match options.next() {
+        None => return get(keys, request),
+        Some(option) if is_word(option, "PERSIST") => Ends::Never,
+        Some(option) => {
+            let end = end_option(option).ok_or(CommandError::Syntax)?;
+            Ends::AtMs(later_ms(options.value()?, end, keys.now_ms(), "getex")?)
+        }
+    };
+    if options.next().is_some() {
+        return Err(CommandError::Syntax.into());
+    }
+    let slot = keys.take_up(request.arg(1))?;
+    if slot.live.is_some() && slot.ends() != ends {
+        keys.put_over(request.arg(1), &slot, slot.value(), ends)?;
+    }
+    Ok(Reply::bulk_or_null(slot.into_value()))
+}
+
+/// `MGET key…`
+pub(super) fn mget(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
+    let values = request.from(1).map(|key| {
+        keys.charge(size_of::<Reply>())?;
+        Ok(Reply::bulk_or_null(keys.get(key)?.map(|record| record.value)))
+    });
+    values.collect::<Result<_, Failure>>().map(Reply::Array)
+}
+
+/// Key and value, again and again, from the second argument on.
+fn pairs<'a>(request: Request<'a>) -> Result<impl Iterator<Item = (&'a [u8], &'a [u8])>, CommandError> {
+    if request.len().is_multiple_of(2) {
+        let name = String::from_utf8_lossy(request.arg(0)).to_ascii_lowercase();
+        return Err(CommandError::Arity(name));
+    }
+    Ok((1..request.len()).step_by(2).map(move |at| (request.arg(at), request.arg(at + 1))))
+}
+
+/// `MSET key value…`
+pub(super) fn mset(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
+    for (key, value) in pairs(request)? {
+        keys.put(key, value, Ends::Never)?;
+    }
+    Ok(Reply::OK)
+}
+
+/// `MSETNX key value…`
+pub(super) fn msetnx(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
+    for (key, _) in pairs(request)? {
+        if keys.take_up(key)?.live.is_some() {
+            return Ok(Reply::flag(false));
+        }
+    }
+    for (key, value) in pairs(request)? {
+        keys.put(key, value, Ends::Never)?;
+    }
+    Ok(Reply::flag(true))
+}
+
+/// `STRLEN key`
+pub(super) fn strlen(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
+    Ok(Reply::count(keys.look(request.arg(1), |record| record.value.len())?.unwrap_or(0)))
+}
+
+/// `APPEND key value`
+pub(super) fn append(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
+    let slot = keys.take_up(request.arg(1))?;
+    let value = [slot.value(), request.arg(2)].concat();
+    keys.put_over(request.arg(1), &slot, &value, slot.ends())?;
+    Ok(Reply::count(value.len()))
+}
+
+/// `GETRANGE key start end`, `SUBSTR key start end`
+pub(super) fn getrange(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
+    let (start, end) = (integer(request.arg(2))?, integer(request.arg(3))?);
+    let part = keys.look(request.arg(1), |record| {
+        let part = part(record.value, start, end);
+        keys.charge(part.len()).map(|()| part.to_vec())
+    })?;
+    Ok(Reply::Bulk(part.transpose()?.unwrap_or_default()))
+}
+
+/// Bytes `start..=end` of a value; negative places count from its end.
+fn part(value: &[u8], start: i64, end: i64) -> &[u8] {
+    let len = i64::try_from(value.len()).unwrap_or(i64::MAX);
+    let place = |at: i64| if at < 0 { at.saturating_add(len).max(0) } else { at };
+    // Both before the beginning, in the wrong order: nothing, as in Redis.
+    if start < 0 && end < 0 && start > end {
+        return &[];
+    }
+    let (start, end) = (place(start), place(end).min(len - 1));
+    if start > end || len == 0 {
+        return &[];
+    }
+    let place = |at: i64| usize::try_from(at).unwrap_or(0);
+    &value[place(start)..=place(end)]
+}
+
+/// `SETRANGE key offset value`
+pub(super) fn setrange(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
+    let offset = usize::try_from(integer(request.arg(2))?).map_err(|_| CommandError::Offset)?;
+    let new = request.arg(3);
+    let max = keys.around.max_value_bytes;
+    if offset.checked_add(new.len()).is_none_or(|end| end > max) {
+        return Err(CommandError::ValueTooLong(max).into());
+    }
+    let slot: Slot = keys.take_up(request.arg(1))?;
+    if new.is_empty() {
+        return Ok(Reply::count(slot.value().len()));
+    }
+    let mut value = slot.value().to_vec();
+    value.resize(value.len().max(offset + new.len()), 0);
+    value[offset..offset + new.len()].copy_from_slice(new);
+    keys.put_over(request.arg(1), &slot, &value, slot.ends())?;
+    Ok(Reply::count(value.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_those_of_the_documentation_of_redis() {
+        let value = b"This is a string";
+        assert_eq!(part(value, 0, 3), b"This");
+        assert_eq!(part(value, -3, -1), b"ing");
+        assert_eq!(part(value, 0, -1), value);
+        assert_eq!(part(value, 10, 100), b"string");
+        assert_eq!(part(value, 5, 3), b"");
+        assert_eq!(part(value, i64::MIN, i64::MAX), value);
+        assert_eq!(part(value, 0, i64::MIN), b"T");
+        assert_eq!(part(b"", 0, -1), b"");
+    }
+}

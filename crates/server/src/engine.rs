@@ -1,0 +1,169 @@
+//! Runs commands in transactions: the one place where the door meets the store.
+//!
+//! A node of a cluster would put the way to the owner of a key here; commands and connections would not notice.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use azekura::{CommitTicket, Database, Durability, Transaction};
+
+use crate::command::{self, CommandResult, Run, Step, Walk};
+use crate::error::{CommandError, Failure};
+use crate::keyspace::{Around, Keyspace};
+use crate::resp::{Reply, Request};
+
+/// Keys that one transaction of a walk looks at.
+const WALK_STEP_KEYS: usize = 1024;
+
+/// Tells the time, in milliseconds since 1970.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub enum Clock {
+    /// The machine's.
+    #[default]
+    System,
+    /// What somebody sets, for tests.
+    Manual(Arc<AtomicU64>),
+}
+
+impl Clock {
+    pub(crate) fn now_ms(&self) -> u64 {
+        match self {
+            Self::System => {
+                let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+            }
+            // Relaxed: it orders nothing.
+            Self::Manual(now) => now.load(Relaxed),
+        }
+    }
+}
+
+/// The store, with what commands need beside it.
+pub(crate) struct Engine {
+    pub(crate) db: Database,
+    pub(crate) around: Around,
+    pub(crate) clock: Clock,
+    pub(crate) durability: Durability,
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("db", &self.db).finish_non_exhaustive()
+    }
+}
+
+/// Replies that may be sent once their transactions are durable.
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    tickets: Vec<CommitTicket>,
+}
+
+impl Pending {
+    /// Takes a ticket along, unless it is due no more.
+    pub(crate) fn add(&mut self, ticket: CommitTicket) {
+        // An error will come again from `wait`.
+        if !ticket.is_durable().is_ok_and(|is| is) {
+            self.tickets.push(ticket);
+        }
+    }
+
+    /// Blocks until all are durable. One wait for most: what is durable includes what was committed before it.
+    pub(crate) fn wait(&mut self) -> Result<(), CommandError> {
+        while let Some(newest) = self.tickets.pop() {
+            newest.wait().map_err(|error| {
+                CommandError::Unavailable(format!("{error}; whether the last writes lasted is not known"))
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl Engine {
+    /// Runs `body` in a transaction, again if it has to; a refusal rolls it back.
+    pub(crate) fn run<T>(
+        &self,
+        pending: &mut Pending,
+        mut body: impl FnMut(&Keyspace<'_>) -> Result<T, Failure>,
+    ) -> Result<T, CommandError> {
+        let done = self.db.transact_async(|tx| {
+            let keys = Keyspace::open(tx, self.clock.now_ms(), &self.around)?;
+            Ok(body(&keys)?)
+        });
+        let (value, ticket) = done.map_err(|error| CommandError::from(Failure::from(error)))?;
+        if self.durability == Durability::Immediate {
+            pending.add(ticket);
+        }
+        Ok(value)
+    }
+
+    /// Runs a command of its own.
+    pub(crate) fn run_data(
+        &self,
+        pending: &mut Pending,
+        apply: fn(&Keyspace<'_>, Request<'_>) -> CommandResult,
+        request: Request<'_>,
+    ) -> Result<Reply, CommandError> {
+        self.run(pending, |keys| apply(keys, request))
+    }
+
+    /// Walks over all keys in short transactions: nobody waits long for it, and it sees each key that was there all the time.
+    pub(crate) fn walk(
+        &self,
+        pending: &mut Pending,
+        walk: Walk,
+        request: Request<'_>,
+    ) -> Result<Reply, CommandError> {
+        let mut all = Step::default();
+        loop {
+            let after = all.stopped_at.take();
+            let step =
+                self.run(pending, |keys| command::step(keys, walk, request, after.clone(), WALK_STEP_KEYS))?;
+            all.found.extend(step.found);
+            all.count += step.count;
+            all.found_bytes += step.found_bytes;
+            all.stopped_at = step.stopped_at;
+            if all.found_bytes > self.around.max_reply_bytes {
+                return Err(CommandError::ReplyTooLong(self.around.max_reply_bytes));
+            }
+            if all.stopped_at.is_none() {
+                return Ok(answer(walk, all));
+            }
+        }
+    }
+
+    /// The keys inside a transaction that goes on.
+    pub(crate) fn keyspace<'tx>(
+        &'tx self,
+        tx: &'tx Transaction,
+        now_ms: u64,
+        is_read_only: bool,
+    ) -> Result<Keyspace<'tx>, Failure> {
+        Ok(Keyspace::open(tx, now_ms, &self.around)?.read_only(is_read_only))
+    }
+}
+
+/// Runs a command inside a transaction that goes on; a refusal leaves it as it was before.
+pub(crate) fn run_inside(keys: &Keyspace<'_>, run: Run, request: Request<'_>) -> CommandResult {
+    let before = keys.savepoint();
+    let done = match run {
+        Run::Data(apply) => apply(keys, request),
+        Run::Walk(walk) => {
+            command::step(keys, walk, request, None, usize::MAX).map(|step| answer(walk, step))
+        }
+        Run::Session(_) => Err(CommandError::Syntax.into()),
+    };
+    if let Err(Failure::Command(_)) = &done {
+        keys.rollback_to(before)?;
+    }
+    done
+}
+
+fn answer(walk: Walk, all: Step) -> Reply {
+    match walk {
+        Walk::Count => Reply::count(all.count),
+        Walk::List => Reply::Array(all.found),
+    }
+}

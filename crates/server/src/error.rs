@@ -1,0 +1,168 @@
+//! Errors: what a client is told, and why a server does not start.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use azekura::ErrorKind;
+
+/// Why a request was refused. Its text is the reply's: a code in capitals, then what to do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum CommandError {
+    #[error("ERR unknown command '{0}'")]
+    UnknownCommand(String),
+    #[error("ERR unknown subcommand '{1}' of '{0}'")]
+    UnknownSubcommand(&'static str, String),
+    #[error("ERR wrong number of arguments for '{0}' command")]
+    Arity(String),
+    #[error("ERR syntax error")]
+    Syntax,
+    #[error("ERR value is not an integer or out of range")]
+    NotAnInteger,
+    #[error("ERR value is not a valid float")]
+    NotAFloat,
+    #[error("ERR increment or decrement would overflow")]
+    Overflow,
+    #[error("ERR increment would produce NaN or Infinity")]
+    NotFinite,
+    #[error("ERR invalid expire time in '{0}' command")]
+    ExpireTime(&'static str),
+    #[error("ERR no such key")]
+    NoSuchKey,
+    #[error("ERR offset is out of range")]
+    Offset,
+    #[error("ERR string exceeds maximum allowed size ({0} bytes)")]
+    ValueTooLong(usize),
+    #[error("ERR a key has {max} bytes at most, this one has {len}")]
+    KeyTooLong { len: usize, max: usize },
+    #[error("ERR the reply would exceed {0} bytes; ask for less at once (LIMIT, COUNT)")]
+    ReplyTooLong(usize),
+    #[error("ERR invalid cursor: too old, or of another run of the server; begin again with 0")]
+    Cursor,
+    #[error("ERR a bound is - or + or begins with [ (with it) or ( (without it)")]
+    Bound,
+    #[error("ERR DB index is out of range: there is one database, 0")]
+    DatabaseIndex,
+    #[error("ERR {0} without {1}")]
+    Without(&'static str, &'static str),
+    #[error("ERR {0} is not allowed inside {1}")]
+    NotInside(String, &'static str),
+    #[error("EXECABORT Transaction discarded because of previous errors.")]
+    ExecAbort,
+    #[error("ERR the queued commands exceed {0} bytes")]
+    QueueTooLong(usize),
+    #[error("NOPERM the transaction is read-only")]
+    ReadOnly,
+    #[error("RETRY {0}; the transaction was rolled back, begin it again")]
+    Retry(String),
+    #[error("RETRY the transaction was open for more than {0} ms and has been rolled back; begin it again")]
+    TransactionTimeout(u64),
+    #[error("NOAUTH Authentication required.")]
+    NoAuth,
+    #[error("WRONGPASS invalid username-password pair or user is disabled.")]
+    WrongPass,
+    #[error(
+        "ERR AUTH called without any password configured for the default user. Are you sure your configuration is correct?"
+    )]
+    AuthNotSet,
+    #[error("NOPROTO unsupported protocol version")]
+    NoProto,
+    #[error("ERR settings are given when the server starts: azekura serve --help")]
+    Setting,
+    #[error("ERR client names cannot contain spaces, newlines or special characters")]
+    ClientName,
+    #[error("ERR {0} is not offered: {1}")]
+    NotOffered(&'static str, &'static str),
+    #[error("UNAVAIL {0}")]
+    Unavailable(String),
+    #[error("ERR storage: {0}")]
+    Storage(String),
+    #[error("ERR max number of clients reached")]
+    TooManyClients,
+    #[error("ERR {0}")]
+    Protocol(String),
+}
+
+/// Why a command did not do its work: because of what was asked, or of the store.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The transaction goes on; the command changed nothing.
+    Command(CommandError),
+    Store(azekura::Error),
+}
+
+impl From<CommandError> for Failure {
+    fn from(error: CommandError) -> Self {
+        Self::Command(error)
+    }
+}
+
+impl From<azekura::Error> for Failure {
+    /// A refusal that went through the store as the caller's own error is one again.
+    fn from(error: azekura::Error) -> Self {
+        match error {
+            azekura::Error::Other(inner) => match inner.downcast::<CommandError>() {
+                Ok(command) => Self::Command(*command),
+                Err(inner) => Self::Store(azekura::Error::Other(inner)),
+            },
+            error => Self::Store(error),
+        }
+    }
+}
+
+impl From<Failure> for azekura::Error {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Command(error) => Self::other(error),
+            Failure::Store(error) => error,
+        }
+    }
+}
+
+impl From<Failure> for CommandError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Command(error) => error,
+            Failure::Store(error) => match error.kind() {
+                ErrorKind::Conflict => Self::Retry(error.to_string()),
+                ErrorKind::Busy | ErrorKind::Closed => Self::Unavailable(error.to_string()),
+                _ => Self::Storage(error.to_string()),
+            },
+        }
+    }
+}
+
+/// Why a server does not start, or did not end well.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServerError {
+    /// An address that others can reach, without a password.
+    #[error(
+        "{0} can be reached from other machines: give a password with --auth FILE (or AZEKURA_PASSWORD), or listen on 127.0.0.1"
+    )]
+    PublicWithoutPassword(SocketAddr),
+    /// The address cannot be had.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The operating system's reason.
+        source: std::io::Error,
+    },
+    /// A thread could not be started.
+    #[error("cannot start a thread")]
+    Thread(#[source] std::io::Error),
+    /// A password that cannot be one.
+    #[error("the password is {0}")]
+    Password(&'static str),
+    /// A file of certificates or keys.
+    #[error("{path}: {reason}")]
+    Tls {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] azekura::Error),
+}

@@ -1,0 +1,363 @@
+//! The keys as commands see them: strings that may end, over one transaction.
+//!
+//! Two tables of the store hold them. `redis.keys` has a record per key; `redis.expiry` has a row `(end in ms, key)` for each key that
+//! ends, so that what has ended is found in order.
+//!
+//! - **KEY-1** A record with an end has its row in `redis.expiry`, and no row is there without its record: both change in one transaction.
+//! - **KEY-2** A record whose end has come is absent for every command, whether or not it was removed already. A transaction takes the
+//!   time once, so that nothing ends in its midst.
+//! - **KEY-3** Each change of a key tells [`Watches`] while the key's lock is held.
+//! - **KEY-4** The key's lock is taken before that of its row in `redis.expiry`.
+
+mod expiry;
+mod record;
+
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::ops::{Bound, ControlFlow};
+
+use azekura::{Error, OpenTable, Savepoint, Table, Transaction};
+
+pub(crate) use expiry::drop_ended;
+pub(crate) use record::{Record, RecordRef};
+
+use crate::cursor::Cursors;
+use crate::error::{CommandError, Failure};
+use crate::watch::Watches;
+
+pub(crate) const KEYS_TABLE: &str = "redis.keys";
+const EXPIRY_TABLE: &str = "redis.expiry";
+const KEYS: Table<[u8], [u8]> = Table::new(KEYS_TABLE);
+const EXPIRY: Table<(u64, Vec<u8>), ()> = Table::new(EXPIRY_TABLE);
+
+/// What commands use beside their transaction; one for the whole server.
+#[derive(Debug)]
+pub(crate) struct Around {
+    pub(crate) watches: Watches,
+    pub(crate) cursors: Cursors,
+    /// Longest value.
+    pub(crate) max_value_bytes: usize,
+    /// Longest key: what the store's pages take.
+    pub(crate) max_key_bytes: usize,
+    /// What the replies of one transaction may hold.
+    pub(crate) max_reply_bytes: usize,
+}
+
+/// When a value that is put ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ends {
+    Never,
+    /// Milliseconds since 1970.
+    AtMs(u64),
+}
+
+impl Ends {
+    pub(crate) const fn from_ms(at: Option<u64>) -> Self {
+        match at {
+            None => Self::Never,
+            Some(at) => Self::AtMs(at),
+        }
+    }
+
+    const fn ms(self) -> Option<u64> {
+        match self {
+            Self::Never => None,
+            Self::AtMs(at) => Some(at),
+        }
+    }
+}
+
+/// The keys inside one transaction.
+pub(crate) struct Keyspace<'tx> {
+    tx: &'tx Transaction,
+    keys: OpenTable<'tx, [u8], [u8]>,
+    now_ms: u64,
+    pub(crate) around: &'tx Around,
+    /// Bytes that replies of this transaction may still take.
+    reply_left: Cell<usize>,
+    is_read_only: bool,
+}
+
+/// Where a walk ended.
+#[derive(Debug)]
+pub(crate) struct Walked {
+    /// The last key looked at, if the walk stopped before the end of its range.
+    pub(crate) stopped_at: Option<Vec<u8>>,
+}
+
+/// A range of keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KeyRange {
+    pub(crate) lower: Bound<Vec<u8>>,
+    pub(crate) upper: Bound<Vec<u8>>,
+}
+
+impl KeyRange {
+    pub(crate) const ALL: Self = Self { lower: Bound::Unbounded, upper: Bound::Unbounded };
+
+    /// The keys that begin with `prefix`.
+    pub(crate) fn prefix(prefix: &[u8]) -> Self {
+        let mut end = prefix.to_vec();
+        while end.pop_if(|last| *last == u8::MAX).is_some() {}
+        let upper = match end.last_mut() {
+            None => Bound::Unbounded,
+            Some(last) => {
+                *last += 1;
+                Bound::Excluded(end)
+            }
+        };
+        Self { lower: Bound::Included(prefix.to_vec()), upper }
+    }
+
+    /// What of it lies above `key`.
+    pub(crate) fn after(mut self, key: Vec<u8>) -> Self {
+        let is_below = match &self.lower {
+            Bound::Unbounded => true,
+            Bound::Included(lower) | Bound::Excluded(lower) => *lower <= key,
+        };
+        if is_below {
+            self.lower = Bound::Excluded(key);
+        }
+        self
+    }
+
+    fn bounds(&self) -> (Bound<Cow<'_, [u8]>>, Bound<Cow<'_, [u8]>>) {
+        let borrow = |bound: &Bound<Vec<u8>>| match bound {
+            Bound::Unbounded => Bound::Unbounded,
+            Bound::Included(key) => Bound::Included(key.clone()),
+            Bound::Excluded(key) => Bound::Excluded(key.clone()),
+        };
+        (borrow(&self.lower).map(Cow::Owned), borrow(&self.upper).map(Cow::Owned))
+    }
+}
+
+impl<'tx> Keyspace<'tx> {
+    pub(crate) fn open(tx: &'tx Transaction, now_ms: u64, around: &'tx Around) -> Result<Self, Error> {
+        let reply_left = Cell::new(around.max_reply_bytes);
+        Ok(Self { tx, keys: tx.table(&KEYS)?, now_ms, around, reply_left, is_read_only: false })
+    }
+
+    pub(crate) const fn read_only(mut self, is_read_only: bool) -> Self {
+        self.is_read_only = is_read_only;
+        self
+    }
+
+    /// The time of this transaction, in milliseconds since 1970.
+    pub(crate) const fn now_ms(&self) -> u64 {
+        self.now_ms
+    }
+
+    pub(crate) fn savepoint(&self) -> Savepoint {
+        self.tx.savepoint()
+    }
+
+    pub(crate) fn rollback_to(&self, savepoint: Savepoint) -> Result<(), Error> {
+        self.tx.rollback_to(savepoint)
+    }
+
+    /// Takes `bytes` off what replies may hold.
+    pub(crate) fn charge(&self, bytes: usize) -> Result<(), CommandError> {
+        let left = self.reply_left.get().checked_sub(bytes);
+        self.reply_left.set(left.ok_or(CommandError::ReplyTooLong(self.around.max_reply_bytes))?);
+        Ok(())
+    }
+
+    /// The record at `key`; charges its value.
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Record>, Failure> {
+        let read = |record: RecordRef<'_>| {
+            self.charge(record.value.len())?;
+            Ok(Record { expires_ms: record.expires_ms, value: record.value.to_vec() })
+        };
+        self.look(key, read)?.transpose()
+    }
+
+    /// Lends the record at `key` to `look`.
+    pub(crate) fn look<T>(
+        &self,
+        key: &[u8],
+        look: impl FnOnce(RecordRef<'_>) -> T,
+    ) -> Result<Option<T>, Failure> {
+        let found = self.keys.get_with(key, |bytes| {
+            let record = RecordRef::decode(bytes)?;
+            Ok::<_, Error>(record.is_live(self.now_ms).then(|| look(record)))
+        })?;
+        Ok(found.transpose()?.flatten())
+    }
+
+    pub(crate) fn exists(&self, key: &[u8]) -> Result<bool, Failure> {
+        Ok(self.look(key, |_| ())?.is_some())
+    }
+
+    /// The record at `key`, which is going to be changed: its lock is the write's at once. Charges its value.
+    pub(crate) fn take_up(&self, key: &[u8]) -> Result<Slot, Failure> {
+        self.may_write(key)?;
+        let Some(mut bytes) = self.keys.get_for_update(key)? else { return Ok(Slot::default()) };
+        let RecordRef { expires_ms, value } = RecordRef::decode(&bytes)?;
+        self.charge(value.len())?;
+        let is_live = expires_ms.is_none_or(|at| at > self.now_ms);
+        bytes.drain(..record::head_bytes(expires_ms));
+        Ok(Slot { had_end_ms: expires_ms, live: is_live.then_some(Record { expires_ms, value: bytes }) })
+    }
+
+    /// Takes the write's lock on `key`; says whether it is there.
+    pub(crate) fn lock(&self, key: &[u8]) -> Result<bool, Failure> {
+        let bytes = self.keys.get_for_update(key)?;
+        let is_live = |bytes: Vec<u8>| RecordRef::decode(&bytes).map(|record| record.is_live(self.now_ms));
+        Ok(bytes.map(is_live).transpose()?.unwrap_or(false))
+    }
+
+    /// Stores a value over what [`take_up`](Self::take_up) found.
+    pub(crate) fn put_over(&self, key: &[u8], slot: &Slot, value: &[u8], ends: Ends) -> Result<(), Failure> {
+        self.check_value(value)?;
+        self.around.watches.touch(key);
+        self.keys.insert(key, &record::encode(value, ends.ms()))?;
+        self.move_row(key, slot.had_end_ms, ends.ms())
+    }
+
+    /// Removes what [`take_up`](Self::take_up) found.
+    pub(crate) fn remove_over(&self, key: &[u8], slot: &Slot) -> Result<(), Failure> {
+        self.around.watches.touch(key);
+        self.keys.remove(key)?;
+        self.move_row(key, slot.had_end_ms, None)
+    }
+
+    /// Stores a value whatever was there.
+    pub(crate) fn put(&self, key: &[u8], value: &[u8], ends: Ends) -> Result<(), Failure> {
+        self.may_write(key)?;
+        self.check_value(value)?;
+        let old = self.keys.replace(key, &record::encode(value, ends.ms()))?;
+        // KEY-3: the lock is held since the replacement.
+        self.around.watches.touch(key);
+        let had_end_ms = match old {
+            None => None,
+            Some(old) => RecordRef::decode(&old)?.expires_ms,
+        };
+        self.move_row(key, had_end_ms, ends.ms())
+    }
+
+    /// Removes the key; says whether it was there.
+    pub(crate) fn remove(&self, key: &[u8]) -> Result<bool, Failure> {
+        self.may_write(key)?;
+        let Some(old) = self.keys.remove(key)? else { return Ok(false) };
+        self.around.watches.touch(key);
+        let old = RecordRef::decode(&old)?;
+        self.move_row(key, old.expires_ms, None)?;
+        Ok(old.is_live(self.now_ms))
+    }
+
+    /// Removes every key, by dropping both tables.
+    pub(crate) fn remove_all(&self) -> Result<(), Failure> {
+        self.may_write(b"")?;
+        self.tx.drop_table(KEYS_TABLE)?;
+        self.tx.drop_table(EXPIRY_TABLE)?;
+        self.around.watches.touch_all();
+        Ok(())
+    }
+
+    /// Lends the live records of `range` to `each`, in key order, backwards if told so, until it breaks off. At most `max_looked` records
+    /// are looked at, those that have ended too.
+    pub(crate) fn walk(
+        &self,
+        range: &KeyRange,
+        is_backward: bool,
+        max_looked: usize,
+        mut each: impl FnMut(&[u8], RecordRef<'_>) -> Result<ControlFlow<()>, Failure>,
+    ) -> Result<Walked, Failure> {
+        let mut looked = 0;
+        let mut stopped_at = None;
+        let mut one = |key: &[u8], bytes: &[u8]| -> Result<ControlFlow<()>, Failure> {
+            if looked == max_looked {
+                return Ok(ControlFlow::Break(()));
+            }
+            looked += 1;
+            let record = RecordRef::decode(bytes)?;
+            let flow =
+                if record.is_live(self.now_ms) { each(key, record)? } else { ControlFlow::Continue(()) };
+            if flow.is_break() || looked == max_looked {
+                stopped_at = Some(key.to_vec());
+                return Ok(ControlFlow::Break(()));
+            }
+            Ok(flow)
+        };
+        let (lower, upper) = range.bounds();
+        if is_backward {
+            for row in self.keys.range::<Cow<'_, [u8]>>((lower, upper)).rev() {
+                let (key, bytes) = row?;
+                if one(&key, &bytes)?.is_break() {
+                    break;
+                }
+            }
+        } else {
+            self.keys.visit::<Cow<'_, [u8]>>((lower, upper), |row| {
+                one(row.key_bytes(), row.value_bytes()).map_err(Error::from)
+            })?;
+        }
+        Ok(Walked { stopped_at })
+    }
+
+    /// Whether writes are allowed, and the key fits.
+    fn may_write(&self, key: &[u8]) -> Result<(), CommandError> {
+        if self.is_read_only {
+            return Err(CommandError::ReadOnly);
+        }
+        let max = self.around.max_key_bytes;
+        if key.len() > max { Err(CommandError::KeyTooLong { len: key.len(), max }) } else { Ok(()) }
+    }
+
+    const fn check_value(&self, value: &[u8]) -> Result<(), CommandError> {
+        let max = self.around.max_value_bytes;
+        if value.len() > max { Err(CommandError::ValueTooLong(max)) } else { Ok(()) }
+    }
+
+    /// Keeps `redis.expiry` in step (KEY-1).
+    fn move_row(&self, key: &[u8], from_ms: Option<u64>, to_ms: Option<u64>) -> Result<(), Failure> {
+        if from_ms == to_ms {
+            return Ok(());
+        }
+        let rows = self.tx.table(&EXPIRY)?;
+        if let Some(at) = from_ms {
+            rows.remove(&(at, key.to_vec()))?;
+        }
+        if let Some(at) = to_ms {
+            rows.insert(&(at, key.to_vec()), &())?;
+        }
+        Ok(())
+    }
+}
+
+/// What is at a key that is going to be changed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Slot {
+    /// The end of the record, live or not.
+    had_end_ms: Option<u64>,
+    pub(crate) live: Option<Record>,
+}
+
+impl Slot {
+    pub(crate) fn value(&self) -> &[u8] {
+        self.live.as_ref().map_or(&[], |record| &record.value)
+    }
+
+    /// The end of the live record.
+    pub(crate) fn ends(&self) -> Ends {
+        Ends::from_ms(self.live.as_ref().and_then(|record| record.expires_ms))
+    }
+
+    pub(crate) fn into_value(self) -> Option<Vec<u8>> {
+        self.live.map(|record| record.value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_after_a_key_never_begins_below_the_range() {
+        let range = KeyRange::prefix(b"b");
+        assert_eq!(range.upper, Bound::Excluded(b"c".to_vec()));
+        assert_eq!(range.clone().after(b"a".to_vec()), range);
+        assert_eq!(range.clone().after(b"bb".to_vec()).lower, Bound::Excluded(b"bb".to_vec()));
+        assert_eq!(KeyRange::prefix(b"\xff").upper, Bound::Unbounded);
+    }
+}

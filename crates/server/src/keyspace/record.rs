@@ -1,0 +1,96 @@
+//! What is stored at a key: a head that says what the value is and when it ends, then the value.
+//!
+//! | first byte | then |
+//! |---|---|
+//! | `00` | the bytes of a string that stays |
+//! | `01` | 8 bytes, big-endian: milliseconds since 1970 at which the string ends; its bytes |
+//!
+//! Other first bytes are for types to come; a record with one is refused, not guessed at.
+
+use azekura::Error;
+
+const STAYS: u8 = 0;
+const EXPIRES: u8 = 1;
+const EXPIRES_HEAD: usize = 9;
+
+/// A stored value, borrowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RecordRef<'a> {
+    /// Milliseconds since 1970.
+    pub(crate) expires_ms: Option<u64>,
+    pub(crate) value: &'a [u8],
+}
+
+impl<'a> RecordRef<'a> {
+    pub(crate) fn decode(bytes: &'a [u8]) -> Result<Self, Error> {
+        match bytes.split_first() {
+            Some((&STAYS, value)) => Ok(Self { expires_ms: None, value }),
+            Some((&EXPIRES, rest)) => {
+                let (at, value) = rest.split_first_chunk().ok_or_else(|| unknown(bytes))?;
+                Ok(Self { expires_ms: Some(u64::from_be_bytes(*at)), value })
+            }
+            _ => Err(unknown(bytes)),
+        }
+    }
+
+    pub(crate) fn is_live(&self, now_ms: u64) -> bool {
+        self.expires_ms.is_none_or(|at| at > now_ms)
+    }
+}
+
+fn unknown(bytes: &[u8]) -> Error {
+    Error::Invalid(format!(
+        "a record of {} bytes is of no type that this version knows; was table {:?} written by a newer one?",
+        bytes.len(),
+        super::KEYS_TABLE
+    ))
+}
+
+/// A stored value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) expires_ms: Option<u64>,
+    pub(crate) value: Vec<u8>,
+}
+
+/// Bytes of a record in front of its value.
+pub(crate) const fn head_bytes(expires_ms: Option<u64>) -> usize {
+    if expires_ms.is_some() { EXPIRES_HEAD } else { 1 }
+}
+
+/// The bytes of a record.
+pub(crate) fn encode(value: &[u8], expires_ms: Option<u64>) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(EXPIRES_HEAD + value.len());
+    match expires_ms {
+        None => bytes.push(STAYS),
+        Some(at) => {
+            bytes.push(EXPIRES);
+            bytes.extend_from_slice(&at.to_be_bytes());
+        }
+    }
+    bytes.extend_from_slice(value);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_come_back_as_they_were() {
+        for expires_ms in [None, Some(0), Some(u64::MAX)] {
+            for value in [&b""[..], b"\0\x01", b"value"] {
+                let bytes = encode(value, expires_ms);
+                assert_eq!(RecordRef::decode(&bytes).expect("whole"), RecordRef { expires_ms, value });
+                assert_eq!(bytes.len(), head_bytes(expires_ms) + value.len());
+            }
+        }
+    }
+
+    #[test]
+    fn a_record_of_another_type_is_refused() {
+        for bytes in [&b""[..], b"\x02abc", b"\x01\0\0\0", b"\xff"] {
+            assert!(RecordRef::decode(bytes).is_err());
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! A door for Redis clients to an Azekura store: RESP2 and RESP3, strings in order, transactions that are serializable, answers that are durable.
+//!
+//! It is no cache and no copy of Redis: every key is a row of an ordered, crash-safe store that may be larger than memory, and a write is
+//! answered once it survives power loss. What differs from Redis, command by command, is in `docs/server.md`.
+//!
+//! ```
+//! use azekura_server::{Server, ServerOptions};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut options = ServerOptions::default();
+//! options.listen = "127.0.0.1:0".parse()?;
+//! let server = Server::start(azekura::Database::in_memory()?, options)?;
+//! println!("redis-cli -p {}", server.address().port());
+//! server.stop()?; // answers what was accepted, closes the store
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | module | noun |
+//! |---|---|
+//! | [`server`](Server), `clients` | listening, stopping, who is connected |
+//! | `connection` | one client's thread: read, run, wait until durable, answer |
+//! | `session` | one client's state: protocol, password, `MULTI`, `WATCH`, interactive transaction |
+//! | `command` | the table of commands, and what each does: functions over a transaction |
+//! | `engine` | runs commands in transactions; here a cluster would route them |
+//! | `keyspace` | keys, values and their ends over the store's tables |
+//! | `watch`, `cursor`, `glob` | watched keys, places of scans, patterns |
+//! | [`resp`](RequestReader) | requests read, replies written |
+//! | `http`, `metrics`, `counters` | `/metrics`, `/healthz` and what they tell |
+//! | [`options`](ServerOptions), [`tls`](TlsFiles), [`error`](ServerError) | settings, and what can be wrong |
+
+#![forbid(unsafe_code)]
+
+mod clients;
+mod command;
+mod connection;
+mod counters;
+mod cursor;
+mod engine;
+mod error;
+mod glob;
+mod http;
+mod keyspace;
+mod metrics;
+mod options;
+mod resp;
+mod server;
+mod session;
+mod tls;
+mod watch;
+
+pub use engine::Clock;
+pub use error::ServerError;
+pub use options::{Password, ServerOptions};
+pub use resp::{ProtocolError, Request, RequestReader, WireLimits};
+pub use server::Server;
+pub use tls::TlsFiles;

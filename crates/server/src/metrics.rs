@@ -1,0 +1,130 @@
+//! `/metrics` in Prometheus' text format, and `/healthz`.
+
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text::encode};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+
+use crate::command::TABLE;
+use crate::http::Page;
+use crate::server::Shared;
+
+const TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The page at `path`.
+pub(crate) fn page(shared: &Arc<Shared>, path: &str) -> Option<Page> {
+    match path {
+        "/healthz" => Some(health(shared)),
+        "/metrics" => {
+            let mut registry = Registry::with_prefix("azekura");
+            registry.register_collector(Box::new(Snapshot(Arc::clone(shared))));
+            let mut body = String::new();
+            let Ok(()) = encode(&mut body, &registry) else {
+                return Some(Page::plain("500 Internal Server Error", "cannot encode\n"));
+            };
+            Some(Page { status: "200 OK", content_type: TEXT, body })
+        }
+        _ => None,
+    }
+}
+
+/// Well unless the store cannot take writes any more, or something in its background failed.
+fn health(shared: &Shared) -> Page {
+    match shared.engine.db.stats().background_error {
+        None => Page::plain("200 OK", "ok\n"),
+        Some(error) => Page::plain("503 Service Unavailable", format!("{error}\n")),
+    }
+}
+
+/// Reads what is counted when it is asked for.
+struct Snapshot(Arc<Shared>);
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Snapshot")
+    }
+}
+
+impl Collector for Snapshot {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        self.server(&mut encoder)?;
+        self.commands(&mut encoder)?;
+        self.store(&mut encoder)
+    }
+}
+
+fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
+    let counter = ConstCounter::new(value);
+    counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)
+}
+
+fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
+    let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
+    gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
+}
+
+impl Snapshot {
+    fn server(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let counters = &self.0.counters;
+        gauge(out, "clients", "Connections", self.0.clients.len() as u64)?;
+        gauge(out, "uptime_seconds", "Time since the start", self.0.began.elapsed().as_secs())?;
+        counter(out, "connections", "Connections accepted", counters.connections.get())?;
+        counter(out, "connections_rejected", "Connections beyond the limit", counters.rejected.get())?;
+        counter(out, "received_bytes", "Bytes from clients", counters.bytes_in.get())?;
+        counter(out, "sent_bytes", "Bytes to clients", counters.bytes_out.get())?;
+        counter(out, "requests_refused", "Requests that were no command", counters.refused.get())?;
+        counter(
+            out,
+            "protocol_errors",
+            "Connections closed for what they sent",
+            counters.protocol_errors.get(),
+        )?;
+        counter(out, "logins_failed", "Wrong passwords", counters.failed_logins.get())?;
+        counter(
+            out,
+            "transaction_timeouts",
+            "Interactive transactions open too long",
+            counters.transaction_timeouts.get(),
+        )?;
+        counter(out, "keys_expired", "Records removed because their end had come", counters.expired.get())
+    }
+
+    fn commands(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let counters = &self.0.counters;
+        for (name, help, counts) in [
+            ("commands", "Commands run", &counters.calls),
+            ("commands_failed", "Commands answered with an error", &counters.failed_calls),
+        ] {
+            let mut family =
+                out.encode_descriptor(name, help, None, ConstCounter::new(0_u64).metric_type())?;
+            for (spec, count) in TABLE.iter().zip(counts).filter(|(_, count)| count.get() > 0) {
+                ConstCounter::new(count.get()).encode(family.encode_family(&[("command", spec.name)])?)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn store(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let stats = self.0.engine.db.stats();
+        counter(out, "log_flushes", "Flushes of the log", stats.log.flushes)?;
+        counter(out, "log_written_bytes", "Bytes of log written", stats.log.written_bytes)?;
+        gauge(out, "log_retained_bytes", "Bytes of log files kept", stats.log.retained_bytes)?;
+        gauge(out, "log_durable_lsn", "Newest durable LSN", stats.log.durable_lsn)?;
+        counter(out, "cache_misses", "Pages read in", stats.cache.misses)?;
+        counter(out, "cache_evictions", "Pages evicted", stats.cache.evictions)?;
+        gauge(out, "cache_dirty_pages", "Pages changed and not written", stats.cache.dirty_pages)?;
+        counter(out, "pages_written", "Page images written", stats.cache.pages_written)?;
+        counter(out, "lock_waits", "Lock requests that waited", stats.locks.waits)?;
+        counter(out, "deadlocks", "Transactions aborted to end a deadlock", stats.locks.deadlocks)?;
+        gauge(
+            out,
+            "active_writers",
+            "Transactions that have written and not ended",
+            stats.active_writers as u64,
+        )
+    }
+}

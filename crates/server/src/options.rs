@@ -1,0 +1,135 @@
+//! Settings of a server.
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use azekura::Durability;
+use subtle::ConstantTimeEq;
+
+use crate::engine::Clock;
+use crate::error::ServerError;
+use crate::resp::WireLimits;
+
+/// What clients have to know.
+#[derive(Clone)]
+pub struct Password(Vec<u8>);
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Password(…)")
+    }
+}
+
+impl Password {
+    /// A password; a line break at its end does not belong to it.
+    ///
+    /// # Errors
+    ///
+    /// [`ServerError::Password`] if it is empty or longer than 512 bytes.
+    pub fn new(bytes: &[u8]) -> Result<Self, ServerError> {
+        let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+        let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
+        match bytes.len() {
+            0 => Err(ServerError::Password("empty")),
+            513.. => Err(ServerError::Password("longer than 512 bytes")),
+            _ => Ok(Self(bytes.to_vec())),
+        }
+    }
+
+    /// Whether `given` is it, in a time that tells its length at most.
+    pub(crate) fn is(&self, given: &[u8]) -> bool {
+        self.0.ct_eq(given).into()
+    }
+}
+
+/// How to serve.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ServerOptions {
+    /// Where clients connect; 127.0.0.1:6379 unless set, port 0 for any free one.
+    pub listen: SocketAddr,
+    /// Where `/metrics` and `/healthz` are; nowhere unless set.
+    pub metrics: Option<SocketAddr>,
+    /// What clients have to know; nothing unless set, which only a loopback address allows.
+    pub password: Option<Password>,
+    /// Certificates and key; connections are in the clear unless set.
+    pub tls: Option<crate::tls::TlsFiles>,
+    /// When a write is answered: once it is durable, unless set.
+    pub durability: Durability,
+    /// Most connections at once.
+    pub max_clients: usize,
+    /// What a connection may send.
+    pub wire: WireLimits,
+    /// Most bytes that the replies of one transaction hold.
+    pub max_reply_bytes: usize,
+    /// A connection that says nothing for so long is closed; never unless set.
+    pub idle_timeout: Option<Duration>,
+    /// A client that takes no bytes for so long is cut off.
+    pub write_timeout: Duration,
+    /// An interactive transaction that is open for so long is rolled back: it holds locks that others wait for.
+    pub transaction_timeout: Duration,
+    /// How long stopping waits for requests that were accepted.
+    pub drain_timeout: Duration,
+    /// Tells when keys end.
+    pub clock: Clock,
+    /// How often what has ended is looked for and removed.
+    pub expiry_interval: Duration,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 6379)),
+            metrics: None,
+            password: None,
+            tls: None,
+            durability: Durability::Immediate,
+            max_clients: 1024,
+            wire: WireLimits::default(),
+            max_reply_bytes: 64 << 20,
+            idle_timeout: None,
+            write_timeout: Duration::from_secs(30),
+            transaction_timeout: Duration::from_secs(10),
+            drain_timeout: Duration::from_secs(10),
+            clock: Clock::System,
+            expiry_interval: Duration::from_millis(100),
+        }
+    }
+}
+
+impl ServerOptions {
+    pub(crate) fn validate(&self) -> Result<(), ServerError> {
+        if self.password.is_none() && !self.listen.ip().is_loopback() {
+            return Err(ServerError::PublicWithoutPassword(self.listen));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_compared_whole_and_never_shown() {
+        let password = Password::new(b"secret\r\n").expect("fine");
+        assert!(password.is(b"secret"));
+        assert!(!password.is(b"secre") && !password.is(b"secret\n") && !password.is(b""));
+        assert!(!format!("{password:?}").contains("secret"));
+        assert!(Password::new(b"\n").is_err());
+        assert!(Password::new(&[b'a'; 513]).is_err());
+    }
+
+    #[test]
+    fn a_public_address_needs_a_password() {
+        let mut options =
+            ServerOptions { listen: "0.0.0.0:0".parse().expect("address"), ..Default::default() };
+        assert!(matches!(options.validate(), Err(ServerError::PublicWithoutPassword(_))));
+        options.password = Some(Password::new(b"x").expect("fine"));
+        assert!(options.validate().is_ok());
+        options.listen = "[::1]:0".parse().expect("address");
+        options.password = None;
+        assert!(options.validate().is_ok());
+    }
+}

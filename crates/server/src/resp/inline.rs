@@ -1,0 +1,86 @@
+//! Inline requests: a line of words, as a person types them into `telnet`.
+
+use std::ops::Range;
+
+use super::ProtocolError;
+
+/// Splits `line` into words at blanks, appending their bytes to `words`. `"…"` knows `\n \r \t \b \a \\ \" \xHH`, `'…'` only `\'`.
+pub(super) fn split(
+    line: &[u8],
+    words: &mut Vec<u8>,
+    found: &mut Vec<Range<usize>>,
+) -> Result<(), ProtocolError> {
+    let mut rest = line.trim_ascii();
+    while !rest.is_empty() {
+        let start = words.len();
+        rest = match rest[0] {
+            b'"' => double_quoted(&rest[1..], words)?,
+            b'\'' => single_quoted(&rest[1..], words)?,
+            _ => plain(rest, words)?,
+        };
+        found.push(start..words.len());
+        rest = rest.trim_ascii_start();
+    }
+    Ok(())
+}
+
+fn plain<'a>(rest: &'a [u8], words: &mut Vec<u8>) -> Result<&'a [u8], ProtocolError> {
+    let end = rest.iter().position(u8::is_ascii_whitespace).unwrap_or(rest.len());
+    let (word, rest) = rest.split_at(end);
+    if word.iter().any(|b| matches!(b, b'"' | b'\'')) {
+        return Err(ProtocolError::Quotes);
+    }
+    words.extend_from_slice(word);
+    Ok(rest)
+}
+
+fn single_quoted<'a>(mut rest: &'a [u8], words: &mut Vec<u8>) -> Result<&'a [u8], ProtocolError> {
+    loop {
+        rest = match rest {
+            [b'\\', b'\'', rest @ ..] => {
+                words.push(b'\'');
+                rest
+            }
+            [b'\'', rest @ ..] => return closed(rest),
+            [byte, rest @ ..] => {
+                words.push(*byte);
+                rest
+            }
+            [] => return Err(ProtocolError::Quotes),
+        };
+    }
+}
+
+fn double_quoted<'a>(mut rest: &'a [u8], words: &mut Vec<u8>) -> Result<&'a [u8], ProtocolError> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|d| u8::try_from(d).ok());
+    loop {
+        rest = match rest {
+            [b'\\', b'x', high, low, rest @ ..] if digit(*high).is_some() && digit(*low).is_some() => {
+                words.push(digit(*high).unwrap_or(0) << 4 | digit(*low).unwrap_or(0));
+                rest
+            }
+            [b'\\', byte, rest @ ..] => {
+                words.push(match byte {
+                    b'n' => b'\n',
+                    b'r' => b'\r',
+                    b't' => b'\t',
+                    b'b' => 8,
+                    b'a' => 7,
+                    other => *other,
+                });
+                rest
+            }
+            [b'"', rest @ ..] => return closed(rest),
+            [byte, rest @ ..] => {
+                words.push(*byte);
+                rest
+            }
+            [] => return Err(ProtocolError::Quotes),
+        };
+    }
+}
+
+/// A closing quote ends its word.
+fn closed(rest: &[u8]) -> Result<&[u8], ProtocolError> {
+    if rest.first().is_none_or(u8::is_ascii_whitespace) { Ok(rest) } else { Err(ProtocolError::Quotes) }
+}

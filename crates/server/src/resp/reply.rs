@@ -1,0 +1,133 @@
+//! Replies, in either version of the protocol.
+
+use std::borrow::Cow;
+use std::io::Write;
+
+use crate::error::CommandError;
+
+/// Version of the protocol that a connection speaks: 2 until it says `HELLO 3`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    #[default]
+    Resp2,
+    Resp3,
+}
+
+impl Protocol {
+    pub(crate) const fn number(self) -> i64 {
+        match self {
+            Self::Resp2 => 2,
+            Self::Resp3 => 3,
+        }
+    }
+}
+
+/// What is answered.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Reply {
+    /// `+OK` and the like.
+    Simple(&'static str),
+    Integer(i64),
+    Bulk(Vec<u8>),
+    /// No value.
+    Null,
+    /// No array: what `EXEC` answers when a watched key changed.
+    NullArray,
+    Array(Vec<Self>),
+    /// Pairs; a flat array in RESP2.
+    Map(Vec<(Self, Self)>),
+    Error(CommandError),
+}
+
+impl Reply {
+    pub(crate) const OK: Self = Self::Simple("OK");
+
+    pub(crate) fn text(text: impl Into<Cow<'static, str>>) -> Self {
+        Self::Bulk(text.into().into_owned().into_bytes())
+    }
+
+    pub(crate) fn count(count: usize) -> Self {
+        Self::Integer(i64::try_from(count).unwrap_or(i64::MAX))
+    }
+
+    pub(crate) fn flag(flag: bool) -> Self {
+        Self::Integer(i64::from(flag))
+    }
+
+    pub(crate) fn bulk_or_null(value: Option<Vec<u8>>) -> Self {
+        value.map_or(Self::Null, Self::Bulk)
+    }
+
+    /// Appends this reply as `protocol` has it.
+    pub(crate) fn encode(&self, protocol: Protocol, out: &mut Vec<u8>) {
+        match self {
+            Self::Simple(text) => line(out, b'+', text.as_bytes()),
+            Self::Integer(number) => head(out, b':', *number),
+            Self::Bulk(bytes) => {
+                head(out, b'$', bytes.len());
+                out.extend_from_slice(bytes);
+                out.extend_from_slice(b"\r\n");
+            }
+            Self::Null if protocol == Protocol::Resp2 => out.extend_from_slice(b"$-1\r\n"),
+            Self::NullArray if protocol == Protocol::Resp2 => out.extend_from_slice(b"*-1\r\n"),
+            Self::Null | Self::NullArray => out.extend_from_slice(b"_\r\n"),
+            Self::Array(items) => {
+                head(out, b'*', items.len());
+                items.iter().for_each(|item| item.encode(protocol, out));
+            }
+            Self::Map(pairs) => {
+                match protocol {
+                    Protocol::Resp2 => head(out, b'*', pairs.len() * 2),
+                    Protocol::Resp3 => head(out, b'%', pairs.len()),
+                }
+                for (key, value) in pairs {
+                    key.encode(protocol, out);
+                    value.encode(protocol, out);
+                }
+            }
+            Self::Error(error) => {
+                out.push(b'-');
+                // A message may carry bytes of a client; a line break in it would end the reply.
+                let message = error.to_string();
+                out.extend(message.bytes().map(|b| if b < b' ' { b' ' } else { b }));
+                out.extend_from_slice(b"\r\n");
+            }
+        }
+    }
+}
+
+fn head(out: &mut Vec<u8>, kind: u8, number: impl std::fmt::Display) {
+    out.push(kind);
+    write!(out, "{number}\r\n").expect("memory takes what is written to it");
+}
+
+fn line(out: &mut Vec<u8>, kind: u8, text: &[u8]) {
+    out.push(kind);
+    out.extend_from_slice(text);
+    out.extend_from_slice(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encoded(reply: &Reply, protocol: Protocol) -> String {
+        let mut out = Vec::new();
+        reply.encode(protocol, &mut out);
+        String::from_utf8(out).expect("text")
+    }
+
+    #[test]
+    fn maps_and_nulls_differ_between_the_versions() {
+        let map = Reply::Map(vec![(Reply::text("a"), Reply::Null)]);
+        assert_eq!(encoded(&map, Protocol::Resp2), "*2\r\n$1\r\na\r\n$-1\r\n");
+        assert_eq!(encoded(&map, Protocol::Resp3), "%1\r\n$1\r\na\r\n_\r\n");
+        assert_eq!(encoded(&Reply::NullArray, Protocol::Resp2), "*-1\r\n");
+    }
+
+    #[test]
+    fn an_error_stays_on_its_line() {
+        let error = Reply::Error(CommandError::UnknownCommand("a\r\n+OK".into()));
+        assert_eq!(encoded(&error, Protocol::Resp2).matches("\r\n").count(), 1);
+    }
+}

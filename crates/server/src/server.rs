@@ -1,0 +1,302 @@
+//! The server: listens, serves each connection on a thread of its own, removes what has ended, and stops in order.
+//!
+//! Stopping: 1. no new connections; 2. every connection answers the requests that had arrived and is closed, open interactive transactions are
+//! rolled back; 3. the store is closed with a last checkpoint. What was answered is durable at every moment, so a kill loses nothing of it.
+
+use std::io::{self, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use azekura::Database;
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::clients::{Client, Clients};
+use crate::connection::{Channel, Connection};
+use crate::counters::Counters;
+use crate::cursor::Cursors;
+use crate::engine::Engine;
+use crate::error::{CommandError, ServerError};
+use crate::keyspace::{self, Around};
+use crate::options::ServerOptions;
+use crate::resp::{Protocol, Reply};
+use crate::tls::Tls;
+use crate::watch::Watches;
+use crate::{http, metrics};
+
+/// What all threads of a server share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) engine: Engine,
+    pub(crate) options: ServerOptions,
+    pub(crate) clients: Clients,
+    pub(crate) counters: Counters,
+    pub(crate) began: Instant,
+    tls: Option<Tls>,
+}
+
+/// A running server. Dropped without [`stop`](Self::stop) it stops the same way, without telling what went wrong.
+///
+/// ```
+/// use std::io::{Read, Write};
+/// use azekura_server::{Server, ServerOptions};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut options = ServerOptions::default();
+/// options.listen = "127.0.0.1:0".parse()?;
+/// let server = Server::start(azekura::Database::in_memory()?, options)?;
+///
+/// let mut client = std::net::TcpStream::connect(server.address())?;
+/// client.write_all(b"SET greeting hello\r\nGET greeting\r\n")?;
+/// let mut answers = [0; 16];
+/// client.read_exact(&mut answers)?;
+/// assert_eq!(&answers, b"+OK\r\n$5\r\nhello\r\n");
+/// server.stop()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Server {
+    shared: Option<Arc<Shared>>,
+    address: SocketAddr,
+    metrics_address: Option<SocketAddr>,
+    /// Its end tells the threads below to end.
+    stopping: Option<UnixStream>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Opens the door to `db`. Clients can connect when it returns.
+    ///
+    /// # Errors
+    ///
+    /// [`ServerError::PublicWithoutPassword`], [`ServerError::Listen`] and [`ServerError::Tls`] say what to change.
+    pub fn start(db: Database, options: ServerOptions) -> Result<Self, ServerError> {
+        options.validate()?;
+        let tls = options.tls.as_ref().map(Tls::load).transpose()?;
+        let listener = listen(options.listen)?;
+        let metrics_listener = options.metrics.map(listen).transpose()?;
+        let local = |listener: &TcpListener| listener.local_addr().map_err(ServerError::Thread);
+        let address = local(&listener)?;
+        let metrics_address = metrics_listener.as_ref().map(local).transpose()?;
+        let around = Around {
+            watches: Watches::default(),
+            cursors: Cursors::new(),
+            max_value_bytes: options.wire.max_bulk_bytes,
+            max_key_bytes: db.max_key_bytes(),
+            max_reply_bytes: options.max_reply_bytes,
+        };
+        let engine = Engine { db, around, clock: options.clock.clone(), durability: options.durability };
+        let shared = Arc::new(Shared {
+            engine,
+            options,
+            clients: Clients::default(),
+            counters: Counters::new(),
+            began: Instant::now(),
+            tls,
+        });
+        let (stopping, stopped) = UnixStream::pair().map_err(ServerError::Thread)?;
+        let mut server = Self {
+            shared: Some(Arc::clone(&shared)),
+            address,
+            metrics_address,
+            stopping: Some(stopping),
+            threads: Vec::new(),
+        };
+        server.spawn("expiry", &shared, &stopped, expire)?;
+        server.spawn("listener", &shared, &stopped, move |shared, stopped| {
+            accept_all(&listener, stopped, |stream| admit(shared, stream));
+        })?;
+        if let Some(listener) = metrics_listener {
+            server.spawn("metrics", &shared, &stopped, move |shared, stopped| {
+                accept_all(&listener, stopped, |stream| {
+                    http::serve(&stream, |path| metrics::page(shared, path))
+                });
+            })?;
+        }
+        Ok(server)
+    }
+
+    fn spawn(
+        &mut self,
+        name: &str,
+        shared: &Arc<Shared>,
+        stopped: &UnixStream,
+        body: impl FnOnce(&Arc<Shared>, &UnixStream) + Send + 'static,
+    ) -> Result<(), ServerError> {
+        let (shared, stopped) = (Arc::clone(shared), stopped.try_clone().map_err(ServerError::Thread)?);
+        let thread =
+            thread::Builder::new().name(format!("azekura-{name}")).spawn(move || body(&shared, &stopped));
+        self.threads.push(thread.map_err(ServerError::Thread)?);
+        Ok(())
+    }
+
+    /// Where clients connect.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where `/metrics` and `/healthz` are.
+    #[must_use]
+    pub const fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics_address
+    }
+
+    /// Stops in order and closes the store. Blocks until requests that were accepted are answered,
+    /// [`drain_timeout`](ServerOptions::drain_timeout) at most, and for a checkpoint.
+    ///
+    /// # Errors
+    ///
+    /// An error of closing the store. What was answered is safe all the same.
+    pub fn stop(mut self) -> Result<(), ServerError> {
+        self.shut()
+    }
+
+    fn shut(&mut self) -> Result<(), ServerError> {
+        let Some(shared) = self.shared.take() else { return Ok(()) };
+        drop(self.stopping.take());
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has said so.
+            let _ = thread.join();
+        }
+        shared.clients.drain(shared.options.drain_timeout);
+        // Those that were cut off are about to end.
+        shared.clients.wait_for_none(CUT_OFF);
+        match Arc::try_unwrap(shared) {
+            Ok(shared) => Ok(shared.engine.db.close()?),
+            // A thread still waits for a lock or the disk; the store closes when it ends.
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+/// How long connections that were cut off have to notice.
+const CUT_OFF: Duration = Duration::from_secs(5);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Nobody is left to tell.
+        let _ = self.shut();
+    }
+}
+
+fn listen(address: SocketAddr) -> Result<TcpListener, ServerError> {
+    let listener = TcpListener::bind(address).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    });
+    listener.map_err(|source| ServerError::Listen { address, source })
+}
+
+/// Hands each new connection to `serve`, until `stopped` ends.
+fn accept_all(listener: &TcpListener, stopped: &UnixStream, mut serve: impl FnMut(TcpStream)) {
+    loop {
+        let mut ready = [PollFd::new(listener, PollFlags::IN), PollFd::new(stopped, PollFlags::IN)];
+        if poll(&mut ready, None).is_err() {
+            continue; // a signal
+        }
+        if !ready[1].revents().is_empty() {
+            return;
+        }
+        match listener.accept() {
+            Ok((stream, _)) => {
+                if stream.set_nonblocking(false).is_ok() {
+                    serve(stream);
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            // No more files, or a client that has gone again: let others end first.
+            Err(_) => thread::sleep(Duration::from_millis(10)),
+        }
+    }
+}
+
+/// Gives a connection a thread.
+fn admit(shared: &Arc<Shared>, stream: TcpStream) {
+    shared.counters.connections.inc();
+    let refuse = |mut stream: &TcpStream| {
+        shared.counters.rejected.inc();
+        let mut out = Vec::new();
+        Reply::Error(CommandError::TooManyClients).encode(Protocol::Resp2, &mut out);
+        // It may have gone already.
+        let _ = stream.set_nonblocking(true).and_then(|()| stream.write_all(&out));
+    };
+    let client = match shared.clients.admit(stream, shared.options.max_clients) {
+        Ok(client) => client,
+        Err(stream) => return refuse(&stream),
+    };
+    let (id, for_thread) = (client.id, (Arc::clone(shared), Arc::clone(&client)));
+    let body = move || {
+        let (shared, client) = for_thread;
+        let _released = Released { shared: &shared, id };
+        // Why a connection ended is the client's affair; what went wrong with the store it was told.
+        let _ = serve(&shared, client);
+    };
+    if thread::Builder::new()
+        .name(format!("azekura-client-{id}"))
+        .stack_size(STACK_BYTES)
+        .spawn(body)
+        .is_err()
+    {
+        shared.clients.release(id);
+        refuse(&client.stream);
+    }
+}
+
+/// Stack of a connection's thread; only what is used of it takes memory.
+const STACK_BYTES: usize = 1 << 20;
+
+/// Takes the connection off the list, also after a panic.
+struct Released<'a> {
+    shared: &'a Shared,
+    id: u64,
+}
+
+impl Drop for Released<'_> {
+    fn drop(&mut self) {
+        self.shared.clients.release(self.id);
+    }
+}
+
+fn serve(shared: &Arc<Shared>, client: Arc<Client>) -> io::Result<()> {
+    client.stream.set_nodelay(true)?;
+    client.stream.set_write_timeout(Some(shared.options.write_timeout))?;
+    let socket = Arc::clone(&client);
+    let channel: Box<dyn Channel> = match &shared.tls {
+        None => Box::new(&socket.stream),
+        Some(tls) => Box::new(tls.accept(&socket.stream)?),
+    };
+    let done = Connection::new(shared, Arc::clone(&client), channel).serve();
+    // The list holds the socket too, so dropping is not closing.
+    client.cut();
+    done
+}
+
+/// Removes what has ended, step by step, now and then.
+fn expire(shared: &Arc<Shared>, stopped: &UnixStream) {
+    let pause = rustix::event::Timespec::try_from(shared.options.expiry_interval).unwrap_or_default();
+    loop {
+        let mut ready = [PollFd::new(stopped, PollFlags::IN)];
+        if poll(&mut ready, Some(&pause)).is_ok_and(|count| count > 0) {
+            return;
+        }
+        for _ in 0..MAX_STEPS {
+            // An error is one of the store, and comes to those who use it.
+            let Ok((removed, is_more)) =
+                keyspace::drop_ended(&shared.engine.db, shared.engine.clock.now_ms())
+            else {
+                break;
+            };
+            shared.counters.expired.add(removed as u64);
+            if !is_more {
+                break;
+            }
+        }
+    }
+}
+
+/// Steps in a row before it looks whether to stop.
+const MAX_STEPS: usize = 64;

@@ -1,0 +1,163 @@
+//! What the server tells about itself.
+
+use std::fmt::Write;
+use std::time::Instant;
+
+use azekura::Durability;
+
+use crate::command::{TABLE, is_word};
+use crate::error::CommandError;
+use crate::glob;
+use crate::options::ServerOptions;
+use crate::resp::{Reply, Request};
+use crate::server::Shared;
+
+/// The version of Redis whose documentation the commands follow; clients ask what they may use.
+const REDIS_VERSION: &str = "7.2.0";
+
+/// `TIME`
+pub(super) fn time(now_ms: u64) -> Reply {
+    Reply::Array(vec![
+        Reply::text((now_ms / 1000).to_string()),
+        Reply::text((now_ms % 1000 * 1000).to_string()),
+    ])
+}
+
+/// `CONFIG GET pattern…`; what is set when the server starts cannot be changed.
+pub(super) fn config(options: &ServerOptions, request: Request<'_>) -> Result<Reply, CommandError> {
+    if is_word(request.arg(1), "SET") || is_word(request.arg(1), "REWRITE") {
+        return Err(CommandError::Setting);
+    }
+    if !is_word(request.arg(1), "GET") || request.len() < 3 {
+        let word = request.arg(1);
+        let word = String::from_utf8_lossy(&word[..word.len().min(64)]).into_owned();
+        return Err(CommandError::UnknownSubcommand("config", word));
+    }
+    let is_wanted = |name: &str| {
+        request.from(2).any(|pattern| glob::matches(&pattern.to_ascii_lowercase(), name.as_bytes()))
+    };
+    let found = settings(options).into_iter().filter(|(name, _)| is_wanted(name));
+    Ok(Reply::Map(found.map(|(name, value)| (Reply::text(name), Reply::text(value))).collect()))
+}
+
+fn settings(options: &ServerOptions) -> [(&'static str, String); 12] {
+    let fsync = if options.durability == Durability::Immediate { "always" } else { "everysec" };
+    [
+        ("appendfsync", fsync.into()),
+        ("appendonly", "yes".into()),
+        ("bind", options.listen.ip().to_string()),
+        ("databases", "1".into()),
+        ("maxclients", options.max_clients.to_string()),
+        ("maxmemory", "0".into()),
+        ("maxmemory-policy", "noeviction".into()),
+        ("port", options.listen.port().to_string()),
+        ("proto-max-bulk-len", options.wire.max_bulk_bytes.to_string()),
+        ("client-query-buffer-limit", options.wire.max_request_bytes.to_string()),
+        ("save", String::new()),
+        ("timeout", options.idle_timeout.map_or(0, |t| t.as_secs()).to_string()),
+    ]
+}
+
+/// `INFO [section…]`
+pub(super) fn info(shared: &Shared, request: Request<'_>) -> Reply {
+    let is_wanted = |name: &str| {
+        let all = ["all", "default", "everything"];
+        let names = |section: &[u8]| is_word(section, name) || all.iter().any(|a| is_word(section, a));
+        // Counts of each command only if asked for.
+        if request.len() == 1 { name != "commandstats" } else { request.from(1).any(names) }
+    };
+    let sections: [(&str, fn(&Shared, &mut String)); 7] = [
+        ("Server", server),
+        ("Clients", clients),
+        ("Memory", memory),
+        ("Persistence", persistence),
+        ("Stats", stats),
+        ("Replication", replication),
+        ("Commandstats", command_stats),
+    ];
+    let mut text = String::new();
+    for (name, write) in sections {
+        if is_wanted(&name.to_ascii_lowercase()) {
+            let _ = write!(text, "{}# {name}\r\n", if text.is_empty() { "" } else { "\r\n" });
+            write(shared, &mut text);
+        }
+    }
+    Reply::text(text)
+}
+
+fn put(text: &mut String, name: &str, value: impl std::fmt::Display) {
+    let _ = write!(text, "{name}:{value}\r\n");
+}
+
+fn server(shared: &Shared, text: &mut String) {
+    put(text, "redis_version", REDIS_VERSION);
+    put(text, "azekura_version", env!("CARGO_PKG_VERSION"));
+    put(text, "redis_mode", "standalone");
+    put(text, "os", std::env::consts::OS);
+    put(text, "arch_bits", usize::BITS);
+    put(text, "process_id", std::process::id());
+    put(text, "tcp_port", shared.options.listen.port());
+    put(text, "uptime_in_seconds", Instant::now().duration_since(shared.began).as_secs());
+}
+
+fn clients(shared: &Shared, text: &mut String) {
+    put(text, "connected_clients", shared.clients.len());
+    put(text, "maxclients", shared.options.max_clients);
+    put(text, "watching_keys", shared.engine.around.watches.len());
+}
+
+fn memory(shared: &Shared, text: &mut String) {
+    let cache = shared.engine.db.stats().cache;
+    put(text, "page_cache_bytes", cache.frames * cache.page_size);
+    put(text, "maxmemory", 0);
+    put(text, "maxmemory_policy", "noeviction");
+}
+
+fn persistence(shared: &Shared, text: &mut String) {
+    let stats = shared.engine.db.stats();
+    put(text, "loading", 0);
+    put(text, "aof_enabled", 1);
+    put(text, "answers_when_durable", u8::from(shared.engine.durability == Durability::Immediate));
+    put(text, "durable_lsn", stats.log.durable_lsn);
+    put(text, "log_flushes", stats.log.flushes);
+    put(text, "log_written_bytes", stats.log.written_bytes);
+    put(text, "log_retained_bytes", stats.log.retained_bytes);
+    put(text, "dirty_pages", stats.cache.dirty_pages);
+    put(text, "background_error", stats.background_error.unwrap_or_default());
+}
+
+fn stats(shared: &Shared, text: &mut String) {
+    let counters = &shared.counters;
+    let locks = shared.engine.db.stats().locks;
+    put(text, "total_connections_received", counters.connections.get());
+    put(text, "rejected_connections", counters.rejected.get());
+    put(text, "total_commands_processed", counters.calls.iter().map(|c| c.get()).sum::<u64>());
+    put(
+        text,
+        "total_error_replies",
+        counters.refused.get() + counters.failed_calls.iter().map(|c| c.get()).sum::<u64>(),
+    );
+    put(text, "total_net_input_bytes", counters.bytes_in.get());
+    put(text, "total_net_output_bytes", counters.bytes_out.get());
+    put(text, "protocol_errors", counters.protocol_errors.get());
+    put(text, "acl_access_denied_auth", counters.failed_logins.get());
+    put(text, "expired_keys", counters.expired.get());
+    put(text, "evicted_keys", 0);
+    put(text, "lock_waits", locks.waits);
+    put(text, "deadlocks", locks.deadlocks);
+    put(text, "transaction_timeouts", counters.transaction_timeouts.get());
+}
+
+fn replication(_: &Shared, text: &mut String) {
+    put(text, "role", "master");
+    put(text, "connected_slaves", 0);
+}
+
+fn command_stats(shared: &Shared, text: &mut String) {
+    for (at, spec) in TABLE.iter().enumerate() {
+        let (calls, failed) = (shared.counters.calls[at].get(), shared.counters.failed_calls[at].get());
+        if calls > 0 {
+            put(text, &format!("cmdstat_{}", spec.name), format_args!("calls={calls},failed_calls={failed}"));
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! A client's session: who it is, what it queued, watches or has open, and which way each of its requests takes.
+//!
+//! | state | means | left by |
+//! |---|---|---|
+//! | plain | each data command is a transaction | – |
+//! | queueing | `MULTI`: data commands are kept | `EXEC`, `DISCARD`, `RESET` |
+//! | open | `AZ.BEGIN`: data commands run in the open transaction | `AZ.COMMIT`, `AZ.ABORT`, `RESET`, its time |
+//! | failed | the open transaction was rolled back; nothing runs | `AZ.COMMIT` (says so), `AZ.ABORT`, `RESET` |
+//!
+//! A session knows no socket: requests in, encoded replies and pending commits out.
+
+mod connection;
+mod describe;
+mod info;
+mod transaction;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use crate::clients::Client;
+use crate::command::{self, Run, SessionCommand, Spec};
+use crate::engine::Pending;
+use crate::error::CommandError;
+use crate::resp::{Protocol, Reply, Request};
+use crate::server::Shared;
+use crate::watch::WatchSet;
+
+pub(crate) use transaction::{Open, Queue};
+
+/// What becomes of the connection after a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flow {
+    Goes,
+    /// Close it once the replies are sent.
+    Ends,
+}
+
+#[derive(Debug)]
+pub(crate) struct Session {
+    shared: Arc<Shared>,
+    client: Arc<Client>,
+    protocol: Protocol,
+    is_authenticated: bool,
+    failed_logins: u32,
+    queue: Option<Queue>,
+    watched: WatchSet,
+    open: Open,
+    ends: bool,
+}
+
+/// Logins that may fail on one connection.
+const MAX_FAILED_LOGINS: u32 = 10;
+
+impl Session {
+    pub(crate) fn new(shared: Arc<Shared>, client: Arc<Client>) -> Self {
+        let is_authenticated = shared.options.password.is_none();
+        Self {
+            shared,
+            client,
+            protocol: Protocol::default(),
+            is_authenticated,
+            failed_logins: 0,
+            queue: None,
+            watched: WatchSet::default(),
+            open: Open::None,
+            ends: false,
+        }
+    }
+
+    pub(crate) const fn is_authenticated(&self) -> bool {
+        self.is_authenticated
+    }
+
+    /// How long the open transaction may still be.
+    pub(crate) fn time_left(&self) -> Option<Duration> {
+        match &self.open {
+            Open::Live { deadline, .. } => Some(deadline.saturating_duration_since(Instant::now())),
+            _ => None,
+        }
+    }
+
+    /// Rolls the open transaction back if its time is over.
+    pub(crate) fn look_at_the_clock(&mut self) {
+        if self.time_left().is_some_and(|left| left.is_zero()) {
+            let limit = self.shared.options.transaction_timeout;
+            let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+            self.open = Open::Failed(CommandError::TransactionTimeout(limit_ms));
+            self.shared.counters.transaction_timeouts.inc();
+        }
+    }
+
+    /// Does what a request asks and appends the reply to `out`. It may be sent once `pending` is durable.
+    pub(crate) fn execute(&mut self, request: Request<'_>, out: &mut Vec<u8>, pending: &mut Pending) -> Flow {
+        self.look_at_the_clock();
+        // Relaxed: counts.
+        self.client.requests.fetch_add(1, Relaxed);
+        let reply = match self.admit(request) {
+            Ok((at, spec)) => {
+                self.client.last_command.store(at, Relaxed);
+                self.shared.counters.calls[at].inc();
+                let done = self.dispatch(spec, request, pending);
+                if done.is_err() {
+                    self.shared.counters.failed_calls[at].inc();
+                }
+                done
+            }
+            Err(error) => {
+                if let Some(queue) = &mut self.queue {
+                    queue.is_spoilt = true;
+                }
+                self.shared.counters.refused.inc();
+                Err(error)
+            }
+        };
+        reply.unwrap_or_else(Reply::Error).encode(self.protocol, out);
+        if self.ends { Flow::Ends } else { Flow::Goes }
+    }
+
+    /// The command that is asked for, if it may run at all.
+    fn admit(&self, request: Request<'_>) -> Result<(usize, &'static Spec), CommandError> {
+        let name = request.arg(0);
+        let lossy = || String::from_utf8_lossy(&name[..name.len().min(64)]).into_owned();
+        let found = command::find(name);
+        let opens = |spec: &Spec| {
+            use SessionCommand::{Auth, Hello, Quit, Reset};
+            matches!(spec.run, Run::Session(Auth | Hello | Quit | Reset))
+        };
+        if !self.is_authenticated && !found.is_some_and(|(_, spec)| opens(spec)) {
+            return Err(CommandError::NoAuth);
+        }
+        let (at, spec) = found.ok_or_else(|| CommandError::UnknownCommand(lossy()))?;
+        if spec.takes(request.len()) { Ok((at, spec)) } else { Err(CommandError::Arity(spec.name.into())) }
+    }
+
+    fn dispatch(
+        &mut self,
+        spec: &'static Spec,
+        request: Request<'_>,
+        pending: &mut Pending,
+    ) -> Result<Reply, CommandError> {
+        if let Run::Session(command) = spec.run
+            && !command.is_plain()
+        {
+            return self.control(command, spec, request, pending);
+        }
+        if self.queue.is_some() {
+            return self.enqueue(spec, request);
+        }
+        match (&self.open, spec.run) {
+            (Open::Failed(error), _) => Err(error.clone()),
+            (_, Run::Session(command)) => self.plain(command, request),
+            (Open::Live { .. }, run) => self.run_in_open(run, request),
+            (Open::None, Run::Data(apply)) => self.shared.engine.run_data(pending, apply, request),
+            (Open::None, Run::Walk(walk)) => self.shared.engine.walk(pending, walk, request),
+        }
+    }
+
+    /// Commands that may be queued, and have nothing to do with the store.
+    fn plain(&mut self, command: SessionCommand, request: Request<'_>) -> Result<Reply, CommandError> {
+        match command {
+            SessionCommand::Ping => connection::ping(request),
+            SessionCommand::Echo => Ok(Reply::Bulk(request.arg(1).to_vec())),
+            SessionCommand::Select => connection::select(request),
+            SessionCommand::Client => self.client_command(request),
+            SessionCommand::Time => Ok(info::time(self.shared.engine.clock.now_ms())),
+            // There are no other copies yet.
+            SessionCommand::Wait => Ok(Reply::Integer(0)),
+            SessionCommand::Info => Ok(info::info(&self.shared, request)),
+            SessionCommand::Config => info::config(&self.shared.options, request),
+            SessionCommand::Command => describe::command(request),
+            _ => Err(CommandError::Syntax),
+        }
+    }
+
+    /// Commands that change the session.
+    fn control(
+        &mut self,
+        command: SessionCommand,
+        spec: &Spec,
+        request: Request<'_>,
+        pending: &mut Pending,
+    ) -> Result<Reply, CommandError> {
+        use SessionCommand::*;
+        let is_inside = match (&self.queue, &self.open) {
+            (Some(_), _) => Some("MULTI"),
+            (None, Open::Live { .. } | Open::Failed(_)) => Some("an interactive transaction"),
+            (None, Open::None) => None,
+        };
+        let ends_it = matches!(command, Exec | Discard | Commit | Abort | Txn | Reset | Quit);
+        if let (Some(inside), false) = (is_inside, ends_it) {
+            if let Some(queue) = &mut self.queue
+                && !matches!(command, Multi | Watch)
+            {
+                queue.is_spoilt = true;
+            }
+            return Err(CommandError::NotInside(spec.name.to_ascii_uppercase(), inside));
+        }
+        match command {
+            Hello => self.hello(request),
+            Auth => self.auth(request),
+            Reset => Ok(self.reset()),
+            Quit => {
+                self.ends = true;
+                Ok(Reply::OK)
+            }
+            Multi => Ok(self.multi()),
+            Exec => self.exec(pending),
+            Discard => self.discard(),
+            Watch => self.watch(request, pending),
+            Unwatch => Ok(self.unwatch()),
+            Begin => self.begin(request, 1),
+            Commit => self.commit(pending),
+            Abort => self.abort(),
+            Txn => self.txn(request, pending),
+            _ => Err(CommandError::Syntax),
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.watched.clear(&self.shared.engine.around.watches);
+    }
+}

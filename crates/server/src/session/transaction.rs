@@ -1,0 +1,256 @@
+//! Transactions of several commands: queued (`MULTI`) or interactive (`AZ.BEGIN`).
+//!
+//! `EXEC` runs the queue as one serializable transaction, again after a deadlock; a command that is refused leaves the others' effects, as
+//! in Redis. Interactive transactions hold their locks between requests, so they have a time limit, and after a conflict the client begins again.
+
+use std::time::Instant;
+
+use azekura::{Durability, Transaction};
+
+use super::Session;
+use crate::command::{Run, Spec, is_word};
+use crate::engine::{Pending, run_inside};
+use crate::error::{CommandError, Failure};
+use crate::keyspace::Keyspace;
+use crate::resp::{OwnedRequest, Reply, Request};
+use crate::watch::WatchSet;
+
+/// What `MULTI` keeps.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    commands: Vec<(&'static Spec, OwnedRequest)>,
+    bytes: usize,
+    /// A command was refused when it was to be queued: `EXEC` does nothing.
+    pub(super) is_spoilt: bool,
+}
+
+/// The interactive transaction.
+#[derive(Debug)]
+pub(crate) enum Open {
+    None,
+    Live {
+        tx: Box<Transaction>,
+        deadline: Instant,
+        /// The time in it.
+        now_ms: u64,
+        is_read_only: bool,
+    },
+    /// It was rolled back because of this.
+    Failed(CommandError),
+}
+
+/// Keys that a connection may watch at once.
+const MAX_WATCHED: usize = 10_000;
+
+impl Session {
+    pub(super) fn multi(&mut self) -> Reply {
+        self.queue = Some(Queue::default());
+        Reply::OK
+    }
+
+    pub(super) fn enqueue(
+        &mut self,
+        spec: &'static Spec,
+        request: Request<'_>,
+    ) -> Result<Reply, CommandError> {
+        let max = self.shared.options.wire.max_request_bytes;
+        let Some(queue) = &mut self.queue else { return Err(CommandError::Without("EXEC", "MULTI")) };
+        let bytes = request.kept_bytes();
+        if queue.bytes + bytes > max {
+            queue.is_spoilt = true;
+            return Err(CommandError::QueueTooLong(max));
+        }
+        queue.bytes += bytes;
+        queue.commands.push((spec, request.to_owned()));
+        Ok(Reply::Simple("QUEUED"))
+    }
+
+    pub(super) fn discard(&mut self) -> Result<Reply, CommandError> {
+        self.queue.take().ok_or(CommandError::Without("DISCARD", "MULTI"))?;
+        Ok(self.unwatch())
+    }
+
+    pub(super) fn exec(&mut self, pending: &mut Pending) -> Result<Reply, CommandError> {
+        let queue = self.queue.take().ok_or(CommandError::Without("EXEC", "MULTI"))?;
+        let mut watched = std::mem::take(&mut self.watched);
+        let done = if queue.is_spoilt {
+            Err(CommandError::ExecAbort)
+        } else {
+            self.run_queue(&queue, &watched, pending)
+        };
+        watched.clear(&self.shared.engine.around.watches);
+        done
+    }
+
+    fn run_queue(
+        &mut self,
+        queue: &Queue,
+        watched: &WatchSet,
+        pending: &mut Pending,
+    ) -> Result<Reply, CommandError> {
+        let shared = std::sync::Arc::clone(&self.shared);
+        let writes = queue.commands.iter().any(|(spec, _)| spec.is_write);
+        shared.engine.run(pending, |keys| {
+            if !still_as_watched(keys, watched, writes)? {
+                return Ok(Reply::NullArray);
+            }
+            let mut replies = Vec::with_capacity(queue.commands.len());
+            for (spec, request) in &queue.commands {
+                keys.charge(size_of::<Reply>())?;
+                let request = request.as_request();
+                let done = match spec.run {
+                    Run::Session(command) => self.plain(command, request).map_err(Failure::Command),
+                    run => run_inside(keys, run, request),
+                };
+                replies.push(match done {
+                    Ok(reply) => reply,
+                    Err(Failure::Command(error)) => Reply::Error(error),
+                    Err(error) => return Err(error),
+                });
+            }
+            Ok(Reply::Array(replies))
+        })
+    }
+
+    /// `WATCH key…`
+    pub(super) fn watch(
+        &mut self,
+        request: Request<'_>,
+        pending: &mut Pending,
+    ) -> Result<Reply, CommandError> {
+        let shared = &self.shared;
+        for key in request.from(1) {
+            if self.watched.contains(key) {
+                continue;
+            }
+            if self.watched.len() >= MAX_WATCHED {
+                return Err(CommandError::Protocol(format!(
+                    "a connection watches {MAX_WATCHED} keys at most"
+                )));
+            }
+            // WATCH-2: first the registration, then the lock.
+            shared.engine.around.watches.register(key, self.watched.changed());
+            self.watched.add(key, false);
+            let is_there = shared.engine.run(pending, |keys| keys.exists(key))?;
+            self.watched.note(is_there);
+        }
+        Ok(Reply::OK)
+    }
+
+    pub(super) fn unwatch(&mut self) -> Reply {
+        self.watched.clear(&self.shared.engine.around.watches);
+        Reply::OK
+    }
+
+    /// `AZ.BEGIN [RO]`
+    pub(super) fn begin(&mut self, request: Request<'_>, options_at: usize) -> Result<Reply, CommandError> {
+        let mut is_read_only = false;
+        for option in request.from(options_at) {
+            match option {
+                _ if is_word(option, "RO") => is_read_only = true,
+                _ if is_word(option, "AT") => {
+                    return Err(CommandError::NotOffered("AT", "there are no snapshots yet"));
+                }
+                _ => return Err(CommandError::Syntax),
+            }
+        }
+        let engine = &self.shared.engine;
+        let tx = engine.db.begin().map_err(Failure::from)?;
+        self.open = Open::Live {
+            tx: Box::new(tx),
+            deadline: Instant::now() + self.shared.options.transaction_timeout,
+            now_ms: engine.clock.now_ms(),
+            is_read_only,
+        };
+        Ok(Reply::OK)
+    }
+
+    /// `AZ.TXN BEGIN [RO] | COMMIT | ABORT`
+    pub(super) fn txn(&mut self, request: Request<'_>, pending: &mut Pending) -> Result<Reply, CommandError> {
+        let word = request.arg(1);
+        if is_word(word, "COMMIT") && request.len() == 2 {
+            self.commit(pending)
+        } else if is_word(word, "ABORT") && request.len() == 2 {
+            self.abort()
+        } else if !is_word(word, "BEGIN") {
+            let word = String::from_utf8_lossy(&word[..word.len().min(64)]).into_owned();
+            Err(CommandError::UnknownSubcommand("az.txn", word))
+        } else if self.queue.is_some() {
+            Err(CommandError::NotInside("AZ.TXN BEGIN".into(), "MULTI"))
+        } else if matches!(self.open, Open::None) {
+            self.begin(request, 2)
+        } else {
+            Err(CommandError::NotInside("AZ.TXN BEGIN".into(), "an interactive transaction"))
+        }
+    }
+
+    pub(super) fn commit(&mut self, pending: &mut Pending) -> Result<Reply, CommandError> {
+        match std::mem::replace(&mut self.open, Open::None) {
+            Open::None => Err(CommandError::Without("AZ.COMMIT", "AZ.BEGIN")),
+            Open::Failed(error) => Err(error),
+            Open::Live { tx, .. } => {
+                let ticket = tx.commit_async().map_err(Failure::from)?;
+                if self.shared.engine.durability == Durability::Immediate {
+                    pending.add(ticket);
+                }
+                Ok(Reply::OK)
+            }
+        }
+    }
+
+    pub(super) fn abort(&mut self) -> Result<Reply, CommandError> {
+        match std::mem::replace(&mut self.open, Open::None) {
+            Open::None => Err(CommandError::Without("AZ.ABORT", "AZ.BEGIN")),
+            Open::Failed(_) => Ok(Reply::OK),
+            Open::Live { tx, .. } => {
+                tx.abort().map_err(Failure::from)?;
+                Ok(Reply::OK)
+            }
+        }
+    }
+
+    /// Runs a data command in the interactive transaction.
+    pub(super) fn run_in_open(&mut self, run: Run, request: Request<'_>) -> Result<Reply, CommandError> {
+        let Open::Live { tx, now_ms, is_read_only, .. } = &self.open else {
+            return Err(CommandError::Without("AZ.COMMIT", "AZ.BEGIN"));
+        };
+        let done = self
+            .shared
+            .engine
+            .keyspace(tx, *now_ms, *is_read_only)
+            .and_then(|keys| run_inside(&keys, run, request));
+        done.map_err(|failure| {
+            let is_over = matches!(failure, Failure::Store(_));
+            let error = CommandError::from(failure);
+            if is_over {
+                // Dropping it rolls back what a deadlock has not rolled back already.
+                self.open = Open::Failed(error.clone());
+            }
+            error
+        })
+    }
+
+    /// `RESET`
+    pub(super) fn reset(&mut self) -> Reply {
+        self.queue = None;
+        self.open = Open::None;
+        self.unwatch();
+        self.protocol = crate::resp::Protocol::default();
+        self.is_authenticated = self.shared.options.password.is_none();
+        *self.client.about.lock() = crate::clients::About::default();
+        Reply::Simple("RESET")
+    }
+}
+
+/// Whether no watched key has changed. Takes their locks first (WATCH-3), those of writes if any will follow: two that both
+/// read and then write get into a deadlock.
+fn still_as_watched(keys: &Keyspace<'_>, watched: &WatchSet, writes: bool) -> Result<bool, Failure> {
+    for (key, was_there) in watched.keys() {
+        let is_there = if writes { keys.lock(key)? } else { keys.exists(key)? };
+        // A key whose end came has changed too, though nobody wrote.
+        if was_there && !is_there {
+            return Ok(false);
+        }
+    }
+    Ok(!watched.changed().is_set())
+}

@@ -1,0 +1,55 @@
+//! Connections that others cannot read.
+
+use std::io;
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+use crate::error::ServerError;
+
+/// Where certificates and key are, as PEM.
+#[derive(Clone, Debug)]
+pub struct TlsFiles {
+    /// The server's certificate first, then those that lead to the one that clients trust.
+    pub certificates: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+}
+
+/// What accepting needs.
+#[derive(Clone, Debug)]
+pub(crate) struct Tls(Arc<ServerConfig>);
+
+impl Tls {
+    pub(crate) fn load(files: &TlsFiles) -> Result<Self, ServerError> {
+        let wrong = |path: &Path, reason: String| ServerError::Tls { path: path.to_path_buf(), reason };
+        let at = &files.certificates;
+        let certificates = CertificateDer::pem_file_iter(at)
+            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+            .map_err(|error| wrong(at, error.to_string()))?;
+        if certificates.is_empty() {
+            return Err(wrong(at, "holds no certificate".into()));
+        }
+        let key =
+            PrivateKeyDer::from_pem_file(&files.key).map_err(|error| wrong(&files.key, error.to_string()))?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .and_then(|builder| builder.with_no_client_auth().with_single_cert(certificates, key))
+            .map_err(|error| wrong(at, error.to_string()))?;
+        Ok(Self(Arc::new(config)))
+    }
+
+    /// A connection over `stream`; the handshake happens with the first bytes.
+    pub(crate) fn accept<'a>(
+        &self,
+        stream: &'a TcpStream,
+    ) -> io::Result<StreamOwned<ServerConnection, &'a TcpStream>> {
+        let connection = ServerConnection::new(Arc::clone(&self.0)).map_err(io::Error::other)?;
+        Ok(StreamOwned::new(connection, stream))
+    }
+}
