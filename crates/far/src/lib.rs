@@ -1,9 +1,61 @@
-//! Far memory: which of a region's pages stay in local memory, and which leave.
+//! Far memory: programs larger than the machine, on the memory of other machines.
+//!
+//! It is not shared memory: a region belongs to one process, and ends with it.
+//!
+//! ```
+//! use azekura_far::{FarMemory, Server};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let server = Server::builder().capacity(64 << 20).listen("127.0.0.1:0")?; // `azekura memd` on another machine
+//! let mut memory = FarMemory::builder()
+//!     .bytes(4 << 20)
+//!     .local(1 << 20)
+//!     .page(64 << 10)
+//!     .servers([server.address().to_string()])
+//!     .build()?;
+//! memory.iter_mut().zip(0_u8..=255).for_each(|(byte, value)| *byte = value); // as any slice of bytes
+//! memory[3 << 20] = 7;
+//! assert_eq!((memory[5], memory[3 << 20]), (5, 7));
+//! # Ok(())
+//! # }
+//! ```
 //!
 //! | module | noun |
 //! |---|---|
+//! | `region` | [`FarMemory`]: the program's view |
+//! | `fault` | [`Mechanism`]: how pages come and go: userfaultfd, or SIGSEGV and memory protection as in the paper |
+//! | `pager` | answers faults, sends pages away, has them brought back |
+//! | `client` | where pages are kept: connections to memory servers, a spill file |
+//! | [`server`] | a memory server: holds pages for clients that it knows |
+//! | [`wire`] | what clients and servers say to each other |
 //! | [`replace`] | [`Replacement`]: who leaves when a page comes; the policies; their replay without real paging |
+//! | [`digest`] | what a page's bytes are known by |
 
+#![cfg(not(loom))]
+
+mod client;
+pub mod digest;
+mod error;
+mod fault;
+mod pager;
+mod region;
 pub mod replace;
+pub mod server;
+mod stats;
+pub mod wire;
 
+pub use client::ConnectError;
+pub use error::FarError;
+pub use fault::{Mechanism, ParseMechanismError};
+pub use region::{FarMemory, FarMemoryBuilder};
 pub use replace::{Access, AccessBits, PageNo, Policy, Replacement, Shape};
+pub use server::{ServeError, Server, ServerBuilder, ServerStats};
+pub use stats::FarStats;
+pub use wire::auth::AuthKey;
+
+/// Writes to standard error in one call, without its lock: a thread of the program may hold that one while it waits for a page.
+fn say(message: &str) {
+    // SAFETY: as long as said. What cannot be written is lost.
+    unsafe {
+        libc::write(2, message.as_ptr().cast(), message.len());
+    }
+}

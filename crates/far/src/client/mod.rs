@@ -1,0 +1,75 @@
+//! Where pages are kept while they are away: memory servers and a spill file, behind one trait.
+//!
+//! | module | noun |
+//! |---|---|
+//! | `connection` | one memory server: a writer and a reader thread, many requests in flight |
+//! | `spill` | a local file as one more keeper |
+//!
+//! - **KEEPER-1** From `submit` until the order comes back (`finished` or `lost`), the frame is the keeper's: nobody else writes it, and
+//!   for a `Get` nobody reads it.
+//! - **KEEPER-2** Every order comes back exactly once. `lost` is called at most once, and after it no order of this keeper is touched.
+//! - **KEEPER-3** A `Get` that comes back well has in its frame bytes with the order's digest.
+
+mod connection;
+mod spill;
+
+use crate::digest::Digest;
+pub use connection::ConnectError;
+pub(crate) use connection::{Connection, Manner};
+pub(crate) use spill::Spill;
+
+/// What a keeper is to do with a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    /// Bring it.
+    Get,
+    /// Keep it.
+    Put,
+}
+
+/// One page on its way.
+#[derive(Debug)]
+pub(crate) struct Order {
+    pub(crate) verb: Verb,
+    pub(crate) page: u32,
+    /// The frame.
+    pub(crate) at: *mut u8,
+    pub(crate) bytes: usize,
+    /// Of the page.
+    pub(crate) digest: Digest,
+}
+
+// SAFETY: the address is used by one thread at a time: the order's owner (KEEPER-1).
+unsafe impl Send for Order {}
+
+impl Order {
+    fn source(&self) -> &[u8] {
+        // SAFETY: KEEPER-1: the frame is this order's, and nobody writes it.
+        unsafe { std::slice::from_raw_parts(self.at, self.bytes) }
+    }
+
+    fn target(&mut self) -> &mut [u8] {
+        // SAFETY: KEEPER-1: the frame is this order's, and `self` is borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.at, self.bytes) }
+    }
+}
+
+/// Hears of what keepers did. Called by their threads, which hold no lock then.
+pub(crate) trait Sink: Send + Sync {
+    /// An order came back; with a text if this page was refused and the keeper is otherwise well.
+    fn finished(&self, keeper: usize, order: Order, refused: Option<String>);
+    /// The keeper is not to be asked again; these orders were not done.
+    fn lost(&self, keeper: usize, why: String, orders: Vec<Order>);
+}
+
+/// Keeps pages.
+pub(crate) trait Keeper: Send + Sync {
+    /// Takes an order; does not block. Gives it back if the keeper is lost or closed.
+    fn submit(&self, order: Order) -> Result<(), Order>;
+    /// The page need not be kept any longer.
+    fn forget(&self, page: u32);
+    /// For messages.
+    fn name(&self) -> &str;
+    /// Ends it and waits for its threads; no order is open.
+    fn close(&self);
+}

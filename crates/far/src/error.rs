@@ -1,0 +1,76 @@
+//! What can go wrong with a region.
+
+use crate::client::ConnectError;
+use std::io;
+use std::path::PathBuf;
+
+/// A region could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FarError {
+    /// Pages are powers of two in bounds.
+    #[error("a page of {0} bytes: 4 KiB, 8 KiB … 2 MiB are possible")]
+    Page(usize),
+    /// No bytes, or more than can be addressed by 2^31 pages.
+    #[error("a region of {bytes} bytes in pages of {page_bytes}")]
+    Size {
+        /// What was asked for.
+        bytes: usize,
+        /// Bytes of a page.
+        page_bytes: usize,
+    },
+    /// Too little local memory to work with.
+    #[error("{local} bytes of local memory: at least {least} are needed, eight pages; ask for more or for smaller pages")]
+    Local {
+        /// What was given.
+        local: usize,
+        /// What is needed.
+        least: usize,
+    },
+    /// Nowhere to put pages.
+    #[error("no memory server and no spill file: pages would have nowhere to go")]
+    Nowhere,
+    /// More copies than servers, or more servers than can be counted.
+    #[error("{copies} copies on {servers} servers: 1 to 15 servers, and no more copies than servers")]
+    Copies {
+        /// Copies that were asked for.
+        copies: usize,
+        /// Servers that were given.
+        servers: usize,
+    },
+    /// A server could not be won.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The spill file could not be made; it must not be there yet.
+    #[error("make spill file {}", path.display())]
+    Spill {
+        /// Where.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+    /// The system does not give what the mechanism needs.
+    #[error("far memory by {mechanism} is not possible here")]
+    Mechanism {
+        /// Its name.
+        mechanism: crate::Mechanism,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+    /// No thread could be started.
+    #[error("start the pager")]
+    Threads(#[source] io::Error),
+}
+
+/// Why a program had to be stopped: it needs bytes that nobody has any more, or that cannot be put anywhere.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Loss {
+    #[error("page {page} (bytes {from:#x}..{to:#x} of the region) was only on a server that is lost; run with --copies 2 or --spill FILE to survive this")]
+    Page { page: u32, from: usize, to: usize },
+    #[error("nobody takes page {page} any more ({why}), and local memory is used up; give another server, or --spill FILE")]
+    NoTaker { page: u32, why: String },
+    #[error("faults can no longer be heard of: {source}")]
+    Faults { source: io::Error },
+    #[error("page {page} cannot be mapped {how}: {source}")]
+    Map { page: u32, how: &'static str, source: io::Error },
+}

@@ -1,0 +1,161 @@
+//! userfaultfd as `linux/userfaultfd.h` has it: numbers and structures, and calls that give `io::Result`.
+//!
+//! Not the crate `userfaultfd`, which has neither `UFFDIO_MOVE` nor `UFFD_USER_MODE_ONLY` with write protection.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+pub(crate) const USER_MODE_ONLY: i32 = 1;
+const API: u64 = 0xAA;
+pub(crate) const FEATURE_PAGEFAULT_FLAG_WP: u64 = 1 << 0;
+pub(crate) const FEATURE_MOVE: u64 = 1 << 16;
+
+pub(crate) const EVENT_PAGEFAULT: u8 = 0x12;
+pub(crate) const PAGEFAULT_WRITE: u64 = 1;
+pub(crate) const PAGEFAULT_WP: u64 = 2;
+
+pub(crate) const REGISTER_MISSING: u64 = 1;
+pub(crate) const REGISTER_WP: u64 = 2;
+
+pub(crate) const COPY_DONTWAKE: u64 = 1;
+pub(crate) const COPY_WP: u64 = 2;
+pub(crate) const WP_PROTECT: u64 = 1;
+pub(crate) const WP_DONTWAKE: u64 = 2;
+pub(crate) const MOVE_DONTWAKE: u64 = 1;
+pub(crate) const MOVE_ALLOW_HOLES: u64 = 2;
+
+/// `_IOWR(0xAA, number, size)`, the layout of x86-64 and Arm.
+const fn iowr(number: u64, size: usize) -> u64 {
+    3 << 30 | (size as u64) << 16 | API << 8 | number
+}
+
+/// `_IOR(0xAA, number, size)`.
+const fn ior(number: u64, size: usize) -> u64 {
+    2 << 30 | (size as u64) << 16 | API << 8 | number
+}
+
+#[repr(C)]
+struct ApiArg {
+    api: u64,
+    features: u64,
+    ioctls: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Range {
+    start: u64,
+    len: u64,
+}
+
+#[repr(C)]
+struct Register {
+    range: Range,
+    mode: u64,
+    ioctls: u64,
+}
+
+/// `uffdio_copy` and `uffdio_move` have one layout.
+#[repr(C)]
+struct Transfer {
+    dst: u64,
+    src: u64,
+    len: u64,
+    mode: u64,
+    done: i64,
+}
+
+#[repr(C)]
+struct WriteProtect {
+    range: Range,
+    mode: u64,
+}
+
+/// One message of the kernel.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Message {
+    pub(crate) event: u8,
+    reserved: [u8; 7],
+    pub(crate) flags: u64,
+    pub(crate) address: u64,
+    feature: u64,
+}
+
+/// A userfaultfd.
+#[derive(Debug)]
+pub(crate) struct Userfault(OwnedFd);
+
+impl Userfault {
+    /// A new one that offers these features, or the system's reason.
+    pub(crate) fn open(user_mode_only: bool, features: u64) -> io::Result<Self> {
+        let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | if user_mode_only { USER_MODE_ONLY } else { 0 };
+        // SAFETY: no memory is passed.
+        let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a descriptor that was just made, and nobody else's.
+        #[expect(clippy::cast_possible_truncation, reason = "descriptors are small")]
+        let fd = Self(unsafe { OwnedFd::from_raw_fd(fd as RawFd) });
+        let mut api = ApiArg { api: API, features, ioctls: 0 };
+        fd.call(iowr(0x3F, size_of::<ApiArg>()), &mut api)?;
+        Ok(fd)
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
+    fn call<T>(&self, request: u64, argument: &mut T) -> io::Result<()> {
+        // SAFETY: `argument` has the layout that goes with `request`; the kernel writes no further. What the call does to the
+        // address space is its caller's concern.
+        let done = unsafe { libc::ioctl(self.fd(), request as _, std::ptr::from_mut(argument)) };
+        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    pub(crate) fn register(&self, start: usize, len: usize, mode: u64) -> io::Result<()> {
+        let mut register = Register { range: range(start, len), mode, ioctls: 0 };
+        self.call(iowr(0x00, size_of::<Register>()), &mut register)
+    }
+
+    pub(crate) fn wake(&self, start: usize, len: usize) -> io::Result<()> {
+        self.call(ior(0x02, size_of::<Range>()), &mut range(start, len))
+    }
+
+    /// Both give how many bytes were done, and the error that stopped them.
+    pub(crate) fn copy(&self, dst: usize, src: usize, len: usize, mode: u64) -> (usize, Option<io::Error>) {
+        self.transfer(iowr(0x03, size_of::<Transfer>()), dst, src, len, mode)
+    }
+
+    pub(crate) fn r#move(&self, dst: usize, src: usize, len: usize, mode: u64) -> (usize, Option<io::Error>) {
+        self.transfer(iowr(0x05, size_of::<Transfer>()), dst, src, len, mode)
+    }
+
+    fn transfer(&self, request: u64, dst: usize, src: usize, len: usize, mode: u64) -> (usize, Option<io::Error>) {
+        let mut transfer = Transfer { dst: dst as u64, src: src as u64, len: len as u64, mode, done: 0 };
+        let error = self.call(request, &mut transfer).err();
+        (usize::try_from(transfer.done).unwrap_or(0), error)
+    }
+
+    pub(crate) fn write_protect(&self, start: usize, len: usize, mode: u64) -> io::Result<()> {
+        let mut protect = WriteProtect { range: range(start, len), mode };
+        self.call(iowr(0x06, size_of::<WriteProtect>()), &mut protect)
+    }
+
+    /// A message, if there is one.
+    pub(crate) fn read(&self) -> io::Result<Option<Message>> {
+        let mut message = Message::default();
+        // SAFETY: the message is as long as said.
+        let read = unsafe { libc::read(self.fd(), std::ptr::from_mut(&mut message).cast(), size_of::<Message>()) };
+        if read < 0 {
+            let error = io::Error::last_os_error();
+            return if error.kind() == io::ErrorKind::WouldBlock { Ok(None) } else { Err(error) };
+        }
+        Ok((read as usize == size_of::<Message>()).then_some(message))
+    }
+}
+
+fn range(start: usize, len: usize) -> Range {
+    Range { start: start as u64, len: len as u64 }
+}

@@ -1,0 +1,126 @@
+//! Address space that is ours: mappings that go away when dropped, and a descriptor to wake a thread by.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+
+/// Frames and regions begin at a huge page.
+const ALIGN: usize = 2 << 20;
+
+/// A mapping, aligned to 2 MiB.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    at: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: an address and a length; who uses the memory is its owner's concern.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Private zeroed memory that is taken when touched, and is nobody's commitment.
+    pub(crate) fn anonymous(bytes: usize) -> io::Result<Self> {
+        Self::reserve(bytes, libc::PROT_READ | libc::PROT_WRITE)
+    }
+
+    /// A view of a memory file.
+    pub(crate) fn of_file(file: &OwnedFd, bytes: usize, protection: i32) -> io::Result<Self> {
+        let mapping = Self::reserve(bytes, libc::PROT_NONE)?;
+        // SAFETY: replaces a mapping that was just made and that nobody knows.
+        let at = unsafe {
+            libc::mmap(mapping.at.cast(), bytes, protection, libc::MAP_SHARED | libc::MAP_FIXED, file.as_raw_fd(), 0)
+        };
+        if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(mapping) }
+    }
+
+    fn reserve(bytes: usize, protection: i32) -> io::Result<Self> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let Some(with_margin) = bytes.checked_add(ALIGN) else { return Err(io::ErrorKind::OutOfMemory.into()) };
+        // SAFETY: a new mapping where the system likes.
+        let at = unsafe { libc::mmap(ptr::null_mut(), with_margin, protection, flags, -1, 0) };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let at = at.cast::<u8>();
+        let head = at.align_offset(ALIGN);
+        // SAFETY: head and tail lie in the mapping, at page boundaries, and nobody knows them.
+        unsafe {
+            let start = at.add(head);
+            if head > 0 {
+                libc::munmap(at.cast(), head);
+            }
+            libc::munmap(start.add(bytes).cast(), ALIGN - head);
+            Ok(Self { at: start, bytes })
+        }
+    }
+
+    pub(crate) fn at(&self) -> *mut u8 {
+        self.at
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn advise(&self, advice: i32) -> io::Result<()> {
+        advise(self.at, self.bytes, advice)
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: ours; its owner let no reference outlive it.
+        unsafe {
+            libc::munmap(self.at.cast(), self.bytes);
+        }
+    }
+}
+
+pub(crate) fn advise(at: *mut u8, bytes: usize, advice: i32) -> io::Result<()> {
+    // SAFETY: callers pass ranges of their own mappings; advice that empties memory is part of what they do.
+    if unsafe { libc::madvise(at.cast(), bytes, advice) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// A descriptor that becomes readable when rung.
+#[derive(Debug)]
+pub(crate) struct Bell(OwnedFd);
+
+impl Bell {
+    pub(crate) fn new() -> io::Result<Self> {
+        // SAFETY: no memory is passed.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a descriptor that was just made, and nobody else's.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
+    pub(crate) fn ring(&self) {
+        ring(self.fd());
+    }
+
+    /// Silences it.
+    pub(crate) fn hush(&self) {
+        let mut count = 0_u64;
+        // SAFETY: eight bytes, as an eventfd wants them.
+        unsafe {
+            libc::read(self.fd(), ptr::from_mut(&mut count).cast(), 8);
+        }
+    }
+}
+
+/// Rings the bell behind a descriptor; may be called from a signal handler.
+pub(crate) fn ring(fd: RawFd) {
+    let one = 1_u64;
+    // SAFETY: eight bytes, as an eventfd wants them. It cannot be full in the life of the universe.
+    unsafe {
+        libc::write(fd, ptr::from_ref(&one).cast(), 8);
+    }
+}

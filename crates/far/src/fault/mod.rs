@@ -1,0 +1,157 @@
+//! How a page of ordinary memory is made to be away, to come, and to tell when it is touched: one trait, two ways.
+//!
+//! | module | mechanism | needs | access told by |
+//! |---|---|---|---|
+//! | `userfault` | userfaultfd; pages move by `UFFDIO_MOVE`, or are copied where the kernel has none | Linux 6.8, or 5.7 | the kernel: system calls wait for pages as programs do |
+//! | `sigsegv` | memory protection and SIGSEGV, as in the paper (§2.2) | nothing | a signal handler: system calls give `EFAULT` (F1) |
+//!
+//! Both have the pages' bytes come and go through *frames*: page-sized pieces of an arena that the program never sees.
+//!
+//! - **FAULT-1** Between `map_out` and `map_in` no access of the program to the page succeeds; `map_out` takes it away at one instant, after which
+//!   the frame has its last bytes (F3).
+//! - **FAULT-2** `map_in` shows the page whole or not at all.
+//! - **FAULT-3** After `arm_write` the next write is told before it happens; so is the next access after `arm_access`.
+
+pub(crate) mod abi;
+pub(crate) mod arena;
+pub(crate) mod sigsegv;
+pub(crate) mod userfault;
+
+use crate::replace::Access;
+use std::fmt;
+use std::io;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// What makes pages come and go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Mechanism {
+    /// The first of the others that this machine and user can have, in the order in which they stand here (without
+    /// [`Sigsegv`](Self::Sigsegv) being last for nothing).
+    #[default]
+    Auto,
+    /// userfaultfd with all rights (root, `CAP_SYS_PTRACE`, or `vm.unprivileged_userfaultfd`), pages moved.
+    UserfaultMove,
+    /// The same, pages copied: kernels before 6.8.
+    UserfaultCopy,
+    /// userfaultfd for anybody, pages moved; system calls on pages that are away give `EFAULT`.
+    UserModeMove,
+    /// The same, pages copied.
+    UserModeCopy,
+    /// Memory protection and SIGSEGV; system calls on pages that are away give `EFAULT`.
+    Sigsegv,
+}
+
+impl Mechanism {
+    /// All that can be asked for, the best first.
+    pub const LADDER: [Self; 5] =
+        [Self::UserfaultMove, Self::UserModeMove, Self::UserfaultCopy, Self::UserModeCopy, Self::Sigsegv];
+
+    /// Its name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::UserfaultMove => "userfault-move",
+            Self::UserfaultCopy => "userfault-copy",
+            Self::UserModeMove => "user-mode-move",
+            Self::UserModeCopy => "user-mode-copy",
+            Self::Sigsegv => "sigsegv",
+        }
+    }
+
+    /// Whether system calls on pages that are away work. If not they give `EFAULT` (F1).
+    #[must_use]
+    pub fn serves_system_calls(self) -> bool {
+        matches!(self, Self::UserfaultMove | Self::UserfaultCopy)
+    }
+
+    fn is_user_mode(self) -> bool {
+        matches!(self, Self::UserModeMove | Self::UserModeCopy)
+    }
+
+    fn moves(self) -> bool {
+        matches!(self, Self::UserfaultMove | Self::UserModeMove)
+    }
+}
+
+impl fmt::Display for Mechanism {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// No mechanism has this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no mechanism {0:?}: there are auto, userfault-move, userfault-copy, user-mode-move, user-mode-copy, sigsegv")]
+pub struct ParseMechanismError(String);
+
+impl FromStr for Mechanism {
+    type Err = ParseMechanismError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let all = [Self::Auto].into_iter().chain(Self::LADDER);
+        all.into_iter().find(|m| m.name() == text).ok_or_else(|| ParseMechanismError(text.into()))
+    }
+}
+
+/// What the program may do with a mapped page without being told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Allow {
+    Read,
+    ReadWrite,
+}
+
+/// The program touched a page that was away or armed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) page: u32,
+    pub(crate) access: Access,
+}
+
+/// What is left in a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Frame {
+    /// Memory that can be written without the system's help.
+    Full,
+    /// None: it went into the region.
+    Empty,
+}
+
+/// See the [module](self). All calls but `next_fault` and `stop` are made by one thread at a time.
+pub(crate) trait Backend: Send + Sync {
+    fn mechanism(&self) -> Mechanism;
+    /// The region's first byte.
+    fn base(&self) -> *mut u8;
+    /// A frame's first byte.
+    fn frame(&self, frame: u32) -> *mut u8;
+    /// Whether a page that was mapped with [`Allow::Read`] and is still so was certainly not written.
+    fn tells_every_write(&self) -> bool;
+    /// Puts the frame's bytes into the region. `map_in` wakes nobody.
+    fn map_in(&self, page: u32, frame: u32, allow: Allow) -> io::Result<Frame>;
+    /// Takes the page out of the region; its bytes are in the frame then, which was empty.
+    fn map_out(&self, page: u32, frame: u32) -> io::Result<()>;
+    /// Lets the program do so with a mapped page.
+    fn open(&self, page: u32, allow: Allow) -> io::Result<()>;
+    /// The next access is told. Returns whether the page's bytes are now in the frame, from where `map_in` brings them back.
+    fn arm_access(&self, page: u32, frame: u32) -> io::Result<bool>;
+    /// The page is empty.
+    fn discard(&self, page: u32) -> io::Result<()>;
+    /// The frame's memory goes back to the system.
+    fn empty(&self, frame: u32);
+    /// Whoever waits for the page goes on.
+    fn wake(&self, page: u32);
+    /// Waits for a fault; `None` after `stop`, or after so long.
+    fn next_fault(&self, within: Option<Duration>) -> io::Result<Event>;
+    /// Ends `next_fault` for good.
+    fn stop(&self);
+}
+
+/// What `next_fault` came back with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    Fault(Fault),
+    Nothing,
+    Stopped,
+}

@@ -1,0 +1,369 @@
+//! Pages by memory protection and SIGSEGV, as in the paper (§2.2): no access means away or armed, read only means unmodified.
+//!
+//! The region is a memory file mapped twice: as the program sees it, with changing protection, and for us, always writable. A page
+//! is filled under our view and shown when it is whole (FAULT-2, F3); the program's view is closed before ours is read (FAULT-1).
+//!
+//! # The handler
+//!
+//! The handler (F2) makes no decision. It takes a free request of a fixed table, writes address and access into it, rings a bell and sleeps on the
+//! request's word; the pager's thread does the rest. All it calls is async-signal-safe: atomics, `write`, `futex`. Read or write is
+//! what the processor says (bit 1 of the page fault's error code). An address outside all regions goes to the handler that was there before.
+//!
+//! | word | state | who may leave it |
+//! |---|---|---|
+//! | 0 | free | any handler, by CAS, to 1 |
+//! | 1 | claimed | that handler, to 2 |
+//! | 2 | posted | the region's pager, to 3 |
+//! | 3 | taken | the region's pager, to 4 |
+//! | 4 | done | the handler that posted it, to 0 |
+//!
+//! - **REQUEST-1** Address, access and region of a request change only in state 1.
+//! - **REQUEST-2** A handler leaves only after state 4, which the pager sets after the page was made accessible, or never will need to be.
+//!
+//! # What it cannot do
+//!
+//! A system call on a page that is away gives `EFAULT` (F1). Child processes have nothing where the region was.
+
+use super::arena::{Bell, Mapping, ring};
+use super::userfault::wait;
+use super::{Allow, Backend, Event, Fault, Frame, Mechanism};
+use crate::replace::Access;
+use std::ffi::{c_int, c_void};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr;
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicU32, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+const FREE: u32 = 0;
+const CLAIMED: u32 = 1;
+const POSTED: u32 = 2;
+const TAKEN: u32 = 3;
+const DONE: u32 = 4;
+
+/// Threads that can wait for pages at once; more spin.
+const REQUESTS: usize = 256;
+/// Regions of a process that use this mechanism.
+const REGIONS: usize = 32;
+
+struct Request {
+    state: AtomicU32,
+    region: AtomicUsize,
+    address: AtomicUsize,
+    wrote: AtomicBool,
+}
+
+struct Place {
+    /// Zero while nobody's.
+    base: AtomicUsize,
+    bytes: AtomicUsize,
+    bell: AtomicI32,
+}
+
+static TABLE: [Request; REQUESTS] = [const {
+    Request { state: AtomicU32::new(FREE), region: AtomicUsize::new(0), address: AtomicUsize::new(0), wrote: AtomicBool::new(false) }
+}; REQUESTS];
+static PLACES: [Place; REGIONS] =
+    [const { Place { base: AtomicUsize::new(0), bytes: AtomicUsize::new(0), bell: AtomicI32::new(-1) } }; REGIONS];
+/// Who takes and gives back places, and installs the handler.
+static REGISTRY: Mutex<()> = Mutex::new(());
+static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+
+#[derive(Debug)]
+pub(crate) struct SigsegvBackend {
+    region: usize,
+    file: OwnedFd,
+    /// As the program sees it.
+    seen: Mapping,
+    /// As we see it.
+    alias: Mapping,
+    frames: Mapping,
+    page_bytes: usize,
+    bell: Bell,
+    stopped: AtomicBool,
+}
+
+impl SigsegvBackend {
+    pub(crate) fn new(bytes: usize, page_bytes: usize, frames: usize) -> io::Result<Self> {
+        // SAFETY: a name that ends in NUL.
+        let fd = unsafe { libc::memfd_create(c"azekura-far".as_ptr(), libc::MFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a descriptor that was just made, and nobody else's.
+        let file = unsafe { OwnedFd::from_raw_fd(fd) };
+        let length = libc::off_t::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        // SAFETY: no memory is passed.
+        if unsafe { libc::ftruncate(file.as_raw_fd(), length) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let seen = Mapping::of_file(&file, bytes, libc::PROT_NONE)?;
+        let alias = Mapping::of_file(&file, bytes, libc::PROT_READ | libc::PROT_WRITE)?;
+        seen.advise(libc::MADV_DONTFORK)?;
+        let frames = Mapping::anonymous(frames * page_bytes)?;
+        let bell = Bell::new()?;
+        let region = enter(&seen, &bell)?;
+        Ok(Self { region, file, seen, alias, frames, page_bytes, bell, stopped: AtomicBool::new(false) })
+    }
+
+    fn protect(&self, page: u32, protection: i32) -> io::Result<()> {
+        let at = self.seen.at().wrapping_add(page as usize * self.page_bytes);
+        // SAFETY: a page of our mapping; that the program can no longer touch it without a fault is what is wanted.
+        let done = unsafe { libc::mprotect(at.cast(), self.page_bytes, protection) };
+        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    fn alias(&self, page: u32) -> *mut u8 {
+        self.alias.at().wrapping_add(page as usize * self.page_bytes)
+    }
+}
+
+fn protection(allow: Allow) -> i32 {
+    match allow {
+        Allow::Read => libc::PROT_READ,
+        Allow::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
+    }
+}
+
+impl Backend for SigsegvBackend {
+    fn mechanism(&self) -> Mechanism {
+        Mechanism::Sigsegv
+    }
+
+    fn base(&self) -> *mut u8 {
+        self.seen.at()
+    }
+
+    fn frame(&self, frame: u32) -> *mut u8 {
+        self.frames.at().wrapping_add(frame as usize * self.page_bytes)
+    }
+
+    fn tells_every_write(&self) -> bool {
+        true
+    }
+
+    fn map_in(&self, page: u32, frame: u32, allow: Allow) -> io::Result<Frame> {
+        // SAFETY: our view of the page and our frame; the program's view is closed, so nobody else looks.
+        unsafe { ptr::copy_nonoverlapping(self.frame(frame), self.alias(page), self.page_bytes) };
+        self.open(page, allow)?;
+        Ok(Frame::Full)
+    }
+
+    fn map_out(&self, page: u32, frame: u32) -> io::Result<()> {
+        self.protect(page, libc::PROT_NONE)?;
+        // SAFETY: as in `map_in`.
+        unsafe { ptr::copy_nonoverlapping(self.alias(page), self.frame(frame), self.page_bytes) };
+        self.discard(page)
+    }
+
+    fn open(&self, page: u32, allow: Allow) -> io::Result<()> {
+        self.protect(page, protection(allow))
+    }
+
+    fn arm_access(&self, page: u32, _frame: u32) -> io::Result<bool> {
+        self.protect(page, libc::PROT_NONE)?;
+        Ok(false)
+    }
+
+    fn discard(&self, page: u32) -> io::Result<()> {
+        self.protect(page, libc::PROT_NONE)?;
+        let offset = (page as usize * self.page_bytes) as libc::off_t;
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: no memory is passed; what is emptied is ours and closed to the program.
+        let done = unsafe { libc::fallocate(self.file.as_raw_fd(), mode, offset, self.page_bytes as libc::off_t) };
+        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    fn empty(&self, frame: u32) {
+        let _ = super::arena::advise(self.frame(frame), self.page_bytes, libc::MADV_DONTNEED);
+    }
+
+    fn wake(&self, page: u32) {
+        for request in &TABLE {
+            // Acquire: pairs with Release in `post`; taken means that this pager has seen it posted.
+            if request.state.load(Acquire) != TAKEN || request.region.load(Relaxed) != self.region {
+                continue;
+            }
+            let offset = request.address.load(Relaxed) - self.seen.at() as usize;
+            if offset / self.page_bytes == page as usize {
+                // Release: pairs with Acquire in `post`.
+                request.state.store(DONE, Release);
+                futex(&request.state, libc::FUTEX_WAKE, 1);
+            }
+        }
+    }
+
+    fn next_fault(&self, within: Option<Duration>) -> io::Result<Event> {
+        loop {
+            if self.stopped.load(Relaxed) {
+                return Ok(Event::Stopped);
+            }
+            self.bell.hush();
+            for request in &TABLE {
+                // Acquire: pairs with Release in `post`, so the region is that of this posting.
+                if request.state.load(Acquire) != POSTED || request.region.load(Relaxed) != self.region {
+                    continue;
+                }
+                if request.state.compare_exchange(POSTED, TAKEN, AcqRel, Relaxed).is_err() {
+                    continue;
+                }
+                let offset = request.address.load(Relaxed) - self.seen.at() as usize;
+                let access = if request.wrote.load(Relaxed) { Access::Write } else { Access::Read };
+                self.bell.ring(); // there may be more
+                #[expect(clippy::cast_possible_truncation, reason = "a region has fewer than 2^32 pages")]
+                return Ok(Event::Fault(Fault { page: (offset / self.page_bytes) as u32, access }));
+            }
+            if !wait(&[self.bell.fd()], within)? {
+                return Ok(Event::Nothing);
+            }
+        }
+    }
+
+    fn stop(&self) {
+        self.stopped.store(true, Relaxed);
+        self.bell.ring();
+    }
+}
+
+impl Drop for SigsegvBackend {
+    fn drop(&mut self) {
+        let _one = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
+        // Release: pairs with Acquire in `place_of`: what follows the region's end is not seen as the region's.
+        PLACES[self.region].base.store(0, Release);
+    }
+}
+
+/// Takes a place for a region, and the signal when it is the first.
+fn enter(seen: &Mapping, bell: &Bell) -> io::Result<usize> {
+    let _one = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
+    let free = PLACES.iter().position(|place| place.base.load(Relaxed) == 0);
+    let Some(free) = free else {
+        return Err(io::Error::other(format!("a process can have {REGIONS} regions by SIGSEGV")));
+    };
+    if BEFORE.get().is_none() {
+        install()?;
+    }
+    let place = &PLACES[free];
+    place.bytes.store(seen.bytes(), Relaxed);
+    place.bell.store(bell.fd(), Relaxed);
+    // Release: pairs with Acquire in `place_of`, which then finds length and bell.
+    place.base.store(seen.at() as usize, Release);
+    Ok(free)
+}
+
+fn install() -> io::Result<()> {
+    // SAFETY: all zeros is a valid sigaction; the handler has the type that SA_SIGINFO asks for.
+    unsafe {
+        let mut before: libc::sigaction = std::mem::zeroed();
+        if libc::sigaction(libc::SIGSEGV, ptr::null(), &raw mut before) < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let _ = BEFORE.set(before);
+        let mut ours: libc::sigaction = std::mem::zeroed();
+        ours.sa_sigaction = on_fault as extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) as usize;
+        ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER | libc::SA_RESTART;
+        if libc::sigaction(libc::SIGSEGV, &raw const ours, ptr::null_mut()) < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+fn place_of(address: usize) -> Option<usize> {
+    PLACES.iter().position(|place| {
+        // Acquire: pairs with Release in `enter`.
+        let base = place.base.load(Acquire);
+        base != 0 && address.wrapping_sub(base) < place.bytes.load(Relaxed)
+    })
+}
+
+/// The signal handler: see the head of this file.
+extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel passes both for a fault; errno is this thread's.
+    unsafe {
+        let errno = libc::__errno_location();
+        let kept = *errno;
+        let address = (*info).si_addr() as usize;
+        match place_of(address) {
+            // A signal that somebody sent carries no address of ours.
+            Some(region) if (*info).si_code > 0 => post(region, address, was_write(context)),
+            _ => pass_on(signal, info, context),
+        }
+        *errno = kept;
+    }
+}
+
+/// What the processor says.
+#[cfg(target_arch = "x86_64")]
+unsafe fn was_write(context: *mut c_void) -> bool {
+    // SAFETY: with SA_SIGINFO the third argument is a ucontext.
+    unsafe { (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_ERR as usize] & 2 != 0 }
+}
+
+/// Where the error code is not known here, every access counts as a write: more is written back, nothing is lost.
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn was_write(_context: *mut c_void) -> bool {
+    true
+}
+
+fn post(region: usize, address: usize, wrote: bool) {
+    let request = loop {
+        // Acquire: pairs with Release at the end, so the last handler's reads come before our writes.
+        let free = TABLE.iter().find(|r| r.state.compare_exchange(FREE, CLAIMED, Acquire, Relaxed).is_ok());
+        match free {
+            Some(request) => break request,
+            // SAFETY: no memory is passed.
+            None => unsafe {
+                let _ = libc::sched_yield();
+            },
+        }
+    };
+    request.region.store(region, Relaxed);
+    request.address.store(address, Relaxed);
+    request.wrote.store(wrote, Relaxed);
+    // Release: pairs with Acquire in `next_fault` and `wake`, which then see this request (REQUEST-1).
+    request.state.store(POSTED, Release);
+    ring(PLACES[region].bell.load(Relaxed));
+    loop {
+        // Acquire: pairs with Release in `wake`: the page is as the pager made it.
+        let state = request.state.load(Acquire);
+        if state == DONE {
+            break;
+        }
+        futex(&request.state, libc::FUTEX_WAIT, state);
+    }
+    request.state.store(FREE, Release);
+}
+
+fn futex(word: &AtomicU32, operation: c_int, value: u32) {
+    // SAFETY: the word lives for ever.
+    unsafe {
+        libc::syscall(libc::SYS_futex, word.as_ptr(), operation | libc::FUTEX_PRIVATE_FLAG, value, ptr::null::<c_void>());
+    }
+}
+
+/// The handler that was there before gets what is not ours.
+unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the action is what the program had set, called as it asked to be called.
+    unsafe {
+        let Some(before) = BEFORE.get() else { return };
+        match before.sa_sigaction {
+            libc::SIG_DFL | libc::SIG_IGN => {
+                // Set back, the instruction is run again and ends the process in the ordinary way.
+                libc::sigaction(signal, before, ptr::null_mut());
+            }
+            handler if before.sa_flags & libc::SA_SIGINFO != 0 => {
+                let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = std::mem::transmute(handler);
+                handler(signal, info, context);
+            }
+            handler => {
+                let handler: extern "C" fn(c_int) = std::mem::transmute(handler);
+                handler(signal);
+            }
+        }
+    }
+}

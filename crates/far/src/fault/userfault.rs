@@ -1,0 +1,237 @@
+//! Pages by userfaultfd: moved (`UFFDIO_MOVE`) where the kernel can, copied where it cannot.
+//!
+//! A page leaves by `UFFDIO_MOVE` into a frame: at one instant the program no longer has it and the frame does (FAULT-1). It comes back
+//! the same way. Moving costs page table entries, not bytes; a 2 MiB page stays a huge page. Its touch is told by moving it to
+//! a frame and waiting for the fault.
+//!
+//! `UFFDIO_MOVE` knows no write protection. Between it and `UFFDIO_WRITEPROTECT` another thread can write unseen:
+//!
+//! | pager | thread A | thread B |
+//! |---|---|---|
+//! | | reads the page: fault | |
+//! | MOVE | (waits) | writes: succeeds |
+//! | WRITEPROTECT, wake | goes on | |
+//! | evicts: "never written", drops it | | its write is lost |
+//!
+//! So here a page that looks unwritten is not believed (`tells_every_write` is false): its digest is taken when it leaves and compared with that
+//! of when it came. Copied pages are protected in the same instant (`UFFDIO_COPY_MODE_WP`) and are believed.
+//!
+//! A write fault on a range where huge pages are allowed makes the kernel clear 2 MiB before it asks us, and a fault leaves an empty page table that
+//! makes a later move split a huge page. So the region is `MADV_NOHUGEPAGE`, and what is there of page tables is dropped before a page of 2 MiB comes.
+
+use super::abi::{self, Userfault};
+use super::arena::{Bell, Mapping, advise};
+use super::{Allow, Backend, Event, Fault, Frame, Mechanism};
+use crate::replace::Access;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+const HUGE: usize = 2 << 20;
+/// A move that meets a busy page is tried so often; then the page is copied.
+const TRIES: usize = 64;
+
+#[derive(Debug)]
+pub(crate) struct UserfaultBackend {
+    mechanism: Mechanism,
+    uffd: Userfault,
+    region: Mapping,
+    frames: Mapping,
+    page_bytes: usize,
+    bell: Bell,
+    stopped: AtomicBool,
+}
+
+impl UserfaultBackend {
+    pub(crate) fn new(mechanism: Mechanism, bytes: usize, page_bytes: usize, frames: usize) -> io::Result<Self> {
+        let mut features = abi::FEATURE_PAGEFAULT_FLAG_WP;
+        if mechanism.moves() {
+            features |= abi::FEATURE_MOVE;
+        }
+        let uffd = Userfault::open(mechanism.is_user_mode(), features)?;
+        let region = Mapping::anonymous(bytes)?;
+        let frames = Mapping::anonymous(frames * page_bytes)?;
+        region.advise(libc::MADV_NOHUGEPAGE)?;
+        frames.advise(if page_bytes == HUGE { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE })?;
+        // A child would read zeros where its parent has pages: it has nothing there instead.
+        region.advise(libc::MADV_DONTFORK)?;
+        frames.advise(libc::MADV_DONTFORK)?;
+        uffd.register(region.at() as usize, region.bytes(), abi::REGISTER_MISSING | abi::REGISTER_WP)?;
+        if mechanism.moves() {
+            // Pages may only be moved into memory of the same userfaultfd. Its own missing pages come from the system.
+            uffd.register(frames.at() as usize, frames.bytes(), abi::REGISTER_WP)?;
+        }
+        Ok(Self { mechanism, uffd, region, frames, page_bytes, bell: Bell::new()?, stopped: AtomicBool::new(false) })
+    }
+
+    fn page(&self, page: u32) -> *mut u8 {
+        self.region.at().wrapping_add(page as usize * self.page_bytes)
+    }
+
+    /// Moves a page's worth of memory; what is busy is tried again, then copied.
+    fn shift(&self, to: *mut u8, from: *mut u8) -> Result<(), (usize, io::Error)> {
+        let mut done = 0;
+        let mut tries = 0;
+        while done < self.page_bytes {
+            let mode = abi::MOVE_DONTWAKE | abi::MOVE_ALLOW_HOLES;
+            let left = self.page_bytes - done;
+            let (moved, error) = self.uffd.r#move(to as usize + done, from as usize + done, left, mode);
+            done += moved;
+            let Some(error) = error else { continue };
+            if moved > 0 {
+                tries = 0;
+            }
+            tries += 1;
+            match error.raw_os_error() {
+                Some(libc::EAGAIN | libc::EBUSY | libc::EINTR) if tries < TRIES => {
+                    if tries > 4 {
+                        std::thread::yield_now();
+                    }
+                }
+                _ => return Err((done, error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies from a frame into the region, from byte `done` on.
+    fn copy_in(&self, page: u32, frame: u32, done: usize, allow: Allow) -> io::Result<()> {
+        let mode = abi::COPY_DONTWAKE | if allow == Allow::Read { abi::COPY_WP } else { 0 };
+        let mut done = done;
+        let mut tries = 0;
+        while done < self.page_bytes {
+            let (to, from) = (self.page(page) as usize + done, self.frame(frame) as usize + done);
+            let (copied, error) = self.uffd.copy(to, from, self.page_bytes - done, mode);
+            done += copied;
+            match error {
+                None => {}
+                Some(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) && tries < TRIES => tries += 1,
+                Some(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies out of the region what cannot be moved, from byte `done` on: nobody writes it meanwhile, nobody reads it afterwards.
+    fn copy_out(&self, page: u32, frame: u32, done: usize) -> io::Result<()> {
+        let (from, to, left) = (self.page(page).wrapping_add(done), self.frame(frame).wrapping_add(done), self.page_bytes - done);
+        self.uffd.write_protect(from as usize, left, abi::WP_PROTECT)?;
+        // SAFETY: both lie in our mappings and are not the same. The page is present (it is resident), so reading it does not fault, and
+        // protected, so nobody writes it.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, left) };
+        advise(from, left, libc::MADV_DONTNEED)
+    }
+}
+
+impl Backend for UserfaultBackend {
+    fn mechanism(&self) -> Mechanism {
+        self.mechanism
+    }
+
+    fn base(&self) -> *mut u8 {
+        self.region.at()
+    }
+
+    fn frame(&self, frame: u32) -> *mut u8 {
+        self.frames.at().wrapping_add(frame as usize * self.page_bytes)
+    }
+
+    fn tells_every_write(&self) -> bool {
+        !self.mechanism.moves()
+    }
+
+    fn map_in(&self, page: u32, frame: u32, allow: Allow) -> io::Result<Frame> {
+        if !self.mechanism.moves() {
+            self.copy_in(page, frame, 0, allow)?;
+            return Ok(Frame::Full);
+        }
+        if self.page_bytes == HUGE {
+            advise(self.page(page), HUGE, libc::MADV_DONTNEED)?;
+        }
+        if let Err((done, _)) = self.shift(self.page(page), self.frame(frame)) {
+            self.copy_in(page, frame, done, Allow::ReadWrite)?;
+        }
+        if allow == Allow::Read {
+            self.uffd.write_protect(self.page(page) as usize, self.page_bytes, abi::WP_PROTECT)?;
+        }
+        Ok(Frame::Empty)
+    }
+
+    fn map_out(&self, page: u32, frame: u32) -> io::Result<()> {
+        if !self.mechanism.moves() {
+            return self.copy_out(page, frame, 0);
+        }
+        match self.shift(self.frame(frame), self.page(page)) {
+            Ok(()) => Ok(()),
+            // Shared with a child once, or pinned by the kernel.
+            Err((done, _)) => self.copy_out(page, frame, done),
+        }
+    }
+
+    fn open(&self, page: u32, allow: Allow) -> io::Result<()> {
+        // Unprotecting wakes, and MODE_WP with MODE_DONTWAKE is refused.
+        let mode = if allow == Allow::Read { abi::WP_PROTECT } else { abi::WP_DONTWAKE };
+        self.uffd.write_protect(self.page(page) as usize, self.page_bytes, mode)
+    }
+
+    fn arm_access(&self, page: u32, frame: u32) -> io::Result<bool> {
+        self.map_out(page, frame)?;
+        Ok(true)
+    }
+
+    fn discard(&self, page: u32) -> io::Result<()> {
+        advise(self.page(page), self.page_bytes, libc::MADV_DONTNEED)
+    }
+
+    fn empty(&self, frame: u32) {
+        // Should it fail, the frame stays full: it costs memory and nothing else.
+        let _ = advise(self.frame(frame), self.page_bytes, libc::MADV_DONTNEED);
+    }
+
+    fn wake(&self, page: u32) {
+        let _ = self.uffd.wake(self.page(page) as usize, self.page_bytes);
+    }
+
+    fn next_fault(&self, within: Option<Duration>) -> io::Result<Event> {
+        loop {
+            // Relaxed: a flag for itself; the bell makes us look.
+            if self.stopped.load(Relaxed) {
+                return Ok(Event::Stopped);
+            }
+            if let Some(message) = self.uffd.read()? {
+                if message.event != abi::EVENT_PAGEFAULT {
+                    continue;
+                }
+                let wrote = message.flags & (abi::PAGEFAULT_WRITE | abi::PAGEFAULT_WP) != 0;
+                let offset = (message.address as usize).wrapping_sub(self.region.at() as usize);
+                let access = if wrote { Access::Write } else { Access::Read };
+                if offset >= self.region.bytes() {
+                    continue; // not ours to answer
+                }
+                #[expect(clippy::cast_possible_truncation, reason = "a region has fewer than 2^32 pages")]
+                return Ok(Event::Fault(Fault { page: (offset / self.page_bytes) as u32, access }));
+            }
+            if !wait(&[self.uffd.fd(), self.bell.fd()], within)? {
+                return Ok(Event::Nothing);
+            }
+        }
+    }
+
+    fn stop(&self) {
+        self.stopped.store(true, Relaxed);
+        self.bell.ring();
+    }
+}
+
+/// Whether one of them can be read, within so long.
+pub(super) fn wait<const N: usize>(fds: &[i32; N], within: Option<Duration>) -> io::Result<bool> {
+    let mut polled = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+    let timeout = within.map_or(-1, |within| i32::try_from(within.as_millis()).unwrap_or(i32::MAX).max(1));
+    // SAFETY: as many as said.
+    let ready = unsafe { libc::poll(polled.as_mut_ptr(), N as libc::nfds_t, timeout) };
+    if ready < 0 {
+        let error = io::Error::last_os_error();
+        return if error.kind() == io::ErrorKind::Interrupted { Ok(true) } else { Err(error) };
+    }
+    Ok(ready > 0)
+}

@@ -1,0 +1,62 @@
+//! What is done by the clock: the policy's timer, and lost servers that are asked again.
+//!
+//! A server that comes back is empty: it is a new session, and pages go there again. What has too few copies is copied.
+
+use super::Pager;
+use crate::client::{Connection, Manner};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Lost servers are asked so often.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// How to reach a server again.
+#[derive(Clone, Debug)]
+pub(crate) struct Server {
+    pub(crate) address: String,
+    pub(crate) manner: Manner,
+}
+
+impl Pager {
+    /// The thread that looks after these.
+    pub(super) fn care(self: &Arc<Self>, servers: &[Server]) {
+        let timer = self.lock().timer();
+        let turn = timer.unwrap_or(AGAIN).min(AGAIN);
+        let mut asked = Instant::now();
+        let mut ticked = asked;
+        loop {
+            let core = self.lock();
+            if core.is_closing() {
+                return;
+            }
+            let (mut core, _) = self.ends.wait_timeout(core, turn).unwrap_or_else(PoisonError::into_inner);
+            if core.is_closing() {
+                return;
+            }
+            if timer.is_some_and(|timer| ticked.elapsed() >= timer) {
+                ticked = Instant::now();
+                core.on_timer();
+            }
+            core.recopy();
+            core.serve_waiting();
+            let lost = core.lost_servers();
+            drop(core);
+            if asked.elapsed() >= AGAIN {
+                asked = Instant::now();
+                self.ask_again(servers, &lost);
+            }
+        }
+    }
+
+    fn ask_again(self: &Arc<Self>, servers: &[Server], lost: &[usize]) {
+        for &index in lost {
+            // What it has promised to others meanwhile it need not promise us.
+            let manner = Manner { reserve_bytes: 0, ..servers[index].manner.clone() };
+            let Ok(connection) = Connection::connect(&servers[index].address, index, &manner, self.sink()) else { continue };
+            let connection = Arc::new(connection);
+            if !self.lock().regained(index, connection.clone()) {
+                crate::client::Keeper::close(&*connection);
+            }
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The pager: answers faults, sends pages away, has them brought back.
+//!
+//! One mutex guards what is known of all pages. Who takes it: the fault thread, which answers the program's faults; the keepers' threads, when a page has
+//! come or gone; a thread that looks after timers and lost servers; and the program's, when it gives memory back. None of them touches the
+//! region while it holds it, so none can wait for itself.
+//!
+//! | module | noun |
+//! |---|---|
+//! | `state` | what a page can be |
+//! | `core` | faults, arrivals, departures: the transitions between these |
+//! | `frames` | which frames hold memory |
+//! | `prefetch` | which pages will be touched next |
+//! | `care` | timers, lost servers that come back |
+//!
+//! - **PAGER-1** Local pages (`Coming`, `Staged`, `Resident`, `Armed`) are never more than `limit`; pages that leave never more than `slack`; both
+//!   together are the program's budget.
+//! - **PAGER-2** A page's bytes are in exactly one place that may change, the region; before they are dropped from there or from a frame, a
+//!   keeper holds bytes with their digest, or they are zeros.
+//! - **PAGER-3** A page whose every holder is lost is `Lost`, and stops the program when it is touched. It never reads as anything else.
+//! - **PAGER-4** A fault that waits for room is answered when a page has left or arrived, and while it waits one is leaving or arriving.
+
+mod care;
+mod core;
+mod frames;
+mod prefetch;
+mod state;
+
+use crate::client::{Keeper, Order, Sink, Verb};
+use crate::error::Loss;
+use crate::fault::{Backend, Event};
+use crate::stats::FarStats;
+pub(crate) use care::Server;
+pub(crate) use core::Plan;
+use core::Core;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::{self, JoinHandle};
+
+/// See the [module](self).
+pub(crate) struct Pager {
+    backend: Arc<dyn Backend>,
+    core: Mutex<Core>,
+    /// The region is going away.
+    ends: Condvar,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Pager {
+    /// A pager without keepers, which does nothing yet.
+    pub(crate) fn new(backend: Arc<dyn Backend>, plan: Plan) -> Arc<Self> {
+        let core = Mutex::new(Core::new(Arc::clone(&backend), plan));
+        Arc::new(Self { backend, core, ends: Condvar::new(), threads: Mutex::default() })
+    }
+
+    pub(crate) fn sink(self: &Arc<Self>) -> Weak<dyn Sink> {
+        let this = Arc::clone(self);
+        let this: Arc<dyn Sink> = this;
+        Arc::downgrade(&this)
+    }
+
+    /// Begins to answer faults.
+    pub(crate) fn start(self: &Arc<Self>, keepers: Vec<Arc<dyn Keeper>>, servers: Vec<Server>) -> std::io::Result<()> {
+        self.lock().begin(keepers, servers.len());
+        let faulting = Arc::clone(self);
+        let caring = Arc::clone(self);
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        threads.push(thread::Builder::new().name("far-fault".into()).spawn(move || faulting.answer())?);
+        threads.push(thread::Builder::new().name("far-care".into()).spawn(move || caring.care(&servers))?);
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The fault thread.
+    fn answer(&self) {
+        loop {
+            match self.backend.next_fault(None) {
+                Ok(Event::Fault(fault)) => self.lock().answer(fault),
+                Ok(Event::Nothing) => {}
+                Ok(Event::Stopped) => return,
+                Err(error) => self.lock().stop_program(&Loss::Faults { source: error }),
+            }
+        }
+    }
+
+    pub(crate) fn stats(&self) -> FarStats {
+        self.lock().stats
+    }
+
+    /// These pages are zeros from now on, and nobody keeps them.
+    pub(crate) fn discard(&self, first: u32, count: u32) {
+        self.lock().discard(first, count);
+    }
+
+    /// Ends all threads. The region must not be touched any more.
+    pub(crate) fn close(&self) {
+        self.backend.stop();
+        let keepers = self.lock().end();
+        self.ends.notify_all();
+        for keeper in keepers {
+            keeper.close();
+        }
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Sink for Pager {
+    fn finished(&self, keeper: usize, order: Order, refused: Option<String>) {
+        let mut core = self.lock();
+        match order.verb {
+            Verb::Get => core.arrived(order.page),
+            Verb::Put => core.put_answered(order.page, keeper, refused),
+        }
+        core.serve_waiting();
+    }
+
+    fn lost(&self, keeper: usize, why: String, orders: Vec<Order>) {
+        self.lock().keeper_lost(keeper, &why, orders);
+    }
+}

@@ -1,0 +1,84 @@
+//! What a page can be, and what is known of it.
+
+use crate::digest::Digest;
+use crate::replace::Access;
+use std::time::Instant;
+
+/// Keepers as a set: bit *n* is keeper *n*.
+pub(super) type Keepers = u16;
+
+/// | state | bytes are | counts as | leaves it by |
+/// |---|---|---|---|
+/// | `Empty` | all zeros, nowhere | – | a touch → `Resident` |
+/// | `Away` | at the holders | – | a touch or a guess → `Coming` |
+/// | `Coming` | at the holders, on their way into the frame | local | arrival → `Resident` or `Staged`; no holder left → `Lost` |
+/// | `Staged` | in the frame | local | a touch → `Resident`; room is needed → `Away` |
+/// | `Resident` | in the region | local | the policy's choice → `Leaving`, `Away` or `Empty`; a cleared bit → `Armed` |
+/// | `Armed` | in the frame, or in the region under protection | local | a touch → `Resident`; the policy's choice |
+/// | `Leaving` | in the frame, on their way to keepers | slack | all have answered → `Away`, or `Resident` if it was touched |
+/// | `Lost` | nowhere any more | – | never: a touch stops the program |
+#[derive(Clone, Copy, Debug)]
+pub(super) enum State {
+    Empty,
+    Away,
+    Coming { frame: u32, touch: Option<Touch>, then: Then },
+    Staged { frame: u32 },
+    Resident { writable: bool, dirty: bool },
+    Armed { frame: Option<u32>, dirty: bool },
+    Leaving { frame: u32, touch: Option<Touch>, out: Out, discard: bool },
+    Lost,
+}
+
+/// What happens to a page when it has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Then {
+    /// It was touched, or will be.
+    Use,
+    /// It goes to one more keeper.
+    Recopy,
+    /// It was given back meanwhile.
+    Discard,
+}
+
+/// Somebody waits for the page.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Touch {
+    pub(super) access: Access,
+    pub(super) since: Instant,
+}
+
+impl Touch {
+    pub(super) fn now(access: Access) -> Self {
+        Self { access, since: Instant::now() }
+    }
+
+    /// Both wait: a write if one of them writes.
+    pub(super) fn join(touch: Option<Self>, access: Access) -> Self {
+        match touch {
+            Some(Self { access: Access::Read, since }) => Self { access, since },
+            Some(touch) => touch,
+            None => Self::now(access),
+        }
+    }
+}
+
+/// A page on its way out.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Out {
+    /// Keepers that have not answered.
+    pub(super) open: Keepers,
+    /// Keepers that have it.
+    pub(super) got: Keepers,
+    /// Keepers that were asked.
+    pub(super) tried: Keepers,
+}
+
+/// A page of the region.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub(super) state: State,
+    /// Of its bytes when they last left, or of zeros.
+    pub(super) digest: Digest,
+    /// Keepers that have bytes with this digest.
+    pub(super) holders: Keepers,
+}

@@ -1,0 +1,407 @@
+//! The program's view: ordinary memory, larger than what it may use of the machine.
+
+use crate::client::{Connection, Keeper, Manner, Spill};
+use crate::error::FarError;
+use crate::fault::sigsegv::SigsegvBackend;
+use crate::fault::userfault::UserfaultBackend;
+use crate::fault::{Backend, Mechanism};
+use crate::pager::{Pager, Plan, Server};
+use crate::replace::{Policy, Shape};
+use crate::stats::FarStats;
+use crate::wire::auth::AuthKey;
+use std::fmt;
+use std::io;
+use std::ops::{Deref, DerefMut, Range};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Local memory below this many pages makes no sense: an instruction can touch several at once.
+const LEAST_PAGES: usize = 8;
+
+/// How far memory is set up.
+#[derive(Clone, Debug)]
+pub struct FarMemoryBuilder {
+    bytes: usize,
+    local: usize,
+    page: usize,
+    servers: Vec<String>,
+    policy: Policy,
+    mechanism: Mechanism,
+    copies: usize,
+    spill: Option<PathBuf>,
+    reserve: Option<u64>,
+    key: Option<AuthKey>,
+    stall: Duration,
+    prefetch: bool,
+    seed: u64,
+    on_loss: fn(&str) -> !,
+}
+
+/// Memory of which a part is local and the rest with memory servers.
+///
+/// It is used as the slice of bytes that it dereferences to, by any number of threads. It begins as zeros.
+///
+/// # Cost
+///
+/// A touch of a local page costs what it costs in any memory. A page that is away is fetched: the touching thread sleeps for a transfer of one
+/// page. Pages that are touched in sequence or by strides are fetched ahead of need, and what leaves is sent in the background.
+///
+/// # When a server is lost
+///
+/// With [`copies`](FarMemoryBuilder::copies) or a [`spill`](FarMemoryBuilder::spill) file the program goes on. Otherwise it is ended, with a message that
+/// says why, as soon as it touches a page that nobody has any more. It never reads anything but what it wrote.
+///
+/// # System calls and child processes
+///
+/// See [`Mechanism`] for system calls on pages that are away. A child process has no far memory: the addresses are not mapped there.
+pub struct FarMemory {
+    pager: Arc<Pager>,
+    backend: Arc<dyn Backend>,
+    bytes: usize,
+    page: usize,
+}
+
+impl Default for FarMemoryBuilder {
+    fn default() -> Self {
+        Self {
+            bytes: 0,
+            local: 64 << 20,
+            page: 1 << 20,
+            servers: Vec::new(),
+            policy: Policy::SwapInHistory,
+            mechanism: Mechanism::Auto,
+            copies: 1,
+            spill: None,
+            reserve: None,
+            key: None,
+            stall: Duration::from_secs(2),
+            prefetch: true,
+            seed: 1,
+            on_loss: abort,
+        }
+    }
+}
+
+fn abort(message: &str) -> ! {
+    crate::say(message);
+    std::process::abort()
+}
+
+impl FarMemoryBuilder {
+    /// How much there is in all.
+    #[must_use]
+    pub fn bytes(mut self, bytes: usize) -> Self {
+        self.bytes = bytes;
+        self
+    }
+
+    /// How much may be local, with what is on its way out [unless set: 64 MiB].
+    #[must_use]
+    pub fn local(mut self, bytes: usize) -> Self {
+        self.local = bytes;
+        self
+    }
+
+    /// The unit of transfer and replacement, a power of two from 4 KiB to 2 MiB [unless set: 1 MiB].
+    #[must_use]
+    pub fn page(mut self, bytes: usize) -> Self {
+        self.page = bytes;
+        self
+    }
+
+    /// Memory servers, as `host:port`.
+    #[must_use]
+    pub fn servers<S: Into<String>>(mut self, servers: impl IntoIterator<Item = S>) -> Self {
+        self.servers = servers.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Who leaves when a page comes [unless set: Swap-in history].
+    #[must_use]
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// How pages are made to come and go [unless set: the best there is].
+    #[must_use]
+    pub fn mechanism(mut self, mechanism: Mechanism) -> Self {
+        self.mechanism = mechanism;
+        self
+    }
+
+    /// So many servers have each page that is away [unless set: 1].
+    #[must_use]
+    pub fn copies(mut self, copies: usize) -> Self {
+        self.copies = copies;
+        self
+    }
+
+    /// A local file has each page that is away, too. It must not be there; it has no name while it is used.
+    #[must_use]
+    pub fn spill(mut self, path: impl Into<PathBuf>) -> Self {
+        self.spill = Some(path.into());
+        self
+    }
+
+    /// So many bytes are promised by each server from the start [unless set: its share of the whole]. With less, a server may have no room when a
+    /// page comes; then another is asked.
+    #[must_use]
+    pub fn reserve(mut self, bytes: u64) -> Self {
+        self.reserve = Some(bytes);
+        self
+    }
+
+    /// The key that the servers know.
+    #[must_use]
+    pub fn auth_key(mut self, key: AuthKey) -> Self {
+        self.key = Some(key);
+        self
+    }
+
+    /// A server that answers nothing for so long is lost [unless set: 2 s].
+    #[must_use]
+    pub fn stall(mut self, stall: Duration) -> Self {
+        self.stall = stall;
+        self
+    }
+
+    /// Whether pages are fetched ahead of need [unless set: yes].
+    #[must_use]
+    pub fn prefetch(mut self, prefetch: bool) -> Self {
+        self.prefetch = prefetch;
+        self
+    }
+
+    /// For policies that draw lots.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// What ends the process when bytes are lost [unless set: the message on standard error, and `abort`].
+    #[must_use]
+    pub fn on_loss(mut self, on_loss: fn(&str) -> !) -> Self {
+        self.on_loss = on_loss;
+        self
+    }
+
+    /// Makes it: connects to the servers, reserves room there, starts the threads.
+    ///
+    /// # Errors
+    ///
+    /// [`FarError`]; nothing is left behind.
+    pub fn build(self) -> Result<FarMemory, FarError> {
+        let (pages, local) = self.check()?;
+        let slack = (local / 8).clamp(1, 32);
+        let frames = local + slack + 8;
+        let backend = self.choose(pages as usize * self.page, frames)?;
+        let limit = local - slack;
+        #[expect(clippy::cast_possible_truncation, reason = "checked: fewer than 2^31 pages")]
+        let shape = Shape { pages, frames: limit as u32 };
+        let plan = Plan {
+            pages,
+            page_bytes: self.page,
+            limit,
+            slack,
+            #[expect(clippy::cast_possible_truncation, reason = "as above")]
+            frames: frames as u32,
+            policy: self.policy.build(shape, self.seed),
+            wants_modified: matches!(self.policy, Policy::UNru(_)),
+            prefetch: self.prefetch,
+            copies: self.copies,
+            on_loss: self.on_loss,
+        };
+        let pager = Pager::new(Arc::clone(&backend), plan);
+        // Threads inherit it: a signal handler of the program that touched far memory in one of ours would wait for itself.
+        let _quiet = SignalsBlocked::new();
+        let (keepers, servers) = self.keepers(&pager, pages)?;
+        pager.start(keepers, servers).map_err(FarError::Threads)?;
+        Ok(FarMemory { pager, backend, bytes: self.bytes, page: self.page })
+    }
+
+    /// Pages of the region, and pages that may be local.
+    fn check(&self) -> Result<(u32, usize), FarError> {
+        if !self.page.is_power_of_two() || !(4 << 10..=2 << 20).contains(&self.page) {
+            return Err(FarError::Page(self.page));
+        }
+        let size = || FarError::Size { bytes: self.bytes, page_bytes: self.page };
+        let pages = u32::try_from(self.bytes.div_ceil(self.page)).map_err(|_| size())?;
+        if pages == 0 || pages > 1 << 31 {
+            return Err(size());
+        }
+        let local = (self.local / self.page).min(pages as usize + LEAST_PAGES);
+        if local < LEAST_PAGES {
+            return Err(FarError::Local { local: self.local, least: LEAST_PAGES * self.page });
+        }
+        let servers = self.servers.len();
+        if servers == 0 && self.spill.is_none() {
+            return Err(FarError::Nowhere);
+        }
+        if servers > 15 || self.copies == 0 || servers > 0 && self.copies > servers {
+            return Err(FarError::Copies { copies: self.copies, servers });
+        }
+        Ok((pages, local))
+    }
+
+    fn choose(&self, bytes: usize, frames: usize) -> Result<Arc<dyn Backend>, FarError> {
+        let one = [self.mechanism];
+        let tried = if self.mechanism == Mechanism::Auto { &Mechanism::LADDER[..] } else { &one };
+        let mut last = None;
+        for &mechanism in tried {
+            let made: io::Result<Arc<dyn Backend>> = match mechanism {
+                Mechanism::Sigsegv => SigsegvBackend::new(bytes, self.page, frames).map(|b| Arc::new(b) as _),
+                _ => UserfaultBackend::new(mechanism, bytes, self.page, frames).map(|b| Arc::new(b) as _),
+            };
+            match made {
+                Ok(backend) => return Ok(backend),
+                Err(source) => last = Some(FarError::Mechanism { mechanism, source }),
+            }
+        }
+        Err(last.expect("at least one was tried"))
+    }
+
+    fn keepers(&self, pager: &Arc<Pager>, pages: u32) -> Result<(Vec<Arc<dyn Keeper>>, Vec<Server>), FarError> {
+        let share = (u64::from(pages) * self.copies as u64).div_ceil(self.servers.len().max(1) as u64);
+        #[expect(clippy::cast_possible_truncation, reason = "checked: at most 2 MiB")]
+        let manner = Manner {
+            page_bytes: self.page as u32,
+            reserve_bytes: self.reserve.unwrap_or(share * self.page as u64),
+            stall: self.stall,
+            key: self.key.clone(),
+        };
+        let mut keepers: Vec<Arc<dyn Keeper>> = Vec::new();
+        let mut servers = Vec::new();
+        let closing = |keepers: &[Arc<dyn Keeper>]| keepers.iter().for_each(|keeper| keeper.close());
+        for (index, address) in self.servers.iter().enumerate() {
+            match Connection::connect(address, index, &manner, pager.sink()) {
+                Ok(connection) => keepers.push(Arc::new(connection)),
+                Err(error) => {
+                    closing(&keepers);
+                    return Err(error.into());
+                }
+            }
+            servers.push(Server { address: address.clone(), manner: manner.clone() });
+        }
+        if let Some(path) = &self.spill {
+            match Spill::create(path, keepers.len(), pager.sink()) {
+                Ok(spill) => keepers.push(Arc::new(spill)),
+                Err(source) => {
+                    closing(&keepers);
+                    return Err(FarError::Spill { path: path.clone(), source });
+                }
+            }
+        }
+        Ok((keepers, servers))
+    }
+}
+
+/// All signals are blocked in this thread until it is dropped.
+struct SignalsBlocked(libc::sigset_t);
+
+impl SignalsBlocked {
+    fn new() -> Self {
+        // SAFETY: both sets are ours; SIGSEGV and the like are still delivered when an instruction causes them.
+        unsafe {
+            let mut all: libc::sigset_t = std::mem::zeroed();
+            let mut before: libc::sigset_t = std::mem::zeroed();
+            libc::sigfillset(&raw mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+            Self(before)
+        }
+    }
+}
+
+impl Drop for SignalsBlocked {
+    fn drop(&mut self) {
+        // SAFETY: the set is the one that was there before.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut());
+        }
+    }
+}
+
+impl FarMemory {
+    /// Far memory to be set up.
+    #[must_use]
+    pub fn builder() -> FarMemoryBuilder {
+        FarMemoryBuilder::default()
+    }
+
+    /// What makes its pages come and go.
+    #[must_use]
+    pub fn mechanism(&self) -> Mechanism {
+        self.backend.mechanism()
+    }
+
+    /// What it did until now.
+    #[must_use]
+    pub fn stats(&self) -> FarStats {
+        self.pager.stats()
+    }
+
+    /// Gives the whole pages within a range of bytes back: they are zeros from now on, and cost nothing anywhere.
+    ///
+    /// # Panics
+    ///
+    /// If the range does not lie within.
+    pub fn discard(&mut self, bytes: Range<usize>) {
+        assert!(bytes.start <= bytes.end && bytes.end <= self.bytes, "a range within the memory");
+        // SAFETY: `self` is borrowed mutably, so nobody else uses the range.
+        unsafe { self.discard_shared(bytes) }
+    }
+
+    /// The same for memory that is given out in pieces.
+    ///
+    /// # Safety
+    ///
+    /// The range lies within, and nobody uses it during the call.
+    pub unsafe fn discard_shared(&self, bytes: Range<usize>) {
+        let first = bytes.start.div_ceil(self.page);
+        let last = if bytes.end == self.bytes { bytes.end.div_ceil(self.page) } else { bytes.end / self.page };
+        if first < last {
+            #[expect(clippy::cast_possible_truncation, reason = "a region has fewer than 2^32 pages")]
+            self.pager.discard(first as u32, (last - first) as u32);
+        }
+    }
+
+    /// The first byte. Aligned to 2 MiB; at the same place as long as this lives.
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.backend.base()
+    }
+}
+
+impl Deref for FarMemory {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: mapped as long as `self` lives; every bit pattern is a byte; PAGER-2: bytes change by the program's writes only.
+        unsafe { std::slice::from_raw_parts(self.backend.base(), self.bytes) }
+    }
+}
+
+impl DerefMut for FarMemory {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and `self` is borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.backend.base(), self.bytes) }
+    }
+}
+
+impl Drop for FarMemory {
+    fn drop(&mut self) {
+        self.pager.close();
+    }
+}
+
+impl fmt::Debug for FarMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FarMemory")
+            .field("bytes", &self.bytes)
+            .field("page", &self.page)
+            .field("mechanism", &self.mechanism())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,281 @@
+//! A memory server: holds pages for clients that it knows, each client's apart from the others'.
+//!
+//! Every connection is one session, and one thread. Its pages live in that thread's own map, so no request of one client can name, read or
+//! change another's page (F6), and no lock is taken on the way; they are given back when the connection ends. What all share is
+//! one number, the bytes that are promised or held.
+//!
+//! | module | noun |
+//! |---|---|
+//! | `session` | one client: its pages, its requests |
+//! | `room` | the bytes that all sessions together may hold |
+//! | [`mischief`] | what a test makes a server do wrong |
+
+pub mod mischief;
+mod room;
+mod session;
+
+use crate::wire::auth::AuthKey;
+use mischief::Mischief;
+use room::Room;
+use std::collections::HashMap;
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// Strangers get so long to show that they know the key.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+
+/// How a server is set up.
+#[derive(Clone, Debug)]
+pub struct ServerBuilder {
+    capacity_bytes: u64,
+    quota_bytes: u64,
+    max_sessions: usize,
+    key: Option<AuthKey>,
+    mischief: Option<Arc<dyn Mischief>>,
+}
+
+/// A server that could not begin.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// Others can reach the address and no key was given.
+    #[error("{0} can be reached from other machines: give a key (--auth-key FILE), or listen on 127.0.0.1")]
+    Open(SocketAddr),
+    /// The address names no place to listen on.
+    #[error("listen on {address}")]
+    Listen {
+        /// The address.
+        address: String,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+}
+
+/// What a server has done and holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServerStats {
+    /// Sessions now.
+    pub sessions: u64,
+    /// Sessions since it began.
+    pub sessions_ever: u64,
+    /// Handshakes that came to nothing.
+    pub turned_away: u64,
+    /// Pages held.
+    pub pages: u64,
+    /// Bytes held.
+    pub held_bytes: u64,
+    /// Bytes held or promised.
+    pub promised_bytes: u64,
+    /// Pages taken.
+    pub puts: u64,
+    /// Pages given.
+    pub gets: u64,
+    /// Requests refused.
+    pub refused: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    sessions_ever: AtomicU64,
+    turned_away: AtomicU64,
+    pages: AtomicU64,
+    puts: AtomicU64,
+    gets: AtomicU64,
+    refused: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Shared {
+    setting: ServerBuilder,
+    room: Room,
+    counters: Counters,
+    ends: AtomicBool,
+    /// Streams of the sessions, to end them from outside.
+    sessions: Mutex<HashMap<u64, TcpStream>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// A running memory server. Dropping it shuts it down.
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    listener: Option<JoinHandle<()>>,
+}
+
+impl Default for ServerBuilder {
+    fn default() -> Self {
+        Self { capacity_bytes: 1 << 30, quota_bytes: u64::MAX, max_sessions: 1024, key: None, mischief: None }
+    }
+}
+
+impl ServerBuilder {
+    /// All sessions together hold at most so much [unless set: 1 GiB].
+    #[must_use]
+    pub fn capacity(mut self, bytes: u64) -> Self {
+        self.capacity_bytes = bytes;
+        self
+    }
+
+    /// One session holds at most so much [unless set: the capacity].
+    #[must_use]
+    pub fn quota(mut self, bytes: u64) -> Self {
+        self.quota_bytes = bytes;
+        self
+    }
+
+    /// At most so many sessions at once [unless set: 1024]; each costs a thread.
+    #[must_use]
+    pub fn max_sessions(mut self, sessions: usize) -> Self {
+        self.max_sessions = sessions;
+        self
+    }
+
+    /// Only clients with this key are served.
+    #[must_use]
+    pub fn auth_key(mut self, key: AuthKey) -> Self {
+        self.key = Some(key);
+        self
+    }
+
+    /// For tests: what the server does wrong.
+    #[must_use]
+    pub fn mischief(mut self, mischief: Arc<dyn Mischief>) -> Self {
+        self.mischief = Some(mischief);
+        self
+    }
+
+    /// Begins to serve. Port 0 takes any that is free.
+    ///
+    /// # Errors
+    ///
+    /// [`ServeError`].
+    pub fn listen(self, address: &str) -> Result<Server, ServeError> {
+        let refused = |source| ServeError::Listen { address: address.into(), source };
+        let addresses: Vec<SocketAddr> = address.to_socket_addrs().map_err(refused)?.collect();
+        if let Some(open) = addresses.iter().find(|a| !a.ip().is_loopback())
+            && self.key.is_none()
+        {
+            return Err(ServeError::Open(*open));
+        }
+        let listener = TcpListener::bind(&addresses[..]).map_err(refused)?;
+        let address = listener.local_addr().map_err(refused)?;
+        let shared = Arc::new(Shared {
+            room: Room::new(self.capacity_bytes),
+            setting: self,
+            counters: Counters::default(),
+            ends: AtomicBool::new(false),
+            sessions: Mutex::default(),
+            threads: Mutex::default(),
+        });
+        let accepting = Arc::clone(&shared);
+        let listener = thread::Builder::new()
+            .name("memd-listen".into())
+            .spawn(move || accept(&accepting, &listener))
+            .map_err(refused)?;
+        Ok(Server { address, shared, listener: Some(listener) })
+    }
+}
+
+impl Server {
+    /// A server to be set up.
+    #[must_use]
+    pub fn builder() -> ServerBuilder {
+        ServerBuilder::default()
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What it has done and holds.
+    #[must_use]
+    pub fn stats(&self) -> ServerStats {
+        let counters = &self.shared.counters;
+        // Relaxed: counts, each for itself.
+        ServerStats {
+            sessions: lock(&self.shared.sessions).len() as u64,
+            sessions_ever: counters.sessions_ever.load(Relaxed),
+            turned_away: counters.turned_away.load(Relaxed),
+            pages: counters.pages.load(Relaxed),
+            held_bytes: self.shared.room.held(),
+            promised_bytes: self.shared.room.promised(),
+            puts: counters.puts.load(Relaxed),
+            gets: counters.gets.load(Relaxed),
+            refused: counters.refused.load(Relaxed),
+        }
+    }
+
+    /// Ends all sessions and waits for their threads. Clients see a lost server: they have second copies, or must stop.
+    pub fn shutdown(&mut self) {
+        // Relaxed: a flag for itself; the streams' ends make their threads look.
+        self.shared.ends.store(true, Relaxed);
+        let _ = TcpStream::connect_timeout(&self.address, Duration::from_secs(1)); // wakes the listener
+        if let Some(listener) = self.listener.take() {
+            let _ = listener.join();
+        }
+        for stream in lock(&self.shared.sessions).values() {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        let threads = std::mem::take(&mut *lock(&self.shared.threads));
+        for thread in threads {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.shutdown();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
+    for number in 0.. {
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            // Out of descriptors, or the client has gone again: the next one may fare better.
+            Err(_) => {
+                thread::sleep(Duration::from_millis(20));
+                continue;
+            }
+        };
+        if shared.ends.load(Relaxed) {
+            return;
+        }
+        begin(shared, number, stream);
+    }
+}
+
+/// Gives the stream a thread of its own, if there is one to be had; else the stream is closed.
+fn begin(shared: &Arc<Shared>, number: u64, stream: TcpStream) {
+    let Ok(handle) = stream.try_clone() else { return };
+    let mut sessions = lock(&shared.sessions);
+    if sessions.len() >= shared.setting.max_sessions {
+        shared.counters.turned_away.fetch_add(1, Relaxed);
+        return;
+    }
+    sessions.insert(number, handle);
+    drop(sessions);
+    let mine = Arc::clone(shared);
+    let started = thread::Builder::new().name(format!("memd-{number}")).spawn(move || {
+        session::run(&mine, stream);
+        lock(&mine.sessions).remove(&number);
+    });
+    let mut threads = lock(&shared.threads);
+    threads.retain(|thread| !thread.is_finished());
+    match started {
+        Ok(thread) => threads.push(thread),
+        Err(_) => drop(lock(&shared.sessions).remove(&number)),
+    }
+}

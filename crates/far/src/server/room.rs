@@ -1,0 +1,114 @@
+//! The bytes that all sessions together may hold.
+//!
+//! A session reserves when it opens; what it holds beyond that is taken from what nobody has reserved. So a client that was promised its
+//! room finds it.
+//!
+//! - **ROOM-1** `promised` is the sum over sessions of max(reserved, held), and never above the capacity.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+#[derive(Debug)]
+pub(super) struct Room {
+    capacity: u64,
+    promised: AtomicU64,
+    held: AtomicU64,
+}
+
+/// One session's part of the room; given back when dropped.
+#[derive(Debug)]
+pub(super) struct Share<'a> {
+    room: &'a Room,
+    reserved: u64,
+    held: u64,
+    quota: u64,
+}
+
+impl Room {
+    pub(super) fn new(capacity: u64) -> Self {
+        Self { capacity, promised: AtomicU64::new(0), held: AtomicU64::new(0) }
+    }
+
+    // Relaxed in this file: numbers for themselves; the pages they stand for never change threads.
+    pub(super) fn held(&self) -> u64 {
+        self.held.load(Relaxed)
+    }
+
+    pub(super) fn promised(&self) -> u64 {
+        self.promised.load(Relaxed)
+    }
+
+    fn promise(&self, bytes: u64) -> Result<(), u64> {
+        let more = |promised: u64| promised.checked_add(bytes).filter(|&sum| sum <= self.capacity);
+        self.promised.try_update(Relaxed, Relaxed, more).map(drop).map_err(|promised| self.capacity - promised)
+    }
+
+    /// Room for a session, or how much there is.
+    pub(super) fn reserve(&self, bytes: u64, quota: u64) -> Result<Share<'_>, u64> {
+        if bytes > quota {
+            return Err(quota);
+        }
+        self.promise(bytes)?;
+        Ok(Share { room: self, reserved: bytes, held: 0, quota })
+    }
+}
+
+impl Share<'_> {
+    /// What the session may hold if the server still has it.
+    pub(super) fn quota(&self) -> u64 {
+        self.quota.min(self.room.capacity)
+    }
+
+    /// Takes room for a page, or says how much is left.
+    pub(super) fn take(&mut self, bytes: u64) -> Result<(), u64> {
+        let after = self.held.saturating_add(bytes);
+        if after > self.quota {
+            return Err(self.quota - self.held);
+        }
+        let beyond = after.saturating_sub(self.reserved.max(self.held));
+        if beyond > 0 {
+            self.room.promise(beyond)?;
+        }
+        self.held = after;
+        self.room.held.fetch_add(bytes, Relaxed);
+        Ok(())
+    }
+
+    /// Gives a page's room back.
+    pub(super) fn give_back(&mut self, bytes: u64) {
+        let before = self.held;
+        self.held -= bytes;
+        let beyond = before.saturating_sub(self.held.max(self.reserved));
+        self.room.promised.fetch_sub(beyond, Relaxed);
+        self.room.held.fetch_sub(bytes, Relaxed);
+    }
+}
+
+impl Drop for Share<'_> {
+    fn drop(&mut self) {
+        self.room.promised.fetch_sub(self.reserved.max(self.held), Relaxed);
+        self.room.held.fetch_sub(self.held, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn f6_what_was_promised_to_one_is_not_given_to_another() {
+        let room = Room::new(100);
+        let mut a = room.reserve(60, 80).unwrap();
+        assert_eq!(room.reserve(50, 100).unwrap_err(), 40);
+        let mut b = room.reserve(10, 100).unwrap();
+        assert_eq!(b.take(40), Ok(()));
+        assert_eq!(b.take(1), Err(0), "60 are promised to the other");
+        assert_eq!(a.take(60), Ok(()));
+        assert_eq!(a.take(1), Err(0));
+        b.give_back(20);
+        assert_eq!(a.take(20), Ok(()));
+        assert_eq!(a.take(1), Err(0), "its quota");
+        assert_eq!((room.held(), room.promised()), (100, 100));
+        drop((a, b));
+        assert_eq!((room.held(), room.promised()), (0, 0));
+    }
+}

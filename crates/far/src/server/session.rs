@@ -1,0 +1,234 @@
+//! One client of a memory server: its pages, its requests.
+
+use super::mischief::{Act, Mischief};
+use super::room::Share;
+use super::{Counters, HANDSHAKE, Shared};
+use crate::digest::Digest;
+use crate::wire::{HEADER, Header, Kind, Open, Opened, WireError, auth};
+use std::collections::HashMap;
+use std::io::{self, IoSlice, Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Why a session ended.
+#[derive(Debug)]
+enum Ended {
+    /// The client has gone, or the connection broke.
+    Gone,
+    /// The client said what cannot be said.
+    Nonsense,
+    /// A test wanted it.
+    Mischief,
+}
+
+impl From<io::Error> for Ended {
+    fn from(_: io::Error) -> Self {
+        Self::Gone
+    }
+}
+
+impl From<WireError> for Ended {
+    fn from(_: WireError) -> Self {
+        Self::Nonsense
+    }
+}
+
+struct Stored {
+    bytes: Box<[u8]>,
+    digest: Digest,
+}
+
+struct Session<'a> {
+    stream: TcpStream,
+    share: Share<'a>,
+    page_bytes: usize,
+    pages: HashMap<u64, Stored>,
+    /// Memory of pages that were forgotten, for those that come.
+    spare: Vec<Box<[u8]>>,
+    counters: &'a Counters,
+    mischief: Option<&'a dyn Mischief>,
+}
+
+/// Serves one connection until it ends. Its pages are given back then.
+pub(super) fn run(shared: &Shared, mut stream: TcpStream) {
+    let _ = stream.set_nodelay(true);
+    let _ = stream.set_read_timeout(Some(HANDSHAKE));
+    if auth::admit(&mut stream, shared.setting.key.as_ref()).is_err() {
+        shared.counters.turned_away.fetch_add(1, Relaxed);
+        return;
+    }
+    let Ok(session) = open(shared, stream) else {
+        shared.counters.turned_away.fetch_add(1, Relaxed);
+        return;
+    };
+    shared.counters.sessions_ever.fetch_add(1, Relaxed);
+    session.serve();
+}
+
+/// The first frame must ask for a session, and there must be room.
+fn open(shared: &Shared, mut stream: TcpStream) -> Result<Session<'_>, Ended> {
+    let header = read_header(&mut stream)?;
+    if header.kind != Kind::Open || header.length > 64 {
+        return Err(Ended::Nonsense);
+    }
+    let mut payload = vec![0; header.length as usize];
+    stream.read_exact(&mut payload)?;
+    header.check(&payload)?;
+    let wanted = Open::decode(&payload)?;
+    let share = match shared.room.reserve(wanted.reserve_bytes, shared.setting.quota_bytes) {
+        Ok(share) => share,
+        Err(left) => {
+            let why = format!("{} bytes wanted, {left} can be had here", wanted.reserve_bytes);
+            send(&mut stream, &Header::with(Kind::Refused, header.tag, 0, why.as_bytes()), why.as_bytes())?;
+            return Err(Ended::Gone);
+        }
+    };
+    let opened = Opened { quota_bytes: share.quota() }.encode();
+    send(&mut stream, &Header::with(Kind::Opened, header.tag, 0, &opened), &opened)?;
+    stream.set_read_timeout(None)?;
+    Ok(Session {
+        stream,
+        share,
+        page_bytes: wanted.page_bytes as usize,
+        pages: HashMap::new(),
+        spare: Vec::new(),
+        counters: &shared.counters,
+        mischief: shared.setting.mischief.as_deref(),
+    })
+}
+
+impl Session<'_> {
+    /// Until the client goes.
+    fn serve(mut self) {
+        while self.request().is_ok() {}
+        // Relaxed: a count.
+        self.counters.pages.fetch_sub(self.pages.len() as u64, Relaxed);
+    }
+
+    fn request(&mut self) -> Result<(), Ended> {
+        let header = read_header(&mut self.stream)?;
+        match header.kind {
+            Kind::Put => self.put(&header),
+            _ if header.length != 0 => Err(Ended::Nonsense),
+            Kind::Get => self.get(&header),
+            Kind::Free => {
+                self.forget(header.page);
+                Ok(())
+            }
+            Kind::Ping => self.answer(Kind::Pong, &header),
+            _ => Err(Ended::Nonsense),
+        }
+    }
+
+    fn act(&self, is_put: bool, page: u64) -> Result<Act, Ended> {
+        match self.mischief.map_or(Act::Serve, |mischief| mischief.act(is_put, page)) {
+            Act::Die => Err(Ended::Mischief),
+            Act::Stall => {
+                // Takes what comes and says nothing, until the connection is closed.
+                let mut stream = &self.stream;
+                let _ = io::copy(&mut stream, &mut io::sink());
+                Err(Ended::Mischief)
+            }
+            act => Ok(act),
+        }
+    }
+
+    fn answer(&mut self, kind: Kind, request: &Header) -> Result<(), Ended> {
+        Ok(send(&mut self.stream, &Header::bare(kind, request.tag, request.page), &[])?)
+    }
+
+    fn put(&mut self, header: &Header) -> Result<(), Ended> {
+        if header.length as usize != self.page_bytes {
+            return Err(Ended::Nonsense);
+        }
+        let mut bytes = self.spare.pop().unwrap_or_else(|| vec![0; self.page_bytes].into());
+        self.stream.read_exact(&mut bytes)?;
+        header.check(&bytes)?;
+        let act = self.act(true, header.page)?;
+        if act == Act::Deny {
+            return self.refuse(header, "not today");
+        }
+        if !self.pages.contains_key(&header.page)
+            && let Err(left) = self.share.take(self.page_bytes as u64)
+        {
+            self.spare.push(bytes);
+            return self.refuse(header, &format!("no room: a page has {} bytes, {left} are left", self.page_bytes));
+        }
+        match self.pages.insert(header.page, Stored { bytes, digest: header.digest }) {
+            Some(old) => self.spare.push(old.bytes),
+            None => drop(self.counters.pages.fetch_add(1, Relaxed)),
+        }
+        self.counters.puts.fetch_add(1, Relaxed);
+        self.answer(Kind::Stored, header)
+    }
+
+    fn refuse(&mut self, header: &Header, why: &str) -> Result<(), Ended> {
+        self.counters.refused.fetch_add(1, Relaxed);
+        let refused = Header { page: header.page, ..Header::with(Kind::Refused, header.tag, 0, why.as_bytes()) };
+        Ok(send(&mut self.stream, &refused, why.as_bytes())?)
+    }
+
+    fn get(&mut self, header: &Header) -> Result<(), Ended> {
+        let act = self.act(false, header.page)?;
+        let page = self.pages.get(&header.page).filter(|_| act != Act::Deny);
+        let Some(page) = page else { return self.answer(Kind::Missing, header) };
+        self.counters.gets.fetch_add(1, Relaxed);
+        let reply = Header {
+            kind: Kind::Page,
+            #[expect(clippy::cast_possible_truncation, reason = "a page is at most MAX_PAYLOAD")]
+            length: page.bytes.len() as u32,
+            tag: header.tag,
+            page: header.page,
+            digest: page.digest,
+        };
+        if act == Act::Serve {
+            return Ok(send(&mut self.stream, &reply, &page.bytes)?);
+        }
+        let (reply, bytes) = spoil(act, reply, page.bytes.to_vec());
+        Ok(send(&mut self.stream, &reply, &bytes)?)
+    }
+
+    fn forget(&mut self, page: u64) {
+        if let Some(old) = self.pages.remove(&page) {
+            self.share.give_back(self.page_bytes as u64);
+            self.counters.pages.fetch_sub(1, Relaxed);
+            // A few are kept, the rest is memory that somebody else may want.
+            if self.spare.len() < 4 {
+                self.spare.push(old.bytes);
+            }
+        }
+    }
+}
+
+/// A page as a server gives it that lies or is broken.
+fn spoil(act: Act, reply: Header, mut bytes: Vec<u8>) -> (Header, Vec<u8>) {
+    let middle = bytes.len() / 2;
+    match act {
+        Act::Zeros => bytes.fill(0),
+        Act::Babble => return (Header { length: 0, ..reply }, vec![b'?'; bytes.len()]),
+        _ => bytes[middle] ^= 4,
+    }
+    let digest = if act == Act::Damage { reply.digest } else { Digest::of(&bytes) };
+    (Header { digest, ..reply }, bytes)
+}
+
+fn read_header(stream: &mut TcpStream) -> Result<Header, Ended> {
+    let mut bytes = [0; HEADER];
+    stream.read_exact(&mut bytes)?;
+    Ok(Header::decode(&bytes)?)
+}
+
+/// A frame in one call of the system, or as few as the stream takes.
+fn send(stream: &mut TcpStream, header: &Header, payload: &[u8]) -> io::Result<()> {
+    let head = header.encode();
+    let mut sent = 0;
+    while sent < HEADER {
+        match stream.write_vectored(&[IoSlice::new(&head[sent..]), IoSlice::new(payload)]) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => sent += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    stream.write_all(&payload[sent - HEADER..])
+}

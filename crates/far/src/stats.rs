@@ -1,0 +1,91 @@
+//! What a region did.
+
+use std::fmt;
+
+macro_rules! stats {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counts since the region was made. Times are in nanoseconds.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct FarStats {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl FarStats {
+            /// Names and values, in a fixed order.
+            #[must_use]
+            pub fn fields(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name),)*]
+            }
+        }
+    };
+}
+
+stats! {
+    /// Bytes of the region.
+    region_bytes,
+    /// Bytes that may be local at once.
+    local_bytes,
+    /// Bytes of a page.
+    page_bytes,
+    /// Faults that the pager answered.
+    faults,
+    /// Pages that came because they were touched while away (the paper's swaps).
+    swap_ins,
+    /// Pages that were sent away because they had changed.
+    swap_outs,
+    /// Pages that left without a transfer: unchanged.
+    clean_drops,
+    /// Pages that left without a transfer: all zeros.
+    zero_drops,
+    /// Pages that were touched for the first time, or were all zeros.
+    zero_fills,
+    /// Pages that were fetched before they were touched.
+    prefetches,
+    /// Of these, touched later.
+    prefetch_hits,
+    /// Of these, never touched.
+    prefetch_wasted,
+    /// Pseudo reference bits that were cleared.
+    bits_cleared,
+    /// Pseudo reference and modified bits that were set by a fault.
+    bits_set,
+    /// Servers that were lost.
+    keepers_lost,
+    /// Servers that came back, empty.
+    keepers_regained,
+    /// Pages that were copied again after a loss.
+    recopied,
+    /// Time spent clearing reference bits.
+    clear_ns,
+    /// Time spent in faults that only set a bit.
+    set_ns,
+    /// Time from a fault on a page that is away until it was there, summed.
+    swap_ns,
+}
+
+impl FarStats {
+    /// As one JSON object.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let fields: Vec<String> = self.fields().iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
+        format!("{{{}}}", fields.join(","))
+    }
+}
+
+impl fmt::Display for FarStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} faults, {} pages in ({} ahead of need, {} of them used), {} out, {} clean and {} zero dropped, {:.3} s waited",
+            self.faults,
+            self.swap_ins + self.prefetches,
+            self.prefetches,
+            self.prefetch_hits,
+            self.swap_outs,
+            self.clean_drops,
+            self.zero_drops,
+            std::time::Duration::from_nanos(self.swap_ns).as_secs_f64(),
+        )
+    }
+}

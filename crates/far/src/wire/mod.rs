@@ -1,0 +1,309 @@
+//! What clients and memory servers say to each other, over any byte stream.
+//!
+//! 1. [`auth`]: a handshake of fixed-size messages. Until it ends well, nothing that a stranger sent is looked at but those.
+//! 2. Frames: a header of 48 bytes, then `length` bytes of payload.
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 0 | version ([`VERSION`]) |
+//! | 1 | [`Kind`] |
+//! | 2..4 | zero |
+//! | 4..8 | length of the payload, at most [`MAX_PAYLOAD`] |
+//! | 8..16 | tag: a reply carries its request's |
+//! | 16..24 | page number |
+//! | 24..40 | [`Digest`] of the payload |
+//! | 40..44 | zero |
+//! | 44..48 | CRC-32C of bytes 0..44 |
+//!
+//! Numbers are little-endian. Requests may be sent without waiting; a server answers them in order.
+//!
+//! | request | payload | answer |
+//! |---|---|---|
+//! | `Open` | [`Open`] | `Opened` with [`Opened`], or `Refused` |
+//! | `Put` | a page | `Stored`, or `Refused` (no room; the page is not held) |
+//! | `Get` | – | `Page` with the page and the digest it came with, or `Missing` |
+//! | `Free` | – | none |
+//! | `Ping` | – | `Pong` |
+
+pub mod auth;
+
+use crate::digest::Digest;
+use azekura_base::checksum::crc32c;
+
+/// Of handshake and frames. Another one is refused.
+pub const VERSION: u8 = 1;
+/// Bytes of a frame's header.
+pub const HEADER: usize = 48;
+/// The largest page.
+pub const MAX_PAYLOAD: u32 = 2 << 20;
+
+/// What a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// Client: begins a session.
+    Open = 1,
+    /// Client: hold this page.
+    Put = 2,
+    /// Client: give this page back.
+    Get = 3,
+    /// Client: forget this page.
+    Free = 4,
+    /// Client: are you there?
+    Ping = 5,
+    /// Server: the session has begun.
+    Opened = 65,
+    /// Server: the page is held.
+    Stored = 66,
+    /// Server: the page.
+    Page = 67,
+    /// Server: no such page.
+    Missing = 68,
+    /// Server: yes.
+    Pong = 69,
+    /// Server: no; the payload says why, as text.
+    Refused = 70,
+}
+
+impl Kind {
+    fn from_byte(byte: u8) -> Option<Self> {
+        use Kind::{Free, Get, Missing, Open, Opened, Page, Ping, Pong, Put, Refused, Stored};
+        [Open, Put, Get, Free, Ping, Opened, Stored, Page, Missing, Pong, Refused]
+            .into_iter()
+            .find(|kind| *kind as u8 == byte)
+    }
+}
+
+/// The head of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What the frame is.
+    pub kind: Kind,
+    /// Bytes of payload that follow.
+    pub length: u32,
+    /// The request that is answered.
+    pub tag: u64,
+    /// The page that is meant.
+    pub page: u64,
+    /// Of the payload.
+    pub digest: Digest,
+}
+
+/// Why bytes are no frame. The stream is of no more use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WireError {
+    /// The header's checksum does not fit it.
+    #[error("frame header: checksum {found:#010x}, the bytes give {computed:#010x}")]
+    Checksum {
+        /// What it says.
+        found: u32,
+        /// What its bytes give.
+        computed: u32,
+    },
+    /// Another version.
+    #[error("frame of version {0}, this program speaks {VERSION}")]
+    Version(u8),
+    /// No such kind of frame.
+    #[error("no frame has kind {0}")]
+    Kind(u8),
+    /// Longer than any page.
+    #[error("frame of {0} bytes, at most {MAX_PAYLOAD} are possible")]
+    Length(u32),
+    /// Bytes that must be zero are not.
+    #[error("reserved bytes of a frame header are not zero")]
+    Reserved,
+    /// The payload is not what the header said.
+    #[error("payload of frame {tag} (page {page}) differs from its digest")]
+    Digest {
+        /// The frame's tag.
+        tag: u64,
+        /// The frame's page.
+        page: u64,
+    },
+    /// A payload of this kind has another size.
+    #[error("a payload of {0} bytes does not fit its kind of frame")]
+    Payload(usize),
+}
+
+impl Header {
+    /// A frame without payload.
+    #[must_use]
+    pub fn bare(kind: Kind, tag: u64, page: u64) -> Self {
+        Self { kind, length: 0, tag, page, digest: Digest::default() }
+    }
+
+    /// A frame with this payload.
+    ///
+    /// # Panics
+    ///
+    /// If the payload is longer than [`MAX_PAYLOAD`].
+    #[must_use]
+    pub fn with(kind: Kind, tag: u64, page: u64, payload: &[u8]) -> Self {
+        assert!(payload.len() <= MAX_PAYLOAD as usize);
+        #[expect(clippy::cast_possible_truncation, reason = "just asserted")]
+        let length = payload.len() as u32;
+        Self { kind, length, tag, page, digest: Digest::of(payload) }
+    }
+
+    /// As bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; HEADER] {
+        let mut bytes = [0; HEADER];
+        bytes[0] = VERSION;
+        bytes[1] = self.kind as u8;
+        bytes[4..8].copy_from_slice(&self.length.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.tag.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.page.to_le_bytes());
+        bytes[24..40].copy_from_slice(&self.digest.0.to_le_bytes());
+        let crc = crc32c(&bytes[..44]);
+        bytes[44..].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// From bytes that came over a network.
+    ///
+    /// # Errors
+    ///
+    /// [`WireError`]: these are no header; what follows them cannot be found.
+    pub fn decode(bytes: &[u8; HEADER]) -> Result<Self, WireError> {
+        let (found, computed) = (u32_at(bytes, 44), crc32c(&bytes[..44]));
+        if found != computed {
+            return Err(WireError::Checksum { found, computed });
+        }
+        if bytes[0] != VERSION {
+            return Err(WireError::Version(bytes[0]));
+        }
+        let kind = Kind::from_byte(bytes[1]).ok_or(WireError::Kind(bytes[1]))?;
+        let length = u32_at(bytes, 4);
+        if length > MAX_PAYLOAD {
+            return Err(WireError::Length(length));
+        }
+        if bytes[2..4] != [0; 2] || bytes[40..44] != [0; 4] {
+            return Err(WireError::Reserved);
+        }
+        let mut digest = [0; 16];
+        digest.copy_from_slice(&bytes[24..40]);
+        let digest = Digest(u128::from_le_bytes(digest));
+        Ok(Self { kind, length, tag: u64_at(bytes, 8), page: u64_at(bytes, 16), digest })
+    }
+
+    /// Whether this is the payload that the header announced.
+    ///
+    /// # Errors
+    ///
+    /// [`WireError::Digest`].
+    pub fn check(&self, payload: &[u8]) -> Result<(), WireError> {
+        if payload.is_empty() && self.length == 0 || Digest::of(payload) == self.digest {
+            return Ok(());
+        }
+        Err(WireError::Digest { tag: self.tag, page: self.page })
+    }
+}
+
+/// What a client asks for when it begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Open {
+    /// Every page of the session has this many bytes.
+    pub page_bytes: u32,
+    /// Bytes that must be there for this session from now on.
+    pub reserve_bytes: u64,
+}
+
+impl Open {
+    /// As a payload.
+    #[must_use]
+    pub fn encode(&self) -> [u8; 12] {
+        let mut bytes = [0; 12];
+        bytes[..4].copy_from_slice(&self.page_bytes.to_le_bytes());
+        bytes[4..].copy_from_slice(&self.reserve_bytes.to_le_bytes());
+        bytes
+    }
+
+    /// From a payload.
+    ///
+    /// # Errors
+    ///
+    /// [`WireError::Payload`]: of another size, or pages of a size that cannot be.
+    pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
+        if bytes.len() != 12 {
+            return Err(WireError::Payload(bytes.len()));
+        }
+        let open = Self { page_bytes: u32_at(bytes, 0), reserve_bytes: u64_at(bytes, 4) };
+        if !open.page_bytes.is_power_of_two() || !(4096..=MAX_PAYLOAD).contains(&open.page_bytes) {
+            return Err(WireError::Payload(open.page_bytes as usize));
+        }
+        Ok(open)
+    }
+}
+
+/// What a server tells a client that begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// The session may hold so much, if the server still has it.
+    pub quota_bytes: u64,
+}
+
+impl Opened {
+    /// As a payload.
+    #[must_use]
+    pub fn encode(&self) -> [u8; 8] {
+        self.quota_bytes.to_le_bytes()
+    }
+
+    /// From a payload.
+    ///
+    /// # Errors
+    ///
+    /// [`WireError::Payload`].
+    pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
+        let bytes = bytes.try_into().map_err(|_| WireError::Payload(bytes.len()))?;
+        Ok(Self { quota_bytes: u64::from_le_bytes(bytes) })
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut word = [0; 4];
+    word.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(word)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_is_read_back_and_any_changed_bit_is_refused() {
+        let header = Header::with(Kind::Put, 7, u64::MAX, &[1; 4096]);
+        let bytes = header.encode();
+        assert_eq!(Header::decode(&bytes), Ok(header));
+        for bit in 0..HEADER * 8 {
+            let mut wrong = bytes;
+            wrong[bit / 8] ^= 1 << (bit % 8);
+            assert!(Header::decode(&wrong).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn what_a_checksum_lets_through_is_still_judged() {
+        let judge = |change: &dyn Fn(&mut [u8; HEADER])| {
+            let mut bytes = Header::bare(Kind::Get, 1, 2).encode();
+            change(&mut bytes);
+            let crc = crc32c(&bytes[..44]);
+            bytes[44..].copy_from_slice(&crc.to_le_bytes());
+            Header::decode(&bytes)
+        };
+        assert_eq!(judge(&|b| b[0] = 9), Err(WireError::Version(9)));
+        assert_eq!(judge(&|b| b[1] = 0), Err(WireError::Kind(0)));
+        assert_eq!(judge(&|b| b[7] = 1), Err(WireError::Length(1 << 24)));
+        assert_eq!(judge(&|b| b[2] = 1), Err(WireError::Reserved));
+        assert_eq!(Open::decode(&[0; 11]), Err(WireError::Payload(11)));
+        assert_eq!(Open::decode(&Open { page_bytes: 5000, reserve_bytes: 0 }.encode()), Err(WireError::Payload(5000)));
+    }
+}

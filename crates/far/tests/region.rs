@@ -1,0 +1,174 @@
+//! A region behaves as memory does, by every mechanism that this machine and user can have, under every policy.
+
+use azekura_far::{FarError, FarMemory, FarMemoryBuilder, Mechanism, Policy, Server};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use std::thread;
+
+const PAGE: usize = 16 << 10;
+const PAGES: usize = 96;
+
+fn setting(server: &Server) -> FarMemoryBuilder {
+    FarMemory::builder().bytes(PAGES * PAGE).local(24 * PAGE).page(PAGE).servers([server.address().to_string()])
+}
+
+fn server() -> Server {
+    Server::builder().capacity(64 << 20).listen("127.0.0.1:0").unwrap()
+}
+
+/// Runs `test` with each mechanism; those that are not to be had are told, not failed.
+fn with_each_mechanism(test: impl Fn(Mechanism)) {
+    for mechanism in Mechanism::LADDER {
+        let server = server();
+        match setting(&server).mechanism(mechanism).build() {
+            Ok(_) => test(mechanism),
+            Err(FarError::Mechanism { source, .. }) if mechanism != Mechanism::Sigsegv => {
+                println!("skipped: {mechanism} is not to be had here: {source}");
+            }
+            Err(error) => panic!("{mechanism}: {error}"),
+        }
+    }
+}
+
+/// Random reads, writes and sweeps beside a plain array.
+fn work(memory: &mut [u8], seed: u64, rounds: usize) {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let mut plain = vec![0_u8; memory.len()];
+    for round in 0..rounds {
+        match rng.random_range(0..10) {
+            0 => {
+                let (at, value) = (rng.random_range(0..PAGES) * PAGE, rng.random::<u8>());
+                memory[at..at + PAGE].fill(value);
+                plain[at..at + PAGE].fill(value);
+            }
+            1 => {
+                let first = rng.random_range(0..memory.len() - 8 * PAGE);
+                assert!(memory[first..first + 8 * PAGE] == plain[first..first + 8 * PAGE], "seed {seed}, round {round}");
+            }
+            2..6 => {
+                let at = rng.random_range(0..memory.len());
+                assert_eq!(memory[at], plain[at], "seed {seed}, round {round}, byte {at}");
+            }
+            _ => {
+                let (at, value) = (rng.random_range(0..memory.len()), rng.random::<u8>());
+                memory[at] = value;
+                plain[at] = value;
+            }
+        }
+    }
+    assert!(*memory == plain[..], "seed {seed}: the whole at the end");
+}
+
+#[test]
+fn what_is_written_is_read_by_every_mechanism() {
+    with_each_mechanism(|mechanism| {
+        let server = server();
+        let mut memory = setting(&server).mechanism(mechanism).build().unwrap();
+        assert_eq!(memory.mechanism(), mechanism);
+        work(&mut memory, 1, 2000);
+        let stats = memory.stats();
+        assert!(stats.swap_outs > 100 && stats.swap_ins > 100, "{mechanism}: {stats}");
+    });
+}
+
+#[test]
+fn what_is_written_is_read_under_every_policy() {
+    with_each_mechanism(|mechanism| {
+        for (seed, policy) in (2..).zip(Policy::PAPER) {
+            let server = server();
+            let mut memory = setting(&server).mechanism(mechanism).policy(policy).build().unwrap();
+            work(&mut memory, seed, 400);
+            drop(memory);
+            assert_eq!(server.stats().sessions_ever, 1);
+        }
+    });
+}
+
+#[test]
+fn pages_of_every_size_from_4_kib_to_2_mib_come_and_go() {
+    with_each_mechanism(|mechanism| {
+        for page in [4 << 10, 64 << 10, 2 << 20] {
+            let server = Server::builder().capacity(64 << 20).listen("127.0.0.1:0").unwrap();
+            let mut memory = setting(&server).page(page).bytes(12 * page).local(8 * page).mechanism(mechanism).build().unwrap();
+            for pass in 0..3_u8 {
+                for at in (0..memory.len()).step_by(1111) {
+                    assert_eq!(memory[at], if pass == 0 { 0 } else { (at % 251) as u8 ^ (pass - 1) }, "{mechanism} {page} {at}");
+                    memory[at] = (at % 251) as u8 ^ pass;
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn f3_threads_that_touch_the_same_pages_lose_no_write() {
+    with_each_mechanism(|mechanism| {
+        let server = server();
+        let memory = setting(&server).mechanism(mechanism).policy(Policy::UClock).build().unwrap();
+        let base = memory.as_ptr() as usize;
+        // Thread t owns every fourth word; all of them walk over all pages at random.
+        thread::scope(|scope| {
+            for t in 0..4_usize {
+                scope.spawn(move || {
+                    let mut rng = StdRng::seed_from_u64(t as u64);
+                    let words = PAGES * PAGE / 8 / 4;
+                    let mut plain = vec![0_u64; words];
+                    for round in 0..3000 {
+                        let word = rng.random_range(0..words);
+                        let at = (base + (word * 4 + t) * 8) as *mut u64;
+                        // SAFETY: within the region, and this thread's alone.
+                        unsafe {
+                            assert_eq!(at.read_volatile(), plain[word], "{mechanism}: thread {t}, round {round}, word {word}");
+                            plain[word] = rng.random();
+                            at.write_volatile(plain[word]);
+                        }
+                    }
+                });
+            }
+        });
+        drop(memory);
+    });
+}
+
+#[test]
+fn f5_a_page_that_was_only_read_leaves_without_a_transfer() {
+    with_each_mechanism(|mechanism| {
+        let server = server();
+        let mut memory = setting(&server).mechanism(mechanism).prefetch(false).build().unwrap();
+        memory.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i % 253) as u8 + 1);
+        let read = |memory: &FarMemory| memory.iter().map(|&b| u64::from(b)).sum::<u64>();
+        let sum = read(&memory);
+        let before = memory.stats();
+        assert_eq!(read(&memory), sum);
+        let after = memory.stats();
+        assert_eq!(after.swap_outs, before.swap_outs, "{mechanism}");
+        assert!(after.clean_drops > before.clean_drops + 60, "{mechanism}");
+    });
+}
+
+#[test]
+fn zeros_are_never_sent_and_given_back_pages_are_zeros() {
+    with_each_mechanism(|mechanism| {
+        let server = server();
+        let mut memory = setting(&server).mechanism(mechanism).build().unwrap();
+        memory.fill(0);
+        assert_eq!((memory.stats().swap_outs, server.stats().puts), (0, 0), "{mechanism}");
+        memory.fill(9);
+        assert!(server.stats().pages > 60);
+        memory.discard(PAGE + 1..memory.len());
+        assert!(memory[..2 * PAGE].iter().all(|&b| b == 9) && memory[2 * PAGE..].iter().all(|&b| b == 0), "{mechanism}");
+    });
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_what_to_do() {
+    let server = server();
+    let refused = |setting: FarMemoryBuilder| setting.build().unwrap_err().to_string();
+    assert!(refused(setting(&server).page(5000)).starts_with("a page of 5000 bytes"));
+    assert!(refused(setting(&server).bytes(0)).starts_with("a region of 0 bytes"));
+    assert!(refused(setting(&server).local(PAGE)).contains("eight pages"));
+    assert!(refused(setting(&server).servers([""; 0])).contains("no memory server"));
+    assert!(refused(setting(&server).copies(2)).contains("2 copies on 1 servers"));
+    assert!(refused(setting(&server).servers(["127.0.0.1:1"])).starts_with("connect to memory server"));
+    assert!(refused(setting(&server).bytes(1 << 30)).contains("1073741824 bytes wanted, 67108864 can be had here"));
+}
