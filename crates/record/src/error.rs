@@ -50,6 +50,54 @@ pub enum RecordError {
         /// The directory.
         path: PathBuf,
     },
+    /// The kernel does not let us watch: it asks for more rights, or less caution.
+    #[error(
+        "the kernel does not permit {what}: run as root or with CAP_PERFMON (for switches alone, perf_event_paranoid up to 2 is \
+         enough; now it is {paranoid})"
+    )]
+    NotPermitted {
+        /// What was asked for.
+        what: &'static str,
+        /// The setting as it is.
+        paranoid: String,
+    },
+    /// The kernel cannot give what was asked for.
+    #[error("the kernel does not give {what}")]
+    Kernel {
+        /// What was asked for.
+        what: &'static str,
+        /// Its reason.
+        source: io::Error,
+    },
+    /// There is no such process.
+    #[error("no process {process} (or it has just ended)")]
+    NoProcess {
+        /// As asked for.
+        process: u32,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+    /// A program or library whose functions were asked for cannot be read.
+    #[error("read the symbols of {}", path.display())]
+    Program {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A function is not in its file: misspelt, stripped, or made part of its callers.
+    #[error(
+        "no function {name} in {}{}", file.display(),
+        if alike.is_empty() { String::new() } else { format!("; like it: {}", alike.join(", ")) }
+    )]
+    NoFunction {
+        /// As asked for.
+        name: String,
+        /// Where it was looked for.
+        file: PathBuf,
+        /// Names that have it in them.
+        alike: Vec<String>,
+    },
     /// What a process wrote cannot be read.
     #[error("read the recording of process {process}")]
     Read {

@@ -1,11 +1,12 @@
 //! A program run under a recorder from start to end.
 
 use crate::error::RecordError;
+use crate::kernel::{Function, Kernel, Target, program};
 use crate::recorder::{Recorded, Recorder};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -24,6 +25,10 @@ pub struct Launch {
     pub duration: Option<Duration>,
     /// Events that a thread's ring holds.
     pub ring_events: Option<usize>,
+    /// Also ask the kernel for context switches.
+    pub switches: bool,
+    /// Functions that are to be operations, if the kernel permits: see [`Function::find`]. With them come switches.
+    pub functions: Vec<String>,
 }
 
 /// What came of it.
@@ -35,6 +40,8 @@ pub struct Launched {
     pub ran: Duration,
     /// Its processes' recordings, the largest first.
     pub recorded: Vec<Recorded>,
+    /// What was asked of the kernel and refused, in sentences.
+    pub refusals: Vec<String>,
 }
 
 /// Runs a program to its end and records it.
@@ -50,6 +57,7 @@ pub struct Launched {
 /// If `command` is empty.
 pub fn launch(launch: &Launch) -> Result<Launched, RecordError> {
     let (name, arguments) = launch.command.split_first().expect("a program to run");
+    let functions = find_functions(launch)?;
     let mut recorder = Recorder::new()?;
     if let Some(events) = launch.ring_events {
         recorder = recorder.ring_events(events);
@@ -60,6 +68,12 @@ pub fn launch(launch: &Launch) -> Result<Launched, RecordError> {
     if launch.delay.is_zero() {
         recorder.begin()?;
     }
+    // On the thread that starts the program: what it starts is watched.
+    let kernel = match launch.switches || !functions.is_empty() {
+        true => Kernel::watch(Target::Started, functions),
+        false => Kernel::default(),
+    };
+    let refusals = kernel.refusals().to_vec();
     let signals = Signals::new();
     let begun = Instant::now();
     let started = command.spawn();
@@ -79,7 +93,17 @@ pub fn launch(launch: &Launch) -> Result<Launched, RecordError> {
         std::thread::sleep(Duration::from_millis(5));
     };
     let ran = begun.elapsed();
-    Ok(Launched { status, ran, recorded: recorder.collect(&launch.output, child.id())? })
+    recorder.end()?;
+    let recorded = recorder.collect_with(&launch.output, child.id(), &kernel.finish())?;
+    Ok(Launched { status, ran, recorded, refusals })
+}
+
+fn find_functions(launch: &Launch) -> Result<Vec<Function>, RecordError> {
+    if launch.functions.is_empty() {
+        return Ok(Vec::new());
+    }
+    let program = program(Path::new(&launch.command[0]))?;
+    launch.functions.iter().map(|name| Function::find(name, &program)).collect()
 }
 
 /// Where in its run the program is.

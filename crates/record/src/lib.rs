@@ -24,6 +24,7 @@
 //! |---|---|
 //! | `recorder` | the library in the program, the page shared with it, its files |
 //! | [`mod@launch`] | a program run under a recorder from start to end |
+//! | [`kernel`] | what only the kernel sees: switches, calls of functions, a process that runs already |
 //! | [`symbols`] | addresses to functions, variables and lines |
 //! | `locks` | which name a lock gets: its variable, where it was made, or where it is waited for |
 //! | [`mod@name`] | a trace with addresses made into one with names |
@@ -32,6 +33,7 @@
 #![forbid(unsafe_code)]
 
 pub mod error;
+pub mod kernel;
 pub mod launch;
 mod locks;
 pub mod name;

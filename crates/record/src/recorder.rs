@@ -4,6 +4,7 @@
 //! they count, by ordinary reads and writes, which the kernel keeps the same as the mapping.
 
 use crate::error::RecordError;
+use crate::kernel::Seen;
 use crate::name::name;
 use azekura_trace::file::{Ending, Trace};
 use std::ffi::OsString;
@@ -132,6 +133,15 @@ impl Recorder {
     ///
     /// [`RecordError`]: nothing was recorded, or it could not be read or written.
     pub fn collect(&self, output: &Path, first: u32) -> Result<Vec<Recorded>, RecordError> {
+        self.collect_with(output, first, &Seen::default())
+    }
+
+    /// As [`Recorder::collect`], with what the kernel saw meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`RecordError`], likewise.
+    pub fn collect_with(&self, output: &Path, first: u32, seen: &Seen) -> Result<Vec<Recorded>, RecordError> {
         self.end()?;
         let mut traces = Vec::new();
         for file in self.files()? {
@@ -151,7 +161,8 @@ impl Recorder {
         traces.sort_by_key(|(process, trace)| {
             (*process != first, std::cmp::Reverse(trace.event_count()), *process)
         });
-        let write = |(index, (process, trace)): (usize, (u32, Trace))| {
+        let write = |(index, (process, mut trace)): (usize, (u32, Trace))| {
+            seen.add_to(&mut trace);
             let file = if index == 0 { output.to_owned() } else { beside(output, process) };
             write(process, &name(trace), file)
         };

@@ -8,6 +8,7 @@ use azekura_trace::file::Module;
 use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
 use std::collections::HashMap;
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Where an address lies.
@@ -170,6 +171,37 @@ fn symbols_of(file: &object::File<'_>) -> Vec<Symbol> {
         Some(Symbol { address: symbol.address(), size: symbol.size(), sort, name })
     };
     file.symbols().chain(file.dynamic_symbols()).filter_map(symbol).collect()
+}
+
+/// Where in the file the functions of this name begin (the symbol, or what it reads demangled); else, up to five names like it.
+pub(crate) fn functions(path: &Path, name: &str) -> io::Result<Result<Vec<u64>, Vec<String>>> {
+    let bytes = std::fs::read(path)?;
+    let file = object::File::parse(&*bytes).map_err(io::Error::other)?;
+    let mut symbols = symbols_of(&file);
+    if let Some(more) = debug_file(&file).and_then(|path| std::fs::read(path).ok())
+        && let Ok(file) = object::File::parse(&*more)
+    {
+        symbols.extend(symbols_of(&file));
+    }
+    let offset = |address: u64| {
+        file.segments().find_map(|segment| {
+            let (begin, len) = segment.file_range();
+            let behind = address.checked_sub(segment.address())?;
+            (behind < len).then_some(begin + behind)
+        })
+    };
+    let (mut offsets, mut alike) = (Vec::new(), Vec::new());
+    for symbol in symbols.iter().filter(|symbol| symbol.sort == Sort::Code) {
+        let readable = demangled(&symbol.name);
+        if symbol.name == name || readable == name {
+            offsets.extend(offset(symbol.address));
+        } else if alike.len() < 5 && readable.contains(name) && !alike.contains(&readable) {
+            alike.push(readable);
+        }
+    }
+    offsets.sort_unstable();
+    offsets.dedup();
+    Ok(if offsets.is_empty() { Err(alike) } else { Ok(offsets) })
 }
 
 /// Debug information installed beside the file.

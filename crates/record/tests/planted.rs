@@ -11,9 +11,9 @@
 //! AZEKURA_PLANTED_RUNS=100 cargo test --release -p azekura-record --test planted -- --ignored --nocapture
 //! ```
 
-use azekura_record::{Launch, launch};
+use azekura_record::{Launch, RecordError, launch};
 use azekura_trace::analyze::{Analysis, AnalyzeOptions, SiteRow, Verdict};
-use azekura_trace::file::{Ending, Trace};
+use azekura_trace::file::{Ending, Switches, Trace};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -349,6 +349,55 @@ fn t2_rings_that_are_too_small_lose_and_say_so() {
     assert!(analysis.recorded.lost > 0 && analysis.total.elapsed_ns > 0);
 }
 
+/// What the kernel permits differs: as root both are there, else the reason is.
+#[test]
+fn functions_are_operations_where_the_kernel_permits_and_threads_where_it_does_not() {
+    let mut programs = turn();
+    let program = build("functions", &mut programs);
+    let output = scratch().join("functions.trace");
+    let functions = vec!["post_entry".into(), "add_up".into()];
+    let command = vec![program.into()];
+    let launched =
+        launch(&Launch { command, output: output.clone(), functions, ..Launch::default() }).unwrap();
+    let trace = Trace::read(&output).unwrap();
+    let analysis = Analysis::new(&trace, &AnalyzeOptions::default()).unwrap();
+    let row = |name: &str| analysis.operations.iter().find(|o| o.name == name);
+    let clerk = row("clerk").expect("a thread's first function");
+    if let Some(refusal) = launched.refusals.first() {
+        assert!(refusal.starts_with("operations are whole threads: the kernel does not"), "{refusal}");
+        assert!(row("post_entry").is_none());
+        return println!("not judged: {refusal}");
+    }
+    let (post, add) = (row("post_entry").expect("probed"), row("add_up").expect("probed"));
+    assert_eq!((post.executions, add.executions), (200, 200));
+    // The waits for the lock are in one of the two, and most of the computing in the other.
+    let told = format!("{post:?}\n{add:?}\n{clerk:?}");
+    assert!(post.lock_wait_ns > 0 && post.lock_wait_ns * 100 >= clerk.lock_wait_ns * 98, "{told}");
+    assert!(add.lock_wait_ns * 100 <= clerk.lock_wait_ns * 2, "{told}");
+    let cpu = |row: &azekura_trace::analyze::OperationRow| row.cpu_ns.expect("known");
+    assert!(cpu(add) > 2 * cpu(post) && cpu(add) * 98 <= cpu(clerk) * 100, "{told}");
+    assert!(matches!(trace.switches, Switches::Recorded { lost: 0 }), "{:?}", trace.switches);
+    assert!(trace.threads.iter().filter(|t| !t.off.is_empty()).count() >= 4);
+    // Each stretch off its processor lies between two moments at which the thread did something.
+    for thread in &trace.threads {
+        assert!(thread.off.windows(2).all(|w| w[0].begin_ns <= w[0].end_ns && w[0].end_ns <= w[1].begin_ns));
+    }
+}
+
+#[test]
+fn functions_that_are_not_there_are_a_typed_error_with_names_like_them() {
+    let mut programs = turn();
+    let program = build("functions", &mut programs);
+    let find = |name: &str| azekura_record::kernel::Function::find(name, &program);
+    assert!(find("post_entry").is_ok() && find(&format!("add_up@{}", program.display())).is_ok());
+    match find("post") {
+        Err(RecordError::NoFunction { alike, .. }) => assert_eq!(alike, ["post_entry"]),
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(find("post@/nowhere/at-all"), Err(RecordError::Program { .. })));
+    assert!(matches!(find("post@/proc/self/status"), Err(RecordError::Program { .. })));
+}
+
 #[test]
 fn a_program_without_threads_or_with_another_name_is_a_typed_error() {
     let _turn = turn();
@@ -356,8 +405,8 @@ fn a_program_without_threads_or_with_another_name_is_a_typed_error() {
         let command = vec![name.into()];
         launch(&Launch { command, output: scratch().join("none.trace"), ..Launch::default() })
     };
-    assert!(matches!(run("true"), Err(azekura_record::RecordError::NothingRecorded)));
-    assert!(matches!(run("/nowhere/at-all"), Err(azekura_record::RecordError::Start { .. })));
+    assert!(matches!(run("true"), Err(RecordError::NothingRecorded)));
+    assert!(matches!(run("/nowhere/at-all"), Err(RecordError::Start { .. })));
 }
 
 #[test]

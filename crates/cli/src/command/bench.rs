@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use azekura::LogProtocol;
 use azekura_bench::adapter::azekura::AzekuraEngine;
 use azekura_bench::{Engine, Plan, Progress, compare, table};
+use azekura_record::kernel::{Kernel, Target};
 use azekura_workload::{Family, Workload};
 use clap::{Args, Subcommand};
 
@@ -118,6 +119,10 @@ struct Kv {
     /// Record operations and waits of all runs into this file
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+
+    /// Ask the kernel for context switches as well: time off the processor is then preempted or blocked
+    #[arg(long, requires = "trace")]
+    switches: bool,
 }
 
 impl Bench {
@@ -133,8 +138,16 @@ impl Bench {
             ..azekura_trace::Options::default()
         };
         azekura_trace::start(options).with_context(|| format!("cannot record into {}", file.display()))?;
+        let kernel = kv.switches.then(|| Kernel::watch(Target::Process(std::process::id()), Vec::new()));
         let ended = kv.run(store, out);
         let recording = azekura_trace::stop().with_context(|| format!("cannot end {}", file.display()))?;
+        if let Some(kernel) = kernel {
+            kernel.refusals().iter().for_each(|refusal| eprintln!("note: {refusal}"));
+            let mut trace = recording.trace().with_context(|| format!("cannot read {}", file.display()))?;
+            kernel.finish().add_to(&mut trace);
+            std::fs::write(file, trace.to_bytes())
+                .with_context(|| format!("cannot write {}", file.display()))?;
+        }
         eprintln!(
             "{} recorded in {}, {} lost",
             show::counted(recording.events(), "event"),

@@ -15,6 +15,7 @@ const EXAMPLES: &str = "\
 Examples:
   azekura trace record -- ./server --threads 8
   azekura trace record -o load.trace --delay 10 --seconds 30 -- mariadbd --datadir db
+  azekura trace record --functions run_query,write_page -- ./server
   azekura trace report load.trace
 
 The program is started with one library put before its own. Recorded are contended waits for mutexes, reader-writer
@@ -43,6 +44,15 @@ pub(super) struct Record {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1 << 24))]
     ring: Option<u32>,
 
+    /// Ask the kernel for context switches as well: time off the processor is then preempted or blocked
+    #[arg(long)]
+    switches: bool,
+
+    /// Functions that are to be operations, each a symbol or a demangled name, or NAME@FILE for one of a library (needs
+    /// root or CAP_PERFMON; else threads are the operations)
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    functions: Vec<String>,
+
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
@@ -56,7 +66,10 @@ impl Record {
             delay: self.delay,
             duration: self.seconds,
             ring_events: self.ring.map(|events| events as usize),
+            switches: self.switches,
+            functions: self.functions.clone(),
         })?;
+        launched.refusals.iter().for_each(|refusal| eprintln!("note: {refusal}"));
         launched.recorded.iter().for_each(tell);
         if launched.status.success() {
             return Ok(Outcome::Well);

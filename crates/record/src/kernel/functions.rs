@@ -1,0 +1,98 @@
+//! Functions by name, as places in files where the kernel can put probes.
+
+use crate::error::RecordError;
+use crate::symbols;
+use perf_event::events::{Event, EventData};
+use perf_event_open_sys::bindings::perf_event_attr;
+use std::ffi::CString;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A function to be an operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Function {
+    /// As the user called it.
+    pub name: String,
+    /// The program or library that has it.
+    pub file: PathBuf,
+    /// Where in the file it begins; several, if several functions have the name.
+    pub(super) offsets: Vec<u64>,
+}
+
+impl Function {
+    /// Finds `asked`, a symbol or a demangled name, in the program, or in another file: `name@/path/to/library.so`.
+    ///
+    /// Offsets are those of the file, so it does not matter where, or whether yet, the file is loaded. Functions that the
+    /// compiler made part of their callers are not there.
+    ///
+    /// # Errors
+    ///
+    /// [`RecordError::NoFunction`], [`RecordError::Program`].
+    pub fn find(asked: &str, program: &Path) -> Result<Self, RecordError> {
+        let (name, file) = match asked.split_once('@') {
+            Some((name, file)) => (name, Path::new(file)),
+            None => (asked, program),
+        };
+        let file =
+            file.canonicalize().map_err(|source| RecordError::Program { path: file.into(), source })?;
+        let found = symbols::functions(&file, name)
+            .map_err(|source| RecordError::Program { path: file.clone(), source })?;
+        match found {
+            Ok(offsets) => Ok(Self { name: name.to_owned(), file, offsets }),
+            Err(alike) => Err(RecordError::NoFunction { name: name.to_owned(), file, alike }),
+        }
+    }
+}
+
+/// The file that a shell would run for `command`.
+///
+/// # Errors
+///
+/// [`RecordError::Program`]: there is none.
+pub fn program(command: &Path) -> Result<PathBuf, RecordError> {
+    if command.components().count() > 1 {
+        return Ok(command.to_owned());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found =
+        std::env::split_paths(&path).map(|directory| directory.join(command)).find(|file| file.is_file());
+    let none = || RecordError::Program { path: command.into(), source: std::io::ErrorKind::NotFound.into() };
+    found.ok_or_else(none)
+}
+
+/// A place in a file where threads tell that they come by, or that they return from the function there.
+///
+/// (The library has such an event, but it cannot be given to its builder.)
+#[derive(Debug, Clone)]
+pub(super) struct Probe {
+    kind: u32,
+    file: CString,
+    offset: u64,
+    returns: bool,
+}
+
+impl Probe {
+    pub(super) fn new(file: &Path, offset: u64, returns: bool) -> io::Result<Self> {
+        let kind = std::fs::read_to_string("/sys/bus/event_source/devices/uprobe/type")?;
+        let kind = kind.trim().parse().map_err(io::Error::other)?;
+        Ok(Self { kind, file: CString::new(file.as_os_str().as_bytes())?, offset, returns })
+    }
+}
+
+impl Event for Probe {
+    fn update_attrs(self, attr: &mut perf_event_attr) {
+        attr.type_ = self.kind;
+        attr.config = u64::from(self.returns);
+        attr.probe_offset = self.offset;
+    }
+
+    fn update_attrs_with_data(self, attr: &mut perf_event_attr) -> Option<Arc<dyn EventData>> {
+        // The kernel reads the name when the event is opened; the builder keeps it until then.
+        let file = Arc::new(self.file.clone());
+        attr.kprobe_func = file.as_ptr().addr() as u64;
+        self.update_attrs(attr);
+        Some(file)
+    }
+}

@@ -1,0 +1,83 @@
+//! The kernel's part of a recording: asked for, permitted or not, and put into the traces.
+
+use super::functions::Function;
+use super::watch::{Target, Watch, Watched};
+use crate::error::RecordError;
+use azekura_trace::file::{Switches, Trace};
+
+/// A watch that was asked for, whether or not the kernel permits it.
+#[derive(Debug, Default)]
+pub struct Kernel {
+    watch: Option<Watch>,
+    functions: Vec<Function>,
+    refusals: Vec<String>,
+    /// Why not even switches are recorded.
+    why_none: Option<String>,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub struct Seen {
+    watched: Option<Watched>,
+    functions: Vec<Function>,
+    why_none: Option<String>,
+}
+
+impl Kernel {
+    /// Watches switches and the calls of `functions`; switches alone, or nothing, if the kernel does not permit more.
+    #[must_use]
+    pub fn watch(target: Target, functions: Vec<Function>) -> Self {
+        let mut kernel = Self::default();
+        if !functions.is_empty() {
+            match Watch::start(target, &functions) {
+                Ok(watch) => return Self { watch: Some(watch), functions, ..kernel },
+                Err(error) => {
+                    kernel.refusals.push(format!("operations are whole threads: {}", in_full(&error)))
+                }
+            }
+        }
+        match Watch::start(target, &[]) {
+            Ok(watch) => kernel.watch = Some(watch),
+            Err(error) => {
+                let why = in_full(&error);
+                kernel.refusals.push(format!("no context switches: {why}"));
+                kernel.why_none = Some(why);
+            }
+        }
+        kernel
+    }
+
+    /// What was asked for and cannot be had, in sentences.
+    #[must_use]
+    pub fn refusals(&self) -> &[String] {
+        &self.refusals
+    }
+
+    /// Ends it.
+    #[must_use]
+    pub fn finish(self) -> Seen {
+        Seen { watched: self.watch.map(Watch::finish), functions: self.functions, why_none: self.why_none }
+    }
+}
+
+impl Seen {
+    /// Puts it into a trace of threads that it may know.
+    pub fn add_to(&self, trace: &mut Trace) {
+        match (&self.watched, &self.why_none) {
+            (Some(watched), _) => watched.add_to(trace, &self.functions),
+            (None, Some(reason)) => trace.switches = Switches::Unavailable { reason: reason.clone() },
+            (None, None) => {}
+        }
+    }
+}
+
+/// An error with its reasons in one line.
+fn in_full(error: &RecordError) -> String {
+    let mut text = error.to_string();
+    let mut reason = std::error::Error::source(error);
+    while let Some(source) = reason {
+        text += &format!(": {source}");
+        reason = source.source();
+    }
+    text
+}

@@ -1,0 +1,256 @@
+//! Switches and calls of functions, as the kernel records them while a program runs.
+
+use super::drain::{Drain, Sink, common, processors, u32_at, u64_at};
+use super::functions::{Function, Probe};
+use crate::error::RecordError;
+use perf_event::Builder;
+use perf_event::events::Software;
+use std::collections::HashMap;
+use std::io;
+
+/// Bytes of each ring of switches, and of each function's; halved while the kernel does not grant them.
+const SWITCH_RING: usize = 256 << 10;
+const FUNCTION_RING: usize = 128 << 10;
+const LEAST_RING: usize = 8 << 10;
+/// The event that is there for its switches only; functions have the numbers below, returns those plus [`RETURNS`].
+const SWITCHES: u32 = u32::MAX;
+const RETURNS: u32 = 1 << 16;
+
+/// Kinds and flags of records (`enum perf_event_type`).
+pub(super) mod record {
+    pub(crate) const LOST: u32 = 2;
+    pub(crate) const SAMPLE: u32 = 9;
+    pub(crate) const SWITCH: u32 = 14;
+    pub(crate) const MISC_OUT: u16 = 1 << 13;
+    pub(crate) const MISC_PREEMPTED: u16 = 1 << 14;
+}
+
+/// Whom to watch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// What the calling thread starts from now on: threads and processes.
+    Started,
+    /// A process with all its threads, and those to come.
+    Process(u32),
+}
+
+/// A watch that goes on.
+pub struct Watch {
+    drain: Drain<Records>,
+}
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watch").finish_non_exhaustive()
+    }
+}
+
+impl Watch {
+    /// Begins to watch switches, and calls of `functions`.
+    ///
+    /// # Errors
+    ///
+    /// [`RecordError::NotPermitted`] says what is missing; [`RecordError::Kernel`].
+    pub fn start(target: Target, functions: &[Function]) -> Result<Self, RecordError> {
+        let drain = Drain::start(Records::default())?;
+        let watch = Self { drain };
+        let threads = target.threads()?;
+        for cpu in processors() {
+            for &thread in &threads {
+                watch.open_switches(thread, cpu)?;
+            }
+            for (number, function) in functions.iter().enumerate() {
+                watch.open_function(cpu, number as u32, function)?;
+            }
+        }
+        Ok(watch)
+    }
+
+    fn open_switches(&self, thread: Option<i32>, cpu: usize) -> Result<(), RecordError> {
+        let mut builder = Builder::new(Software::DUMMY);
+        observe(common(&mut builder, cpu), thread).context_switch(true);
+        self.open(SWITCHES, &builder, SWITCH_RING).map_err(|source| refused("its switches", source))
+    }
+
+    /// In all processes that run the file: such an event cannot be inherited, because the kernel would look for the file's name
+    /// again, in the memory of whoever starts a thread. Threads that are not in the trace are passed over later.
+    fn open_function(&self, cpu: usize, number: u32, function: &Function) -> Result<(), RecordError> {
+        for &offset in &function.offsets {
+            for returns in [false, true] {
+                let probe = Probe::new(&function.file, offset, returns)
+                    .map_err(|source| refused("user probes (uprobes)", source))?;
+                let mut builder = Builder::new(probe);
+                common(&mut builder, cpu).any_pid().inherit(false).sample_period(1);
+                let source = number + if returns { RETURNS } else { 0 };
+                self.open(source, &builder, FUNCTION_RING)
+                    .map_err(|source| refused("user probes (uprobes)", source))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn open(&self, source: u32, builder: &Builder<'_>, ring: usize) -> io::Result<()> {
+        let mut ring = ring;
+        loop {
+            match self.drain.open(source, builder, ring) {
+                // Memory that must not be paged out is rationed.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied && ring > LEAST_RING => {
+                    ring /= 2
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Ends the watch.
+    #[must_use]
+    pub fn finish(self) -> Watched {
+        self.drain.finish().unwrap_or_default().sorted()
+    }
+}
+
+fn observe<'a, 'b>(builder: &'b mut Builder<'a>, thread: Option<i32>) -> &'b mut Builder<'a> {
+    match thread {
+        None => builder.observe_self(),
+        Some(thread) => builder.observe_pid(thread),
+    }
+}
+
+impl Target {
+    /// Threads to open events for; `None` is the calling one.
+    fn threads(self) -> Result<Vec<Option<i32>>, RecordError> {
+        match self {
+            Self::Started => Ok(vec![None]),
+            Self::Process(process) => Ok(threads_of(process)?.into_iter().map(Some).collect()),
+        }
+    }
+}
+
+/// The threads of a process.
+pub(super) fn threads_of(process: u32) -> Result<Vec<i32>, RecordError> {
+    let gone = |source| RecordError::NoProcess { process, source };
+    let mut threads = Vec::new();
+    for entry in std::fs::read_dir(format!("/proc/{process}/task")).map_err(gone)? {
+        let name = entry.map_err(gone)?.file_name();
+        threads.extend(name.to_str().and_then(|name| name.parse::<i32>().ok()));
+    }
+    Ok(threads)
+}
+
+/// A refusal of the kernel, with what would help.
+pub(super) fn refused(what: &'static str, source: io::Error) -> RecordError {
+    let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+    match source.kind() {
+        io::ErrorKind::PermissionDenied => {
+            RecordError::NotPermitted { what, paranoid: paranoid.trim().to_owned() }
+        }
+        _ => RecordError::Kernel { what, source },
+    }
+}
+
+/// A stretch off a processor, in ns of `CLOCK_MONOTONIC`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Off {
+    pub(super) begin: u64,
+    pub(super) end: u64,
+    pub(super) preempted: bool,
+}
+
+/// A function was entered or left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Call {
+    pub(super) ns: u64,
+    /// Its number among those asked for.
+    pub(super) function: u32,
+    pub(super) returns: bool,
+}
+
+/// All that was seen, by thread.
+#[derive(Debug, Default)]
+pub struct Watched {
+    pub(super) off: HashMap<u32, Vec<Off>>,
+    pub(super) calls: HashMap<u32, Vec<Call>>,
+    /// Records that found no room.
+    pub(super) lost: u64,
+}
+
+/// Records as they come, out of order between processors.
+#[derive(Debug, Default)]
+struct Records {
+    /// (thread, time, whether it came back, whether it was preempted)
+    switches: Vec<(u32, u64, bool, bool)>,
+    calls: Vec<(u32, Call)>,
+    lost: u64,
+}
+
+impl Sink for Records {
+    fn take(&mut self, source: u32, kind: u32, misc: u16, bytes: &[u8]) {
+        match kind {
+            record::SWITCH => {
+                let (thread, ns) = (u32_at(bytes, 4), u64_at(bytes, 8));
+                let preempted = misc & record::MISC_PREEMPTED != 0;
+                self.switches.push((thread, ns, misc & record::MISC_OUT == 0, preempted));
+            }
+            record::SAMPLE => {
+                let (thread, ns) = (u32_at(bytes, 4), u64_at(bytes, 8));
+                let (function, returns) = (source % RETURNS, source >= RETURNS);
+                self.calls.push((thread, Call { ns, function, returns }));
+            }
+            record::LOST => self.lost += u64_at(bytes, 8),
+            _ => {}
+        }
+    }
+}
+
+impl Records {
+    fn sorted(mut self) -> Watched {
+        // Stable: what one processor recorded at one instant keeps its order.
+        self.switches.sort_by_key(|(thread, ns, ..)| (*thread, *ns));
+        self.calls.sort_by_key(|(thread, call)| (*thread, call.ns));
+        let mut watched = Watched { lost: self.lost, ..Watched::default() };
+        let mut left: Option<(u32, u64, bool)> = None;
+        for (thread, ns, came_back, preempted) in self.switches {
+            match left {
+                _ if !came_back => left = Some((thread, ns, preempted)),
+                Some((who, begin, preempted)) if who == thread => {
+                    watched.off.entry(thread).or_default().push(Off { begin, end: ns, preempted });
+                    left = None;
+                }
+                _ => {}
+            }
+        }
+        for (thread, call) in self.calls {
+            watched.calls.entry(thread).or_default().push(call);
+        }
+        watched
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stretches_off_the_processor_are_put_together_from_two_processors_records() {
+        let mut records = Records::default();
+        let mut switch = |thread: u32, ns: u64, misc: u16| {
+            let mut bytes = [0; 16];
+            bytes[4..8].copy_from_slice(&thread.to_ne_bytes());
+            bytes[8..].copy_from_slice(&ns.to_ne_bytes());
+            records.take(SWITCHES, record::SWITCH, misc, &bytes);
+        };
+        // The first processor's ring, then the second's: thread 5 moved.
+        switch(5, 100, record::MISC_OUT);
+        switch(7, 101, 0);
+        switch(7, 140, record::MISC_OUT | record::MISC_PREEMPTED);
+        switch(5, 130, 0);
+        switch(7, 150, 0);
+        records.take(SWITCHES, record::LOST, 0, &[3_u64.to_ne_bytes(), 9_u64.to_ne_bytes()].concat());
+        records.take(SWITCHES, 77, 0, &[]);
+        records.take(SWITCHES, record::SWITCH, 0, &[1]); // cut off
+        let watched = records.sorted();
+        assert_eq!(watched.off[&5], [Off { begin: 100, end: 130, preempted: false }]);
+        assert_eq!(watched.off[&7], [Off { begin: 140, end: 150, preempted: true }]);
+        assert_eq!(watched.lost, 9);
+    }
+}
