@@ -240,7 +240,7 @@ fn beside(output: &Path, process: u32) -> PathBuf {
     name.into()
 }
 
-fn write(process: u32, trace: &Trace, file: PathBuf) -> Result<Recorded, RecordError> {
+pub(crate) fn write(process: u32, trace: &Trace, file: PathBuf) -> Result<Recorded, RecordError> {
     std::fs::write(&file, trace.to_bytes())
         .map_err(|source| RecordError::Write { path: file.clone(), source })?;
     Ok(Recorded {
