@@ -8,15 +8,9 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// The library that is put into programs was not found. Build it, or say where it is.
-    #[error(
-        "no libazekura_preload.so beside this program ({}); build it with `cargo build --release` in the workspace, or \
-         give its path in AZEKURA_PRELOAD", looked.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", ")
-    )]
-    NoLibrary {
-        /// Where it was looked for.
-        looked: Vec<PathBuf>,
-    },
+    /// Programs can be recorded on Linux with glibc only.
+    #[error("this build has no library to load into programs: it is for Linux with glibc")]
+    NoLibrary,
     /// The directory through which the program talks to us could not be made or used.
     #[error("use the recorder's directory {}", path.display())]
     Directory {
@@ -35,8 +29,8 @@ pub enum RecordError {
     },
     /// The program ran and the library never saw it.
     #[error(
-        "the program did not load the recorder: it is statically linked, runs with another user's rights, or uses \
-         another C library than glibc"
+        "the program did not load the recorder: it is statically linked, runs with another user's rights, uses another C \
+         library than glibc, or the directory for temporary files (TMPDIR) is mounted noexec"
     )]
     NotLoaded,
     /// The program started no thread and waited for none: there is nothing to tell.

@@ -98,6 +98,28 @@ pub fn launch(launch: &Launch) -> Result<Launched, RecordError> {
     Ok(Launched { status, ran, recorded, refusals })
 }
 
+/// Records a running process from outside and writes it to `output`: until it ends, for so long, or until Ctrl-C.
+///
+/// # Errors
+///
+/// [`RecordError`]: see [`attach`](crate::kernel::attach).
+pub fn attach_until(
+    process: u32,
+    duration: Option<Duration>,
+    output: &Path,
+) -> Result<Recorded, RecordError> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // Where a handler cannot be had, the signal ends us as always.
+        let _ = signal_hook::flag::register(signal, Arc::clone(&stop));
+    }
+    let begun = Instant::now();
+    // Relaxed: a flag that stands for nothing else.
+    let goes_on = || !stop.load(Relaxed) && duration.is_none_or(|d| begun.elapsed() < d);
+    let trace = crate::kernel::attach(process, goes_on)?;
+    crate::recorder::write(process, &trace, output.to_owned())
+}
+
 fn find_functions(launch: &Launch) -> Result<Vec<Function>, RecordError> {
     if launch.functions.is_empty() {
         return Ok(Vec::new());

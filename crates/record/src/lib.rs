@@ -41,5 +41,5 @@ mod recorder;
 pub mod symbols;
 
 pub use error::RecordError;
-pub use launch::{Launch, Launched, launch};
+pub use launch::{Launch, Launched, attach_until, launch};
 pub use recorder::{Recorded, Recorder};

@@ -16,7 +16,11 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-const LIBRARY: &str = "libazekura_preload.so";
+/// The library that is loaded into programs, built by this crate's build script; empty where it cannot be.
+static LIBRARY: &[u8] = include_bytes!(env!("AZEKURA_PRELOAD_BUILT"));
+const LIBRARY_FILE: &str = "libazekura_preload.so";
+/// The environment's name of another library to load instead of ours.
+const OTHER_LIBRARY: &str = "AZEKURA_PRELOAD";
 /// The environment's name of the directory; the library knows it too.
 const DIRECTORY: &str = "AZEKURA_TRACE_DIR";
 const RING_EVENTS: &str = "AZEKURA_TRACE_RING";
@@ -69,9 +73,9 @@ impl Recorder {
     ///
     /// [`RecordError::NoLibrary`], [`RecordError::Directory`].
     pub fn new() -> Result<Self, RecordError> {
-        let library = find_library()?;
         let directory = tempfile::Builder::new().prefix("azekura-record-").tempdir();
         let directory = directory.map_err(|source| failed(&std::env::temp_dir(), source))?;
+        let library = put_library(directory.path())?;
         let page = make_page(directory.path()).map_err(|source| failed(directory.path(), source))?;
         Ok(Self { library, directory, page, begun: 0, ring_events: None })
     }
@@ -236,7 +240,7 @@ fn beside(output: &Path, process: u32) -> PathBuf {
     name.into()
 }
 
-fn write(process: u32, trace: &Trace, file: PathBuf) -> Result<Recorded, RecordError> {
+pub(crate) fn write(process: u32, trace: &Trace, file: PathBuf) -> Result<Recorded, RecordError> {
     std::fs::write(&file, trace.to_bytes())
         .map_err(|source| RecordError::Write { path: file.clone(), source })?;
     Ok(Recorded {
@@ -250,17 +254,15 @@ fn write(process: u32, trace: &Trace, file: PathBuf) -> Result<Recorded, RecordE
     })
 }
 
-/// Beside this program, or where cargo builds it.
-fn find_library() -> Result<PathBuf, RecordError> {
-    if let Some(path) = std::env::var_os("AZEKURA_PRELOAD") {
+/// Writes the library where the loader of programs finds it: into our directory, which lasts as long as the recorder.
+fn put_library(directory: &Path) -> Result<PathBuf, RecordError> {
+    if let Some(path) = std::env::var_os(OTHER_LIBRARY) {
         return Ok(path.into());
     }
-    let program = std::env::current_exe().unwrap_or_default();
-    let here = program.parent().unwrap_or(Path::new("."));
-    let looked = ["", "deps", "..", "../lib", "../lib/azekura"].map(|place| here.join(place).join(LIBRARY));
-    // The newest: cargo leaves an older one beside the program when it builds only the program anew.
-    let newest = |path: &&PathBuf| path.metadata().and_then(|m| m.modified()).ok();
-    let found = looked.iter().filter(|path| path.is_file()).max_by_key(newest);
-    let found = found.and_then(|path| path.canonicalize().ok());
-    found.ok_or_else(|| RecordError::NoLibrary { looked: looked.into() })
+    if LIBRARY.is_empty() {
+        return Err(RecordError::NoLibrary);
+    }
+    let path = directory.join(LIBRARY_FILE);
+    std::fs::write(&path, LIBRARY).map_err(|source| failed(&path, source))?;
+    Ok(path)
 }

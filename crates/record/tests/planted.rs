@@ -11,13 +11,14 @@
 //! AZEKURA_PLANTED_RUNS=100 cargo test --release -p azekura-record --test planted -- --ignored --nocapture
 //! ```
 
-use azekura_record::{Launch, RecordError, launch};
+use azekura_record::{Launch, RecordError, attach_until, launch};
 use azekura_trace::analyze::{Analysis, AnalyzeOptions, SiteRow, Verdict};
 use azekura_trace::file::{Ending, Switches, Trace};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// What a program's answer is.
 struct Case {
@@ -382,6 +383,48 @@ fn functions_are_operations_where_the_kernel_permits_and_threads_where_it_does_n
     for thread in &trace.threads {
         assert!(thread.off.windows(2).all(|w| w[0].begin_ns <= w[0].end_ns && w[0].end_ns <= w[1].begin_ns));
     }
+}
+
+/// As root its locks are there, else the reason is.
+#[test]
+fn a_process_that_runs_already_is_recorded_where_the_kernel_permits() {
+    let mut programs = turn();
+    let program = build("server", &mut programs);
+    let mut server = Command::new(program).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    let output = scratch().join("attached.trace");
+    let recorded = attach_until(server.id(), Some(Duration::from_millis(400)), &output);
+    server.kill().unwrap();
+    server.wait().unwrap();
+    match recorded {
+        Err(error @ (RecordError::NotPermitted { .. } | RecordError::Kernel { .. })) => {
+            return println!("not judged: {error}");
+        }
+        recorded => assert_eq!(recorded.unwrap().threads, 6),
+    }
+    let analysis = Analysis::new(&Trace::read(&output).unwrap(), &AnalyzeOptions::default()).unwrap();
+    let locks: Vec<&SiteRow> =
+        analysis.sites.iter().filter(|s| s.kind == Some(azekura_trace::WaitKind::Other)).collect();
+    assert!(locks[0].name.starts_with("busy_mutex, futex, waited for in worker"), "{locks:#?}");
+    let others = analysis.sites.iter().filter(|s| s.name.contains("transfer"));
+    assert!(others.into_iter().all(|s| s.net_ns < locks[0].net_ns), "{:#?}", analysis.sites);
+    assert!(accuses(&analysis, "busy_mutex") || others_were_busy(&analysis), "{:?}", analysis.verdict);
+    // Who waits for work all the time is not in the way, and nobody gets more CPU time than there is.
+    assert!(!analysis.sites[0].name.contains("queue_mutex"));
+    let cpu = analysis.recorded.traced_cpu_ns;
+    assert!(cpu > 0 && cpu <= analysis.recorded.process_cpu_ns + 1_000_000, "{cpu}");
+    assert_eq!(analysis.recorded.cpu_by_switches, 6);
+}
+
+fn others_were_busy(analysis: &Analysis) -> bool {
+    matches!(analysis.verdict, Verdict::Cpu { .. })
+}
+
+#[test]
+fn a_process_that_is_not_there_is_a_typed_error() {
+    let _turn = turn();
+    let nobody = attach_until(u32::MAX >> 2, None, &scratch().join("nobody.trace"));
+    assert!(matches!(nobody, Err(RecordError::NoProcess { .. })), "{nobody:?}");
 }
 
 #[test]

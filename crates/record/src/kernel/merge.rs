@@ -4,7 +4,7 @@ use super::functions::Function;
 use super::watch::{Call, Off, Watched};
 use azekura_trace::event::{Event, EventKind, SWITCHED};
 use azekura_trace::file::{CpuSource, Name, OffCpu, Switches, ThreadTrace, Trace};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 impl Watched {
     /// Adds what was seen of the threads in `trace`: when they were off their processors, and the functions' calls as
@@ -25,9 +25,18 @@ impl Watched {
             if let Some(calls) = self.calls.get(&thread.os_id) {
                 add_calls(thread, calls, off, &operations, &clock);
             }
-            thread.off = off.iter().filter_map(|off| clock.off(off)).collect();
         }
+        add_off(trace, &self.off);
         trace.switches = Switches::Recorded { lost: self.lost };
+    }
+}
+
+/// Tells each thread when it was off its processor.
+pub(super) fn add_off(trace: &mut Trace, off: &HashMap<u32, Vec<Off>>) {
+    let clock = Clock::of(trace);
+    for thread in &mut trace.threads {
+        let off = off.get(&thread.os_id).map_or(&[][..], Vec::as_slice);
+        thread.off = off.iter().filter_map(|off| clock.off(off)).collect();
     }
 }
 
@@ -136,7 +145,7 @@ impl Merged {
 }
 
 /// A thread's CPU time between two anchors: it grew while the thread was not off its processor.
-struct CpuBetween {
+pub(super) struct CpuBetween {
     /// (ns, CPU ns), of the thread's own anchors.
     anchors: Vec<(u64, u64)>,
     off: Vec<(u64, u64, u64)>,
@@ -149,8 +158,13 @@ impl CpuBetween {
         Self { anchors, off: with_sums(off) }
     }
 
+    /// From two readings, (ns, CPU ns).
+    pub(super) fn between(first: (u64, u64), last: (u64, u64), off: &[Off]) -> Self {
+        Self { anchors: vec![first, (last.0 + 1, last.1)], off: with_sums(off) }
+    }
+
     /// `None` outside of the anchors.
-    fn at(&self, ns: u64) -> Option<u64> {
+    pub(super) fn at(&self, ns: u64) -> Option<u64> {
         let after = self.anchors.partition_point(|a| a.0 <= ns);
         let (before, after) = (self.anchors.get(after.checked_sub(1)?)?, self.anchors.get(after)?);
         let on = |from: u64, to: u64| {
@@ -163,7 +177,7 @@ impl CpuBetween {
 }
 
 /// Stretches, each with the sum of those before it.
-pub(super) fn with_sums(off: &[Off]) -> Vec<(u64, u64, u64)> {
+fn with_sums(off: &[Off]) -> Vec<(u64, u64, u64)> {
     let mut sum = 0;
     let stretch = |off: &Off| {
         let before = sum;
@@ -174,7 +188,7 @@ pub(super) fn with_sums(off: &[Off]) -> Vec<(u64, u64, u64)> {
 }
 
 /// Time off the processor until `ns`.
-pub(super) fn off_until(off: &[(u64, u64, u64)], ns: u64) -> u64 {
+fn off_until(off: &[(u64, u64, u64)], ns: u64) -> u64 {
     let after = off.partition_point(|o| o.0 <= ns);
     after.checked_sub(1).map_or(0, |i| off[i].2 + ns.min(off[i].1).saturating_sub(off[i].0))
 }

@@ -4,18 +4,23 @@
 //! |---|---|---|
 //! | `switches`: when threads were off their processors, and whether they were preempted | `PERF_RECORD_SWITCH` | nothing, for processes of one's own, up to perf_event_paranoid 2 |
 //! | `functions`: operations by function symbols | uprobes at entry and return | root or CAP_PERFMON |
+//! | [`attach`]: waits of a process that runs already | tracepoints of the futex calls | root or CAP_PERFMON |
 //!
 //! All of it is on `CLOCK_MONOTONIC`, to which the recorder's own clock is calibrated (hazard T3). A switch with a record costs
 //! 1 microsecond more, a probed call about 6 (two traps). Records that found no room are counted (hazard T2).
 //!
 //! Rings are drained by a thread that is started before the events are opened, so that it does not inherit them.
 
+mod attach;
 mod drain;
 mod functions;
+mod futexes;
 mod merge;
 mod seen;
+mod tracepoints;
 mod watch;
 
+pub use attach::attach;
 pub use functions::{Function, program};
 pub use seen::{Kernel, Seen};
 pub use watch::{Target, Watch, Watched};

@@ -174,11 +174,44 @@ pub struct Watched {
     pub(super) lost: u64,
 }
 
+/// Records of switches as they come, out of order between processors.
+#[derive(Debug, Default)]
+pub(super) struct Switches {
+    /// (thread, time, whether it came back, whether it was preempted)
+    records: Vec<(u32, u64, bool, bool)>,
+}
+
+impl Switches {
+    pub(super) fn take(&mut self, misc: u16, bytes: &[u8]) {
+        let (thread, ns) = (u32_at(bytes, 4), u64_at(bytes, 8));
+        let preempted = misc & record::MISC_PREEMPTED != 0;
+        self.records.push((thread, ns, misc & record::MISC_OUT == 0, preempted));
+    }
+
+    /// Stretches off a processor, by thread.
+    pub(super) fn sorted(mut self) -> HashMap<u32, Vec<Off>> {
+        // Stable: what one processor recorded at one instant keeps its order.
+        self.records.sort_by_key(|(thread, ns, ..)| (*thread, *ns));
+        let mut off: HashMap<u32, Vec<Off>> = HashMap::new();
+        let mut left: Option<(u32, u64, bool)> = None;
+        for (thread, ns, came_back, preempted) in self.records {
+            match left {
+                _ if !came_back => left = Some((thread, ns, preempted)),
+                Some((who, begin, preempted)) if who == thread => {
+                    off.entry(thread).or_default().push(Off { begin, end: ns, preempted });
+                    left = None;
+                }
+                _ => {}
+            }
+        }
+        off
+    }
+}
+
 /// Records as they come, out of order between processors.
 #[derive(Debug, Default)]
 struct Records {
-    /// (thread, time, whether it came back, whether it was preempted)
-    switches: Vec<(u32, u64, bool, bool)>,
+    switches: Switches,
     calls: Vec<(u32, Call)>,
     lost: u64,
 }
@@ -187,9 +220,7 @@ impl Sink for Records {
     fn take(&mut self, source: u32, kind: u32, misc: u16, bytes: &[u8]) {
         match kind {
             record::SWITCH => {
-                let (thread, ns) = (u32_at(bytes, 4), u64_at(bytes, 8));
-                let preempted = misc & record::MISC_PREEMPTED != 0;
-                self.switches.push((thread, ns, misc & record::MISC_OUT == 0, preempted));
+                self.switches.take(misc, bytes);
             }
             record::SAMPLE => {
                 let (thread, ns) = (u32_at(bytes, 4), u64_at(bytes, 8));
@@ -204,21 +235,8 @@ impl Sink for Records {
 
 impl Records {
     fn sorted(mut self) -> Watched {
-        // Stable: what one processor recorded at one instant keeps its order.
-        self.switches.sort_by_key(|(thread, ns, ..)| (*thread, *ns));
         self.calls.sort_by_key(|(thread, call)| (*thread, call.ns));
-        let mut watched = Watched { lost: self.lost, ..Watched::default() };
-        let mut left: Option<(u32, u64, bool)> = None;
-        for (thread, ns, came_back, preempted) in self.switches {
-            match left {
-                _ if !came_back => left = Some((thread, ns, preempted)),
-                Some((who, begin, preempted)) if who == thread => {
-                    watched.off.entry(thread).or_default().push(Off { begin, end: ns, preempted });
-                    left = None;
-                }
-                _ => {}
-            }
-        }
+        let mut watched = Watched { off: self.switches.sorted(), lost: self.lost, ..Watched::default() };
         for (thread, call) in self.calls {
             watched.calls.entry(thread).or_default().push(call);
         }

@@ -193,6 +193,7 @@ impl Work<'_> {
             },
             cpu_by_rseq: by_source(CpuSource::Rseq),
             cpu_by_thread_clock: by_source(CpuSource::ThreadClock),
+            cpu_by_switches: by_source(CpuSource::Switches),
             cpu_unknown: by_source(CpuSource::None),
             interpolated_segments: self.threads.iter().map(|t| t.cpu.interpolated).sum(),
             switches: Preemption::of(&trace.switches, trace.threads.iter().map(|t| t.off.len() as u64).sum()),

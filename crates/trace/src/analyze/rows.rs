@@ -39,6 +39,8 @@ pub struct Recorded {
     pub cpu_by_rseq: u64,
     /// Threads whose CPU time was read at each event.
     pub cpu_by_thread_clock: u64,
+    /// Threads whose CPU time is known from the kernel's records of switches.
+    pub cpu_by_switches: u64,
     /// Threads whose CPU time is not known.
     pub cpu_unknown: u64,
     /// Stretches between two switches whose CPU time had to be interpolated.

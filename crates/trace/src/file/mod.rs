@@ -83,6 +83,8 @@ pub enum CpuSource {
     Rseq = 1,
     /// The thread clock is read at every event, at 200 ns each.
     ThreadClock = 2,
+    /// By the kernel's records of switches, between two readings of the thread clock: of a process recorded from outside.
+    Switches = 3,
 }
 
 /// Clocks at one instant.

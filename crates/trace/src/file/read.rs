@@ -274,6 +274,7 @@ fn cpu_source(input: &mut &[u8]) -> Result<CpuSource, Wrong> {
         0 => CpuSource::None,
         1 => CpuSource::Rseq,
         2 => CpuSource::ThreadClock,
+        3 => CpuSource::Switches,
         _ => return Err("a CPU clock of unknown kind"),
     })
 }

@@ -233,6 +233,7 @@ fn trust(analysis: &Analysis, out: &mut String) {
     let sources = [
         (r.cpu_by_rseq, "by the kernel's sign of a switch (rseq)"),
         (r.cpu_by_thread_clock, "by the thread clock at each event"),
+        (r.cpu_by_switches, "by the kernel's records of switches"),
         (r.cpu_unknown, "unknown"),
     ];
     let told: Vec<_> =

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
-use azekura_record::{Launch, Recorded, launch};
+use azekura_record::{Launch, Recorded, attach_until, launch};
 use clap::Args;
 
 use crate::arguments::seconds;
@@ -15,6 +15,7 @@ const EXAMPLES: &str = "\
 Examples:
   azekura trace record -- ./server --threads 8
   azekura trace record -o load.trace --delay 10 --seconds 30 -- mariadbd --datadir db
+  azekura trace record --pid 4711 --seconds 10 -o server.trace
   azekura trace record --functions run_query,write_page -- ./server
   azekura trace report load.trace
 
@@ -53,13 +54,21 @@ pub(super) struct Record {
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     functions: Vec<String>,
 
+    /// Record this running process instead, from outside: what its threads wait for in the kernel (needs root or
+    /// CAP_PERFMON). Until it ends, or --seconds, or Ctrl-C
+    #[arg(long, value_name = "PID", conflicts_with_all = ["command", "functions", "ring", "delay"])]
+    pid: Option<u32>,
+
     /// The program and its arguments
-    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    #[arg(last = true, required_unless_present = "pid", value_name = "PROGRAM")]
     command: Vec<OsString>,
 }
 
 impl Record {
     pub(super) fn run(&self) -> Result<Outcome> {
+        if let Some(process) = self.pid {
+            return self.attach(process);
+        }
         let launched = launch(&Launch {
             command: self.command.clone(),
             output: self.output.clone(),
@@ -76,6 +85,14 @@ impl Record {
         }
         eprintln!("the program ended with {}", launched.status);
         Ok(Outcome::Failed)
+    }
+}
+
+impl Record {
+    fn attach(&self, process: u32) -> Result<Outcome> {
+        let recorded = attach_until(process, self.seconds, &self.output)?;
+        tell(&recorded);
+        Ok(Outcome::Well)
     }
 }
 

@@ -1,0 +1,313 @@
+//! A process that runs already, recorded from outside: futex waits, switches, CPU time.
+//!
+//! Seen are waits in the kernel only: no hold, so the use of a lock is inferred from the waits, and nobody is named who held it.
+//! A lock is named by its variable; else by where it is waited for, which is the nearest address on the waiter's stack that
+//! follows a call instruction, outside of the C library: mostly right, but a guess, for a stale word may lie there.
+//!
+//! CPU time of a thread is what its clock says at the begin and the end; between them it grew while the kernel had the
+//! thread on a processor.
+
+use super::futexes::{Begun, Seen, Watch};
+use super::merge::{CpuBetween, add_off};
+use super::watch::{Off, threads_of};
+use crate::error::RecordError;
+use crate::name::{CALLERS, name};
+use azekura_trace::WaitKind;
+use azekura_trace::event::{Event, EventKind, SWITCHED};
+use azekura_trace::file::{
+    ClockSample, CpuSource, Ending, Module, Name, SessionInfo, Switches, ThreadTrace, TimeSource, Trace,
+};
+use rustix::time::{ClockId, clock_gettime};
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+/// Records a running process until `goes_on` says no, or it has ended. Asked every 20 ms.
+///
+/// # Errors
+///
+/// [`RecordError::NoProcess`], [`RecordError::NotPermitted`], [`RecordError::Kernel`], [`RecordError::NothingRecorded`].
+pub fn attach(process: u32, mut goes_on: impl FnMut() -> bool) -> Result<Trace, RecordError> {
+    raise_open_files();
+    let maps = std::fs::read_to_string(format!("/proc/{process}/maps"))
+        .map_err(|source| RecordError::NoProcess { process, source })?;
+    let modules = modules(&maps);
+    let code = modules.iter().filter(|m| m.is_code).map(|m| m.module.base..m.module.base + m.module.len);
+    let watch = Watch::start(process, code.collect())?;
+    let begin = Moment::now(process);
+    let mut last = begin.clone();
+    while goes_on() {
+        std::thread::sleep(Duration::from_millis(20));
+        let now = Moment::now(process);
+        if now.threads.is_empty() {
+            break;
+        }
+        last = now;
+    }
+    let seen = watch.finish();
+    if seen.off.is_empty() && seen.steps.is_empty() {
+        return Err(RecordError::NothingRecorded);
+    }
+    let mut last = Moment { ns: monotonic_ns().max(last.ns), ..last };
+    last.name_new(&begin);
+    Ok(name(Made { process, modules: &modules, begin, end: last, sites: BTreeMap::new() }.trace(&seen)))
+}
+
+/// CPU time and name of each thread at an instant.
+#[derive(Debug, Clone)]
+struct Moment {
+    ns: u64,
+    threads: HashMap<u32, (u64, String)>,
+}
+
+impl Moment {
+    fn now(process: u32) -> Self {
+        let of = |thread: i32| {
+            let read =
+                |file: &str| std::fs::read_to_string(format!("/proc/{process}/task/{thread}/{file}")).ok();
+            let cpu = read("schedstat")?.split_whitespace().next()?.parse().ok()?;
+            Some((thread.unsigned_abs(), (cpu, read("comm")?.trim_end().to_owned())))
+        };
+        let threads = threads_of(process).unwrap_or_default();
+        Self { ns: monotonic_ns(), threads: threads.into_iter().filter_map(of).collect() }
+    }
+
+    fn cpu(&self) -> u64 {
+        self.threads.values().map(|(cpu, _)| cpu).sum()
+    }
+
+    /// Threads that ended meanwhile keep their names.
+    fn name_new(&mut self, begin: &Self) {
+        for (thread, (cpu, name)) in &begin.threads {
+            self.threads.entry(*thread).or_insert_with(|| (*cpu, name.clone()));
+        }
+    }
+}
+
+fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
+}
+
+/// Four files are opened for each thread on each processor.
+fn raise_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
+/// A mapped file, and whether code lies there that could be a caller.
+struct Mapped {
+    module: Module,
+    is_code: bool,
+}
+
+fn modules(maps: &str) -> Vec<Mapped> {
+    let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+    let parse = |line: &str| {
+        let mut fields = line.splitn(6, ' ').map(str::trim);
+        let (from, to) = fields.next()?.split_once('-')?;
+        let (rights, offset) = (fields.next()?, fields.next()?);
+        let path = fields.nth(2)?.to_owned();
+        let (base, end, offset) = (hex(from)?, hex(to)?, hex(offset)?);
+        let file = path.rsplit('/').next().unwrap_or_default();
+        let is_library_c =
+            ["libc.so", "libc-", "ld-", "libpthread"].iter().any(|begin| file.starts_with(begin));
+        let is_code = rights.contains('x') && !is_library_c;
+        let module = Module { base, len: end.saturating_sub(base), offset, path };
+        module.path.starts_with('/').then_some(Mapped { module, is_code })
+    };
+    maps.lines().filter_map(parse).collect()
+}
+
+/// A trace in the making.
+struct Made<'m> {
+    process: u32,
+    modules: &'m [Mapped],
+    begin: Moment,
+    end: Moment,
+    /// What is called from where.
+    sites: BTreeMap<(&'static str, u64), u32>,
+}
+
+impl Made<'_> {
+    fn trace(mut self, seen: &Seen) -> Trace {
+        let mut operations = BTreeMap::new();
+        let mut by_name: BTreeMap<String, u16> = BTreeMap::new();
+        let mut tids: Vec<u32> = self.end.threads.keys().copied().collect();
+        tids.extend(seen.steps.keys().filter(|tid| !self.end.threads.contains_key(tid)));
+        tids.sort_unstable();
+        let callers = Callers::new(self.modules);
+        let mut threads = Vec::new();
+        for (tag, tid) in (1..).zip(tids) {
+            let name = self.end.threads.get(&tid).map_or_else(|| format!("thread {tid}"), |t| t.1.clone());
+            let next = by_name.len() as u16 + 1;
+            let operation = *by_name.entry(name.clone()).or_insert(next);
+            operations.insert(operation, Name { name: name.clone(), file: String::new(), line: 0 });
+            threads.push(self.thread(tag, tid, name, operation, seen, &callers));
+        }
+        let sample =
+            |at: &Moment| ClockSample { ticks: at.ns, monotonic_ns: at.ns, process_cpu_ns: at.cpu() };
+        let site = |((what, address), id): (&(&'static str, u64), &u32)| {
+            (*id, Name { name: (*what).to_owned(), file: format!("@{address:x}"), line: 0 })
+        };
+        let mut trace = Trace {
+            session: SessionInfo {
+                time: TimeSource::Monotonic,
+                cpu: CpuSource::Switches,
+                hold_sampling: 1,
+                event_cost_ps: 0,
+                ticks_per_second: 1_000_000_000,
+                process_id: self.process,
+                processors: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
+                started_wall_ns: 0,
+                label: format!("process {}", self.process),
+            },
+            begin: sample(&self.begin),
+            end: sample(&self.end),
+            sites: self.sites.iter().map(site).collect(),
+            operations,
+            threads,
+            modules: self.modules.iter().map(|m| m.module.clone()).collect(),
+            machine_cpu_ns: None,
+            switches: Switches::Recorded { lost: seen.lost },
+            ending: Ending::Complete,
+        };
+        add_off(&mut trace, &seen.off);
+        trace
+    }
+
+    fn thread(
+        &mut self,
+        tag: u32,
+        tid: u32,
+        name: String,
+        operation: u16,
+        seen: &Seen,
+        callers: &Callers<'_>,
+    ) -> ThreadTrace {
+        let off = seen.off.get(&tid).map_or(&[][..], Vec::as_slice);
+        let steps = seen.steps.get(&tid).map_or(&[][..], Vec::as_slice);
+        let cpu = self.cpu(tid, off);
+        let mut events = Vec::new();
+        // Each event is a segment of its own, with its own anchor.
+        let mut tell = |ns: u64, event: Event| {
+            let object = cpu.at(ns).unwrap_or(0);
+            events.push(Event { object, flags: SWITCHED, ..Event::new(ns, EventKind::Anchor) });
+            events.push(Event { ticks: ns, operation, ..event });
+        };
+        let (begin, end) = (self.begin.ns, self.end.ns);
+        tell(begin, Event::new(begin, EventKind::Enter));
+        let mut open: Option<(u32, u64)> = None;
+        for step in steps.iter().filter(|s| (begin..=end).contains(&s.ns)) {
+            if let Some((site, object)) = open.take() {
+                tell(step.ns, Event { site, object, ..Event::new(step.ns, EventKind::WaitEnd) });
+            }
+            let Some(begun) = &step.begun else { continue };
+            let from = callers.of(begun);
+            let site = self.site("futex", from.first().copied().unwrap_or(0));
+            for (what, address) in CALLERS.into_iter().zip(from.iter().skip(1)) {
+                let site = self.site(what, *address);
+                tell(step.ns, Event { site, object: begun.word, ..Event::new(step.ns, EventKind::Mark) });
+            }
+            let kind = if begun.is_lock { WaitKind::Other } else { WaitKind::Idle };
+            let wait = Event {
+                site,
+                object: begun.word,
+                argument: kind as u64,
+                ..Event::new(0, EventKind::WaitBegin)
+            };
+            tell(step.ns, wait);
+            open = Some((site, begun.word));
+        }
+        if let Some((site, object)) = open {
+            tell(end, Event { site, object, ..Event::new(end, EventKind::WaitEnd) });
+        }
+        tell(end, Event::new(end, EventKind::Exit));
+        ThreadTrace { tag, os_id: tid, name, cpu: CpuSource::Switches, lost: 0, events, off: Vec::new() }
+    }
+
+    fn cpu(&self, tid: u32, off: &[Off]) -> CpuBetween {
+        let at = |moment: &Moment| moment.threads.get(&tid).map(|t| t.0);
+        let first = at(&self.begin).unwrap_or(0);
+        CpuBetween::between(
+            (self.begin.ns, first),
+            (self.end.ns, at(&self.end).unwrap_or(first).max(first)),
+            off,
+        )
+    }
+
+    fn site(&mut self, what: &'static str, address: u64) -> u32 {
+        let next = self.sites.len() as u32 + 1;
+        *self.sites.entry((what, address)).or_insert(next)
+    }
+}
+
+/// Tells return addresses from other words.
+struct Callers<'m> {
+    /// Code as it lies in memory.
+    code: Vec<(u64, Vec<u8>)>,
+    modules: &'m [Mapped],
+}
+
+impl<'m> Callers<'m> {
+    fn new(modules: &'m [Mapped]) -> Self {
+        let read = |mapped: &Mapped| {
+            let bytes = std::fs::read(&mapped.module.path).ok()?;
+            let from = usize::try_from(mapped.module.offset).ok()?;
+            let to = from.saturating_add(usize::try_from(mapped.module.len).ok()?).min(bytes.len());
+            Some((mapped.module.base, bytes.get(from..to)?.to_vec()))
+        };
+        Self { code: modules.iter().filter(|m| m.is_code).filter_map(read).collect(), modules }
+    }
+
+    /// The nearest callers, at most four.
+    fn of(&self, begun: &Begun) -> Vec<u64> {
+        debug_assert!(self.modules.len() >= self.code.len());
+        begun.stack.iter().copied().filter(|address| self.is_behind_a_call(*address)).take(4).collect()
+    }
+
+    fn is_behind_a_call(&self, address: u64) -> bool {
+        self.code.iter().any(|(base, code)| {
+            let at = address.checked_sub(*base).and_then(|at| usize::try_from(at).ok());
+            at.and_then(|at| code.get(at.saturating_sub(7)..at)).is_some_and(follows_call)
+        })
+    }
+}
+
+/// Whether the bytes end with a call: `E8` and four bytes, or `FF /2` in its usual lengths; on Arm, `BL` or `BLR`.
+fn follows_call(before: &[u8]) -> bool {
+    if cfg!(target_arch = "aarch64") {
+        let Some(&[a, b, c, d]) = before.last_chunk::<4>() else { return false };
+        let word = u32::from_le_bytes([a, b, c, d]);
+        return word >> 26 == 0b10_0101 || word & 0xffff_fc1f == 0xd63f_0000;
+    }
+    let back = |n: usize| before.len().checked_sub(n).map(|at| before[at]);
+    let indirect = |n: usize| back(n) == Some(0xff) && back(n - 1).is_some_and(|modrm| modrm >> 3 & 7 == 2);
+    back(5) == Some(0xe8) || [2, 3, 4, 6, 7].into_iter().any(indirect)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn return_addresses_follow_calls() {
+        assert!(follows_call(&[0x90, 0x90, 0xe8, 1, 2, 3, 4]));
+        assert!(follows_call(&[0, 0, 0, 0, 0, 0xff, 0xd0]), "call rax");
+        assert!(follows_call(&[0, 0xff, 0x15, 1, 2, 3, 4]), "call [rip + x]");
+        assert!(!follows_call(&[0, 0, 0, 0, 0, 0xff, 0xe0]), "jmp rax");
+        assert!(!follows_call(&[0; 7]) && !follows_call(&[]));
+    }
+
+    #[test]
+    fn the_c_library_calls_for_others() {
+        let maps = "1000-2000 r-xp 00001000 08:01 42    /usr/lib/libc.so.6\n\
+                    3000-4000 r-xp 00000000 08:01 43    /usr/bin/server\n5000-6000 rw-p 00000000 00:00 0\n";
+        let modules = modules(maps);
+        assert_eq!(
+            modules.iter().map(|m| (m.module.base, m.is_code)).collect::<Vec<_>>(),
+            [(0x1000, false), (0x3000, true)]
+        );
+    }
+}

@@ -1,0 +1,205 @@
+//! Futex waits of a process that runs already, as the kernel's tracepoints tell them.
+
+use super::drain::{Drain, Sink, common, processors, u32_at, u64_at};
+use super::tracepoints::Tracepoint;
+use super::watch::{Off, record, refused, threads_of};
+use crate::error::RecordError;
+use perf_event::events::Tracepoint as Event;
+use perf_event::{Builder, SampleFlag};
+use std::collections::HashMap;
+use std::ops::Range;
+
+const RING: usize = 64 << 10;
+/// Bytes of a waiter's stack that come with a wait.
+const STACK: u32 = 1024;
+/// Addresses kept of those that may be return addresses.
+const KEPT: usize = 24;
+/// Stack pointer alone: bit 7 in the kernel's order of registers on x86-64, 31 on Arm.
+const REGISTERS: u64 = if cfg!(target_arch = "aarch64") { 1 << 31 } else { 1 << 7 };
+const ENTER: u32 = 0;
+const EXIT: u32 = 1;
+
+/// A wait that a thread began.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Begun {
+    pub(super) word: u64,
+    pub(super) is_lock: bool,
+    /// Words of its stack that point into code, the innermost first.
+    pub(super) stack: Vec<u64>,
+}
+
+/// What a thread did: began a wait, or came back from a futex call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Step {
+    pub(super) ns: u64,
+    pub(super) begun: Option<Begun>,
+}
+
+/// All of it, by thread and in order of time.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    pub(super) steps: HashMap<u32, Vec<Step>>,
+    pub(super) off: HashMap<u32, Vec<Off>>,
+    pub(super) lost: u64,
+}
+
+/// A watch over a process's futexes and switches.
+pub(super) struct Watch(Drain<Records>);
+
+impl Watch {
+    /// Watches all threads of the process and those to come; `code` is where its code lies.
+    pub(super) fn start(process: u32, code: Vec<Range<u64>>) -> Result<Self, RecordError> {
+        let (enter, exit) =
+            (Tracepoint::find("syscalls/sys_enter_futex")?, Tracepoint::find("syscalls/sys_exit_futex")?);
+        let strange = || RecordError::Kernel {
+            what: "the fields of its futex tracepoint",
+            source: std::io::ErrorKind::Unsupported.into(),
+        };
+        let field = |name| enter.offset(name).ok_or_else(strange);
+        let fields = [field("uaddr")?, field("op")?, field("val")?];
+        let drain = Drain::start(Records { fields, code, ..Records::default() })?;
+        let watch = Self(drain);
+        let mut watched = Vec::new();
+        // Threads that are started meanwhile by one that is not watched yet are found in the next look.
+        loop {
+            let new: Vec<i32> = threads_of(process)?.into_iter().filter(|t| !watched.contains(t)).collect();
+            if new.is_empty() {
+                return Ok(watch);
+            }
+            for thread in new {
+                for cpu in processors() {
+                    match watch.open(thread, cpu, &enter, &exit) {
+                        // It has ended.
+                        Err(RecordError::Kernel { source, .. }) if source.raw_os_error() == Some(3) => {}
+                        other => other?,
+                    }
+                }
+                watched.push(thread);
+            }
+        }
+    }
+
+    fn open(
+        &self,
+        thread: i32,
+        cpu: usize,
+        enter: &Tracepoint,
+        exit: &Tracepoint,
+    ) -> Result<(), RecordError> {
+        let refused = |source| refused("tracepoints of another process", source);
+        let mut builder = Builder::new(Event::with_id(enter.id));
+        common(&mut builder, cpu)
+            .observe_pid(thread)
+            .include_kernel()
+            .context_switch(true)
+            .sample_period(1)
+            .sample(SampleFlag::RAW)
+            .sample_regs_user(REGISTERS)
+            .sample_stack_user(STACK)
+            .sample(SampleFlag::REGS_USER)
+            .sample(SampleFlag::STACK_USER);
+        self.0.open(ENTER, &builder, RING).map_err(refused)?;
+        let mut builder = Builder::new(Event::with_id(exit.id));
+        common(&mut builder, cpu).observe_pid(thread).include_kernel().sample_period(1);
+        self.0.open(EXIT, &builder, RING / 4).map_err(refused)
+    }
+
+    pub(super) fn finish(self) -> Seen {
+        self.0.finish().unwrap_or_default().sorted()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Records {
+    /// Offsets of address, operation and value in the raw data.
+    fields: [usize; 3],
+    code: Vec<Range<u64>>,
+    steps: Vec<(u32, Step)>,
+    switches: super::watch::Switches,
+    lost: u64,
+}
+
+impl Sink for Records {
+    fn take(&mut self, source: u32, kind: u32, misc: u16, bytes: &[u8]) {
+        match kind {
+            record::SWITCH => self.switches.take(misc, bytes),
+            record::LOST => self.lost += u64_at(bytes, 8),
+            record::SAMPLE => {
+                let (thread, ns) = (u32_at(bytes, 4), u64_at(bytes, 8));
+                let begun = if source == ENTER { self.begun(bytes.get(16..).unwrap_or(&[])) } else { None };
+                if source == EXIT || begun.is_some() {
+                    self.steps.push((thread, Step { ns, begun }));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Records {
+    /// From what follows thread and time: raw data, registers, stack. `None` if the call is no wait.
+    fn begun(&self, bytes: &[u8]) -> Option<Begun> {
+        let raw_len = u32_at(bytes, 0) as usize;
+        let raw = bytes.get(4..4 + raw_len)?;
+        let [word, operation, value] = self.fields.map(|at| u64_at(raw, at));
+        let is_lock = is_lock(operation as u32, value as u32)?;
+        let mut rest = bytes.get((4 + raw_len).next_multiple_of(8)..)?;
+        // The kind of registers, 0 for none; then the one we asked for.
+        let registers = if u64_at(rest, 0) == 0 { 8 } else { 16 };
+        rest = rest.get(registers..)?;
+        let stack = rest.get(8..)?.get(..u64_at(rest, 0) as usize).unwrap_or(&[]);
+        let words = stack.chunks_exact(8).map(|word| u64_at(word, 0));
+        let stack =
+            words.filter(|word| self.code.iter().any(|code| code.contains(word))).take(KEPT).collect();
+        Some(Begun { word, is_lock, stack })
+    }
+
+    fn sorted(mut self) -> Seen {
+        self.steps.sort_by_key(|(thread, step)| (*thread, step.ns));
+        let mut seen = Seen { off: self.switches.sorted(), lost: self.lost, ..Seen::default() };
+        for (thread, step) in self.steps {
+            seen.steps.entry(thread).or_default().push(step);
+        }
+        seen
+    }
+}
+
+/// Whether a futex call waits for a lock (a guess by the value that the word is to have, as in the library for programs:
+/// "taken and waited for" is 2, or has the highest bit set); `None`: it does not wait.
+fn is_lock(operation: u32, value: u32) -> Option<bool> {
+    const COMMAND: u32 = 0x7f;
+    const WAIT: u32 = 0;
+    const LOCK_PI: u32 = 6;
+    const WAIT_BITSET: u32 = 9;
+    match operation & COMMAND {
+        LOCK_PI => Some(true),
+        WAIT | WAIT_BITSET => Some(value == 2 || (value >> 31 == 1 && value != u32::MAX)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_read_with_its_word_and_the_code_on_its_stack_and_cut_records_are_none() {
+        let records = Records { fields: [8, 16, 24], code: vec![0x1000..0x2000], ..Records::default() };
+        let raw = [7_u64, 0xabc0, 0x80, 2].map(u64::to_ne_bytes).concat();
+        let mut bytes = (raw.len() as u32 + 4).to_ne_bytes().to_vec();
+        bytes.extend(raw);
+        bytes.extend([0; 4]); // as the kernel pads
+        for word in [2_u64, 0x7fff_0000, 4 * 8, 5, 0x1234, 0x2000, 0x1fff, 4 * 8] {
+            bytes.extend(word.to_ne_bytes());
+        }
+        let whole = Begun { word: 0xabc0, is_lock: true, stack: vec![0x1234, 0x1fff] };
+        assert_eq!(records.begun(&bytes), Some(whole));
+        for len in 0..bytes.len() {
+            let _ = records.begun(&bytes[..len]); // no panic
+        }
+        assert_eq!(
+            (is_lock(1, 2), is_lock(0x189, 77), is_lock(0x80, 0x8000_0001)),
+            (None, Some(false), Some(true))
+        );
+    }
+}
