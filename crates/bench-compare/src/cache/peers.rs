@@ -6,11 +6,12 @@
 use std::sync::Arc;
 
 use ahash::RandomState;
-use azekura_base::{PageId, StripedCounter};
+use azekura_base::durable::NoLog;
+use azekura_base::{Lsn, PageId, StripedCounter};
 use azekura_bench::lab::nb_gclock::cache::{Kind, PageCache, Tally};
 use azekura_bench::lab::nb_gclock::device::{Device, PAGE_BYTES};
-use azekura_buffer::PageStore;
 use azekura_buffer::cache::{Cache, CacheOptions};
+use azekura_buffer::{BufferPool, PageStore, PoolOptions};
 
 /// A page as value.
 pub(super) type Page = [u8; PAGE_BYTES];
@@ -51,6 +52,11 @@ impl Which {
             Self::QuickCache => "quick_cache",
             Self::Foyer => "foyer (s3-fifo)",
         }
+    }
+
+    /// Whether it is a policy under one lock.
+    pub(super) const fn is_locked(self) -> bool {
+        matches!(self, Self::Lab(Kind::Lru | Kind::TwoQ | Kind::Gclock | Kind::S3Fifo))
     }
 
     /// Whether it is ours; the others are rivals.
@@ -113,6 +119,44 @@ impl Which {
                 })
             }
         }
+    }
+}
+
+/// The pool as a writer has it: every eighth page visited is changed, so pages are written back to make room.
+pub(super) struct ChangingPool(BufferPool);
+
+impl ChangingPool {
+    pub(super) const NAME: &str = "azekura pool, fix and change";
+
+    pub(super) fn new(frames: usize) -> Self {
+        let options = PoolOptions {
+            page_size: PAGE_BYTES,
+            capacity_bytes: frames * PAGE_BYTES,
+            ..PoolOptions::default()
+        };
+        let pool = BufferPool::new(options, Arc::new(Device::memory()), Arc::new(NoLog));
+        Self(pool.expect("a pool of the lab's size"))
+    }
+}
+
+impl PageCache for ChangingPool {
+    fn visit(&self, page: u64) -> u64 {
+        let fixed = self.0.fix(PageId(page)).expect("frames are enough");
+        if page.is_multiple_of(8) {
+            // Latched by another, stopped or not: a latch is for waiting, so leave it.
+            if let Ok(mut latched) = fixed.try_exclusive() {
+                latched.will_change(Lsn(1));
+                latched.page_mut().set_word(2, 1);
+                return latched.words().word(1);
+            }
+            return page;
+        }
+        fixed.peek().map_or(page, |seen| seen.words().word(1))
+    }
+
+    fn tally(&self) -> Tally {
+        let stats = self.0.stats();
+        Tally { misses: stats.misses, duplicate_reads: stats.duplicate_reads }
     }
 }
 
@@ -192,5 +236,14 @@ mod tests {
             let misses = cache.tally().misses;
             assert!((200..264).contains(&misses), "{}: {misses} misses", which.name());
         }
+    }
+
+    #[test]
+    fn the_changing_pool_writes_pages_back() {
+        let cache = ChangingPool::new(64);
+        for page in (0..1600).step_by(8).chain(0..200) {
+            assert_eq!(cache.visit(page), page);
+        }
+        assert!(cache.0.stats().pages_written > 100, "{:?}", cache.0.stats());
     }
 }

@@ -27,6 +27,13 @@ impl Stretch {
         self.visits as f64 / self.seconds
     }
 
+    /// The part of the processors that `threads` could have used which this process got.
+    #[must_use]
+    pub fn processor_share(&self, threads: usize) -> f64 {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        self.cpu_seconds / self.seconds / threads.min(cores) as f64
+    }
+
     /// Visits that found their page there.
     #[must_use]
     pub fn hit_ratio(&self) -> f64 {
@@ -110,6 +117,36 @@ pub fn exact_hit_ratio(cache: &dyn PageCache, trace: &[u64], measured_from: usiz
         cache.visit(page);
     }
     1.0 - (cache.tally().misses - before) as f64 / (trace.len() - measured_from) as f64
+}
+
+/// As [`exact_hit_ratio`], with as many threads as there are traces; the first third of each warms.
+///
+/// # Panics
+///
+/// If a thread does.
+#[must_use]
+pub fn hit_ratio_of_threads(cache: &dyn PageCache, traces: &[Vec<u64>]) -> f64 {
+    let warmed = Barrier::new(traces.len() + 1);
+    let before = std::thread::scope(|s| {
+        for trace in traces {
+            let warmed = &warmed;
+            s.spawn(move || {
+                let (warm, measured) = trace.split_at(trace.len() / 3);
+                warm.iter().for_each(|&page| assert_eq!(cache.visit(page), page));
+                warmed.wait(); // all warm
+                warmed.wait(); // and counted
+                measured.iter().for_each(|&page| assert_eq!(cache.visit(page), page));
+            });
+        }
+        warmed.wait();
+        let before = cache.tally();
+        warmed.wait();
+        before
+    });
+    let after = cache.tally();
+    let visits: usize = traces.iter().map(|trace| trace.len() - trace.len() / 3).sum();
+    let read = (after.misses - after.duplicate_reads) - (before.misses - before.duplicate_reads);
+    1.0 - read as f64 / visits as f64
 }
 
 /// User and system time of this process; 0 where the system does not tell.
