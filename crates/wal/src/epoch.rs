@@ -76,18 +76,20 @@ impl EpochClock {
         if next <= boundary {
             return false;
         }
-        // Release: pairs with the Acquire in `publish`. Of two that end the epoch one wins; the other's boundary can wait.
-        if self.boundary.compare_exchange(boundary, next, Release, Relaxed).is_ok() {
+        // Relaxed: a publisher believes the horizon, not the boundary. It may miss this one; then whoever ended the epoch, who
+        // publishes too after a fence, sees the publisher's marks. Of two that end the epoch one wins; the other's can wait.
+        if self.boundary.compare_exchange(boundary, next, Relaxed, Relaxed).is_ok() {
             self.ended.fetch_add(1, Relaxed);
         }
         true
     }
 
     /// Publishes the ended epoch if `horizon` says that it is durable; wakes who waits. Returns up to where commits are
-    /// acknowledged.
+    /// acknowledged. Whoever has moved marks, or ended an epoch, puts a fence and then calls this: so the last of them
+    /// publishes.
     pub fn publish(&self, horizon: &DurableHorizon) -> Lsn {
-        // Acquire: pairs with the Release in `end`.
-        let boundary = self.boundary.load(Acquire);
+        // Relaxed: see `end`.
+        let boundary = self.boundary.load(Relaxed);
         if self.published.load(Relaxed) + 1 < boundary && horizon.has_reached(Lsn(boundary - 1)) {
             // AcqRel: whoever sees it published sees what the horizon's computer saw. Pairs with `published`.
             let before = self.published.fetch_max(boundary - 1, AcqRel);

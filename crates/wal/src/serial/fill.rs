@@ -82,6 +82,10 @@ impl Half {
             if seen & !ASLEEP == reserved as u32 {
                 return;
             }
+            debug_assert!(
+                (seen & !ASLEEP) < reserved as u32,
+                "FILL-3: the half was empty when it came to the front"
+            );
             if !cfg!(loom) && !backoff.is_exhausted() {
                 backoff.pause();
                 continue;

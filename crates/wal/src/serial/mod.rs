@@ -309,5 +309,77 @@ impl SerialBuffer {
     }
 }
 
-/// Half of the buffer is the most that a body may take, with its frame.
+/// The smallest buffer has room for the largest body that it is asked to take, half of it, with its frame.
 const _: () = assert!(512 + record::MAX_OVERHEAD_BYTES <= 1024);
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn flush(buffer: &SerialBuffer, horizon: &DurableHorizon) -> (u64, Vec<u8>) {
+        let mut taken = Batch::default();
+        buffer.take(horizon, &mut taken, Admission::All);
+        let bytes = buffer.with_bytes(&taken, <[u8]>::to_vec);
+        buffer.settle(horizon);
+        (taken.first_lsn, bytes)
+    }
+
+    #[test]
+    fn halves_take_turns() {
+        let horizon = DurableHorizon::new(1, Lsn(1));
+        let buffer = SerialBuffer::new(1024);
+        for n in 1..=7u8 {
+            assert_eq!(
+                buffer.append(&horizon, &[n; 3], Admission::All),
+                Ok((Lsn(u64::from(n) * 2 - 1), true))
+            );
+            buffer.append(&horizon, &[n], Admission::All).expect("room");
+            assert_eq!(horizon.compute(), Lsn(u64::from(n) * 2 - 2));
+            assert_eq!(flush(&buffer, &horizon), (u64::from(n) * 2 - 1, vec![0, 3, n, n, n, 0, 1, n]));
+            assert_eq!(horizon.compute(), Lsn(u64::from(n) * 2));
+        }
+        assert_eq!(buffer.totals(), (14, 7 * 8, 14));
+    }
+
+    #[test]
+    fn a_refused_record_draws_no_lsn() {
+        for buffer in [SerialBuffer::new(1024), SerialBuffer::with_groups_always(1024)] {
+            let horizon = DurableHorizon::new(1, Lsn(5));
+            assert!(buffer.append(&horizon, &[0; 512], Admission::All).is_ok());
+            assert!(buffer.append(&horizon, &[0; 500], Admission::All).is_ok());
+            let no_room = Refused::NoRoom { first_lsn: 5, taken: 0 };
+            assert_eq!(buffer.append(&horizon, &[0; 100], Admission::All), Err(no_room));
+            buffer.admit(Admission::Undo);
+            assert_eq!(buffer.append(&horizon, b"", Admission::All), Err(Refused::NotAdmitting));
+            assert_eq!(buffer.append(&horizon, b"", Admission::Undo), Ok((Lsn(7), false)));
+            assert_eq!(horizon.next_lsn(), Lsn(8));
+        }
+    }
+
+    #[test]
+    fn threads_in_groups_draw_once_for_all_and_keep_their_order() {
+        let horizon = DurableHorizon::new(1, Lsn(1));
+        let buffer = SerialBuffer::with_groups_always(1 << 20);
+        const THREADS: u8 = 8;
+        let lsns: Vec<Vec<u64>> = std::thread::scope(|s| {
+            let append = |t: u8| {
+                let (buffer, horizon) = (&buffer, &horizon);
+                move || {
+                    let record = |_| buffer.append(horizon, &[t], Admission::All).expect("room").0.0;
+                    (0..1000).map(record).collect::<Vec<_>>()
+                }
+            };
+            let threads: Vec<_> = (0..THREADS).map(|t| s.spawn(append(t))).collect();
+            threads.into_iter().map(|t| t.join().expect("no panic")).collect()
+        });
+        assert!(lsns.iter().all(|lsns| lsns.is_sorted()));
+        let (first, bytes) = flush(&buffer, &horizon);
+        let owners: Vec<u8> = bytes.chunks(3).map(|record| record[2]).collect();
+        assert_eq!((first, owners.len()), (1, 8000));
+        for (t, lsns) in (0u8..).zip(&lsns) {
+            assert!(lsns.iter().all(|&lsn| owners[lsn as usize - 1] == t), "thread {t}");
+        }
+        let (records, _, draws) = buffer.totals();
+        assert!(records == 8000 && draws <= records, "{draws} draws");
+    }
+}
