@@ -12,7 +12,7 @@ use azekura_btree::{Deferred, Env};
 use azekura_buffer::{BufferPool, Cleaner};
 use azekura_io::FileLock;
 use azekura_lock::LockTable;
-use azekura_wal::Wal;
+use azekura_wal::{Wal, WorkerId};
 use parking_lot::{Mutex, RwLock};
 
 use crate::active::ActiveList;
@@ -254,6 +254,13 @@ impl Database {
     /// As for [`checkpoint`](Self::checkpoint).
     pub fn checkpoint_step(&self, max_pages: usize) -> Result<(), Error> {
         self.shared.checkpoint_step(max_pages)
+    }
+
+    /// Writes one log stream's buffers and no other's: for crash tests that want LSNs missing in the midst.
+    #[doc(hidden)]
+    pub fn write_one_log_stream(&self, stream: usize) {
+        // What fails here fails again where somebody waits for it.
+        let _ = self.shared.wal.flush(WorkerId::from_index(stream));
     }
 
     /// Counts of what the store did and has.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use azekura_base::{DurableLog, LogFailed, Lsn};
 use azekura_io::{FailKind, FaultFs, Fs, OpenOptions};
-use azekura_wal::{AppendError, Wal, WalOptions};
+use azekura_wal::{AppendError, LogProtocol, Wal, WalOptions};
 use common::*;
 
 /// Not a measurement: only so that a broken log fails the test instead of hanging it.
@@ -26,32 +26,37 @@ fn append(wal: &Wal, w: usize, n: u64) -> Lsn {
 
 #[test]
 fn w1_idle_worker_does_not_hold_the_horizon() {
-    let wal = create(&FaultFs::new(), small(8, 4));
-    append(&wal, 5, 0);
-    wal.make_durable(Lsn::MAX).expect("durable");
-    for n in 1..50 {
-        let lsn = append(&wal, 2, n); // worker 5 has logged, and now idles; the others never logged
-        wal.make_durable(lsn).expect("durable");
-        assert_eq!(wal.durable_lsn(), lsn);
+    for (protocol, background) in protocols().into_iter().flat_map(|p| [(p, false), (p, true)]) {
+        let wal = create(&FaultFs::new(), WalOptions { protocol, background, ..small(8, 4) });
+        append(&wal, 5, 0);
+        wal.make_durable(Lsn::MAX).expect("durable");
+        for n in 1..50 {
+            let lsn = append(&wal, 2, n); // worker 5 has logged, and now idles; the others never logged
+            wal.wait_acknowledged(lsn).expect("durable");
+            assert_eq!(wal.durable_lsn(), lsn, "{protocol}");
+        }
     }
 }
 
 #[test]
 fn w2_a_commit_pushes_out_the_records_of_an_open_transaction() {
-    let fs = FaultFs::new();
-    let wal = create(&fs, small(2, 2));
-    append(&wal, 0, 1); // a transaction that goes on for ever
-    let commit = append(&wal, 1, 2);
-    wal.make_durable(commit).expect("nobody else flushes worker 0");
-    assert_eq!(wal.durable_lsn(), commit);
-    assert_eq!(read(&fs.kill(), &[open_range(1, 1)], 1).0.last_lsn, commit);
+    for (protocol, background) in protocols().into_iter().flat_map(|p| [(p, false), (p, true)]) {
+        let fs = FaultFs::new();
+        let max_delay = Duration::from_secs(3600);
+        let wal = create(&fs, WalOptions { protocol, background, max_delay, ..small(2, 2) });
+        append(&wal, 0, 1); // a transaction that goes on for ever
+        let commit = append(&wal, 1, 2);
+        wal.wait_acknowledged(commit).expect("nobody else flushes worker 0");
+        assert_eq!(wal.durable_lsn(), commit, "{protocol}");
+        assert_eq!(read(&fs.kill(), &[open_range(1, 1)], 1).0.last_lsn, commit, "{protocol}");
+    }
 }
 
 #[test]
 fn w3_a_record_that_nobody_asks_for_becomes_durable_by_itself() {
-    for (workers, streams) in [(1, 1), (4, 2)] {
-        let options =
-            WalOptions { background: true, max_delay: Duration::from_millis(2), ..small(workers, streams) };
+    for (protocol, (workers, streams)) in protocols().into_iter().flat_map(|p| [(p, (1, 1)), (p, (4, 2))]) {
+        let max_delay = Duration::from_millis(2);
+        let options = WalOptions { protocol, background: true, max_delay, ..small(workers, streams) };
         let wal = create(&FaultFs::new(), options);
         for round in 0..5 {
             let mut last = Lsn(0);
@@ -65,17 +70,29 @@ fn w3_a_record_that_nobody_asks_for_becomes_durable_by_itself() {
 
 #[test]
 fn w3_a_requested_flush_needs_no_further_traffic() {
-    let options = WalOptions { background: true, max_delay: Duration::from_secs(3600), ..small(3, 3) };
-    let wal = create(&FaultFs::new(), options);
-    for n in 0..20 {
-        let last = append(&wal, n as usize, n);
-        if n % 2 == 0 {
-            wal.request_flush();
-            wait_until("the flush", || wal.durable_lsn() == last);
-        } else {
+    let long = Duration::from_secs(3600);
+    for protocol in [LogProtocol::PWal, LogProtocol::Serial, LogProtocol::Epoch { interval: long }] {
+        let options = WalOptions { protocol, background: true, max_delay: long, ..small(3, 3) };
+        let wal = create(&FaultFs::new(), options);
+        for n in 0..20 {
+            let last = append(&wal, n as usize, n);
             let ticket = wal.ticket(last);
+            if n % 2 == 0 || matches!(protocol, LogProtocol::Epoch { .. }) {
+                wal.request_flush();
+            }
             wait_until("the ticket", || ticket.is_durable() == Ok(true));
+            assert_eq!(wal.durable_lsn(), last);
         }
+    }
+}
+
+#[test]
+fn w3_a_ticket_in_a_quiet_system_resolves_at_the_end_of_its_epoch() {
+    let protocol = LogProtocol::Epoch { interval: Duration::from_millis(3) };
+    let wal = create(&FaultFs::new(), WalOptions { protocol, background: true, ..small(3, 3) });
+    for n in 0..10 {
+        let ticket = wal.ticket(append(&wal, n as usize, n));
+        wait_until("the epoch's end", || ticket.is_durable() == Ok(true));
     }
 }
 
@@ -166,9 +183,14 @@ fn w6_a_torn_chunk_ends_its_stream() {
 
 #[test]
 fn w10_the_first_write_error_poisons_the_log_for_ever() {
-    for background in [false, true] {
+    for (protocol, background) in protocols().into_iter().flat_map(|p| [(p, false), (p, true)]) {
         let fs = FaultFs::new();
-        let wal = create(&fs, WalOptions { background, ..small(2, 1) });
+        // Epochs that do not end while the test looks: the failing write is the one that it asks for.
+        let protocol = match protocol {
+            LogProtocol::Epoch { .. } => LogProtocol::Epoch { interval: Duration::from_secs(3600) },
+            other => other,
+        };
+        let wal = create(&fs, WalOptions { protocol, background, ..small(2, 1) });
         let durable = append(&wal, 0, 1);
         wal.make_durable(durable).expect("durable");
         let lost = append(&wal, 1, 2);
@@ -189,8 +211,12 @@ fn w10_the_first_write_error_poisons_the_log_for_ever() {
 
 #[test]
 fn w10_everybody_who_waits_hears_of_the_failure() {
+    protocols().into_iter().for_each(everybody_who_waits_hears_of_the_failure);
+}
+
+fn everybody_who_waits_hears_of_the_failure(protocol: LogProtocol) {
     let fs = FaultFs::new();
-    let wal = create(&fs, WalOptions { background: true, ..small(4, 2) });
+    let wal = create(&fs, WalOptions { protocol, background: true, ..small(4, 2) });
     fs.fail_from(40, FailKind::Io);
     let outcomes: Vec<Result<(), LogFailed>> = std::thread::scope(|s| {
         let clients: Vec<_> = (0..8)
@@ -199,7 +225,7 @@ fn w10_everybody_who_waits_hears_of_the_failure() {
                 s.spawn(move || {
                     for n in 0.. {
                         match wal.append(worker(c), &body(c as u32, n, 100)) {
-                            Ok(lsn) if c % 2 == 0 => wal.make_durable(lsn)?,
+                            Ok(lsn) if c % 2 == 0 => wal.wait_acknowledged(lsn)?,
                             Ok(lsn) => wal.ticket(lsn).wait()?,
                             Err(AppendError::Failed(failed)) => return Err(failed),
                             Err(AppendError::Full { .. }) => {} // a segment could not be made either
@@ -234,9 +260,13 @@ fn append_until_full(wal: &Wal) -> (Lsn, std::io::Error) {
 
 #[test]
 fn w11_a_full_disk_refuses_before_an_lsn_is_drawn_and_heals() {
-    for (background, workers, streams) in [(false, 1, 1), (false, 3, 1), (false, 4, 2), (true, 3, 1)] {
+    let shapes = [(false, 1, 1), (false, 3, 1), (false, 4, 2), (true, 3, 1)];
+    for (protocol, (background, workers, streams)) in
+        protocols().into_iter().flat_map(|p| shapes.map(|shape| (p, shape)))
+    {
         let fs = FaultFs::new();
-        let wal = create(&fs, WalOptions { background, ..small(workers, streams) });
+        let wal = create(&fs, WalOptions { protocol, background, ..small(workers, streams) });
+        let streams = wal.stats().streams;
         wait_until("segments are ready", || wal.stats().segments_prepared >= 2 * streams as u64);
         // Existing blocks can be written, new ones not.
         fs.full_from(1);
@@ -270,7 +300,8 @@ fn w11_a_full_disk_refuses_before_an_lsn_is_drawn_and_heals() {
 fn w11_full_disk_while_flushes_go_on_loses_nothing_that_has_an_lsn() {
     for seed in 0..6 {
         let fs = FaultFs::new();
-        let wal = create(&fs, WalOptions { background: true, ..small(4, 2) });
+        let protocol = protocols()[seed as usize % 3];
+        let wal = create(&fs, WalOptions { protocol, background: true, ..small(4, 2) });
         fs.full_from(1);
         let last = std::thread::scope(|s| {
             let clients: Vec<_> = (0..4).map(|_| s.spawn(|| append_until_full(&wal).0)).collect();
