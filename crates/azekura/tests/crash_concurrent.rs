@@ -3,7 +3,7 @@
 //!
 //! Each thread's own rows tell which of its transactions are there: a prefix of what it tried, at least as long as
 //! what it was told. Accounts that all share tell whether transactions are atomic across threads. Threads make the
-//! runs differ; `AZEKURA_CRASH_SEEDS=100` makes that many (12 unless set).
+//! runs differ; `AZEKURA_CRASH_SEEDS=100` makes that many (12 unless set), with another log each.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use azekura::{Database, Error, Savepoint, Table, Transaction};
 use azekura_io::FaultFs;
-use common::assert_clean;
+use common::{LogShape, PROTOCOLS, assert_clean};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -29,17 +29,15 @@ const SHARED: u32 = 10;
 /// The row that every transaction of a thread that commits writes.
 const MARKER: u32 = u32::MAX;
 
-fn open(fs: &FaultFs) -> Result<Database, Error> {
-    Database::builder()
+fn open(fs: &FaultFs, log: LogShape) -> Result<Database, Error> {
+    let builder = Database::builder()
         .page_size(4096)
         .cache_bytes(48 * 4096)
-        .wal_workers(3)
-        .wal_streams(2)
         .wal_segment_bytes(2 << 20)
         // Small, so that checkpoints follow each other.
         .recovery_time(Duration::from_millis(1))
-        .file_system(Arc::new(fs.clone()))
-        .open("db")
+        .file_system(Arc::new(fs.clone()));
+    log.apply(builder).open("db")
 }
 
 /// What transaction `number` of a thread writes: the same each time it is asked.
@@ -173,7 +171,8 @@ fn power_loss_under_many_threads_leaves_each_ones_acknowledged_transactions() {
     for seed in 1..=runs {
         let mut rng = StdRng::seed_from_u64(seed);
         let fs = FaultFs::new();
-        let db = open(&fs).unwrap();
+        let log = LogShape { protocol: PROTOCOLS[(seed % 3) as usize], ..LogShape::draw(&mut rng) };
+        let db = open(&fs, log).unwrap();
         fs.cut_power_at(rng.random_range(60..6_000));
         let outcome: Vec<(u64, u64)> = std::thread::scope(|scope| {
             let db = &db;
@@ -187,9 +186,10 @@ fn power_loss_under_many_threads_leaves_each_ones_acknowledged_transactions() {
         // A recovery that loses power, and one that does not.
         let disk = fs.crash(seed);
         disk.cut_power_at(rng.random_range(1..60));
-        drop(open(&disk));
+        drop(open(&disk, LogShape::draw(&mut rng)));
         let disk = disk.crash(seed + 1);
-        let db = open(&disk).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        let db =
+            open(&disk, LogShape::draw(&mut rng)).unwrap_or_else(|e| panic!("seed {seed}, {log:?}: {e}"));
         assert_all(&db, seed, &outcome);
     }
     assert!(most.into_inner() > 20, "the runs are long enough to matter");

@@ -2,7 +2,7 @@
 //!
 //! A run is deterministic, so the n-th I/O is the same call each time; what of the unsynced writes survives is
 //! drawn from a seed: all, none, some, torn, in any order. `AZEKURA_CRASH_SEEDS=100` runs that many workloads
-//! (2 unless set); `AZEKURA_CRASH_SEED=n` one of them.
+//! (3 unless set: one for each log protocol, recovered by another); `AZEKURA_CRASH_SEED=n` one of them.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use azekura::Error;
 use azekura_io::FaultFs;
-use common::{Model, Outcome, Shape, assert_recovered, deterministic, run, workload};
+use common::{LogShape, Model, Outcome, PROTOCOLS, Shape, assert_recovered, deterministic, run, workload};
 
 const SHAPE: Shape = Shape { txns: 40, ops: 12, keys: 400, tables: 2, large_values: true, checkpoints: true };
 
@@ -20,8 +20,15 @@ fn seeds() -> Vec<u64> {
     let var = |name| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
     match var("AZEKURA_CRASH_SEED") {
         Some(seed) => vec![seed],
-        None => (1..=var("AZEKURA_CRASH_SEEDS").unwrap_or(2)).collect(),
+        None => (1..=var("AZEKURA_CRASH_SEEDS").unwrap_or(3)).collect(),
     }
+}
+
+/// The log that a seed works with, and the one that recovers: each of the protocols comes first, and each second.
+fn logs(seed: u64) -> [LogShape; 2] {
+    let shape =
+        |n: u64, workers, streams| LogShape { protocol: PROTOCOLS[(n % 3) as usize], workers, streams };
+    [shape(seed, 3, 2), shape(seed / 3 + 1, 4, 1 + (seed % 4) as usize)]
 }
 
 /// Runs the workload on a fresh disk that loses power at its `cut`-th I/O; `None` when the run got to its end before.
@@ -29,7 +36,8 @@ fn run_until(cut: u64, seed: u64, page_size: usize) -> (FaultFs, Outcome, bool) 
     let fs = FaultFs::new();
     fs.cut_power_at(cut);
     let txns = workload(seed, SHAPE);
-    let outcome = match deterministic(Arc::new(fs.clone()), page_size, 32).open("db") {
+    let store = deterministic(Arc::new(fs.clone()), page_size, 32);
+    let outcome = match logs(seed)[0].apply(store).open("db") {
         Ok(db) => {
             let outcome = run(&db, Model::new(), &txns);
             if outcome.error.is_none() {
@@ -43,10 +51,11 @@ fn run_until(cut: u64, seed: u64, page_size: usize) -> (FaultFs, Outcome, bool) 
     (fs, outcome, cut_happened)
 }
 
-/// Recovers with one to three threads, chosen by `n`.
-fn recover(disk: &FaultFs, page_size: usize, n: u64) -> Result<azekura::Database, Error> {
+/// Recovers with one to three threads, chosen by `n`, and the seed's second log.
+fn recover(disk: &FaultFs, page_size: usize, seed: u64, n: u64) -> Result<azekura::Database, Error> {
     let threads = 1 + (n % 3) as usize;
-    deterministic(Arc::new(disk.clone()), page_size, 32).redo_threads(threads).open("db")
+    let store = deterministic(Arc::new(disk.clone()), page_size, 32).redo_threads(threads);
+    logs(seed)[1].apply(store).open("db")
 }
 
 #[test]
@@ -58,8 +67,8 @@ fn every_cut_recovers_to_what_was_acknowledged() {
             let (fs, outcome, happened) = run_until(cut, seed, page_size);
             let disk = fs.crash(seed * 1_000_003 + cut);
             let context = format!("seed {seed}, power cut at I/O {cut}");
-            let db =
-                recover(&disk, page_size, cut).unwrap_or_else(|e| panic!("{context}: open: {e} ({e:?})"));
+            let db = recover(&disk, page_size, seed, cut)
+                .unwrap_or_else(|e| panic!("{context}: open: {e} ({e:?})"));
             assert_recovered(&db, &outcome, &context);
             if !happened {
                 assert!(outcome.error.is_none(), "{context}: {:?}", outcome.error);
@@ -89,7 +98,7 @@ fn a_crash_during_recovery_changes_nothing() {
             loop {
                 disk.cut_power_at(cut);
                 let context = format!("seed {seed}, cut at {first_cut}, then during recovery at {cut}");
-                match recover(&disk, page_size, cut) {
+                match recover(&disk, page_size, seed, cut) {
                     Ok(db) if !disk.power_is_off() => {
                         disk.heal();
                         let at = assert_recovered(&db, &outcome, &context);
@@ -107,7 +116,8 @@ fn a_crash_during_recovery_changes_nothing() {
                 // A look at a copy: what would a recovery without a further crash say now?
                 if cut % 5 == 0 {
                     let copy = disk.crash(7);
-                    let db = recover(&copy, page_size, cut + 1).unwrap_or_else(|e| panic!("{context}: {e}"));
+                    let db =
+                        recover(&copy, page_size, seed, cut + 1).unwrap_or_else(|e| panic!("{context}: {e}"));
                     let at = assert_recovered(&db, &outcome, &context);
                     assert!(
                         settled.is_none_or(|s| s == at),

@@ -191,7 +191,7 @@ fn w5_the_cut_is_at_the_hole_wherever_it_is() {
                 let wal = create(&fs, shape(protocol, workers, streams));
                 let append =
                     |n: usize| wal.append(worker(n % workers), &body(0, n as u64, 40)).expect("appends");
-                let durable = (0..workers).map(append).last().expect("one at least");
+                let durable = (0..workers).map(append).max().expect("one at least");
                 wal.wait_acknowledged(durable).expect("durable");
                 for n in workers..3 * workers {
                     append(n);

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use azekura::{Builder, Database, Durability, Error, Table, Transaction};
+use azekura::{Builder, Database, Durability, Error, LogProtocol, Table, Transaction};
 use azekura_io::Fs;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -46,6 +46,8 @@ pub struct Txn {
     pub ops: Vec<Op>,
     pub end: End,
     pub checkpoint: Option<Checkpoint>,
+    /// In its midst, and after its end, one log stream is written while the others are not.
+    pub writes_alone: Option<usize>,
 }
 
 /// A checkpoint, and when it is taken.
@@ -101,7 +103,7 @@ pub fn workload(seed: u64, shape: Shape) -> Vec<Txn> {
                 _ => End::Commit,
             };
             let due = shape.checkpoints && rng.random_ratio(1, 6);
-            Txn { ops, end, checkpoint: due.then(|| Checkpoint::draw(&mut rng, count)) }
+            Txn { ops, end, checkpoint: due.then(|| Checkpoint::draw(&mut rng, count)), writes_alone: None }
         })
         .collect()
 }
@@ -209,6 +211,9 @@ pub fn run(db: &Database, start: Model, txns: &[Txn]) -> Outcome {
                 break;
             }
         }
+        if let Some(stream) = txn.writes_alone {
+            db.write_one_log_stream(stream);
+        }
         if let Some(checkpoint) = txn.checkpoint.filter(|c| c.before.is_none())
             && let Err(error) = checkpoint.take(db)
         {
@@ -224,6 +229,9 @@ fn run_one(db: &Database, txn: &Txn) -> Result<(), (Error, bool)> {
     let mut tx = db.begin().map_err(|e| (e, false))?;
     let midway = txn.checkpoint.and_then(|c| c.before);
     for at in 0..=txn.ops.len() {
+        if let Some(stream) = txn.writes_alone.filter(|_| at == txn.ops.len() / 2) {
+            db.write_one_log_stream(stream + 1);
+        }
         if midway == Some(at) {
             txn.checkpoint.map_or(Ok(()), |c| c.take(db)).map_err(|e| (e, false))?;
         }
@@ -291,6 +299,30 @@ pub fn difference(expected: &Model, found: &Model) -> String {
         );
     }
     "no difference in content".into()
+}
+
+/// How a store writes its log in one life.
+#[derive(Clone, Copy, Debug)]
+pub struct LogShape {
+    pub protocol: LogProtocol,
+    pub workers: usize,
+    pub streams: usize,
+}
+
+/// All of them; epochs short enough for a test.
+pub const PROTOCOLS: [LogProtocol; 3] =
+    [LogProtocol::PWal, LogProtocol::Serial, LogProtocol::Epoch { interval: Duration::from_micros(500) }];
+
+impl LogShape {
+    /// Any, of up to 16 workers and streams.
+    pub fn draw(rng: &mut StdRng) -> Self {
+        let workers = rng.random_range(1..=16);
+        Self { protocol: PROTOCOLS[rng.random_range(0..3)], workers, streams: rng.random_range(1..=workers) }
+    }
+
+    pub fn apply(self, builder: Builder) -> Builder {
+        builder.log_protocol(self.protocol).wal_workers(self.workers).wal_streams(self.streams)
+    }
 }
 
 /// A small store on `fs` that runs no threads of its own: every run does the same I/O in the same order.
