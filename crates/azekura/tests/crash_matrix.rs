@@ -25,7 +25,8 @@ const SHAPE: Shape = Shape { txns: 32, ops: 8, keys: 200, tables: 2, large_value
 const LIVES: u64 = 3;
 
 fn open(disk: &FaultFs, shape: LogShape) -> Result<Database, Error> {
-    shape.apply(deterministic(Arc::new(disk.clone()), 4096, 32)).open("db")
+    let store = deterministic(Arc::new(disk.clone()), 4096, 32).redo_threads(1 + shape.workers % 3);
+    shape.apply(store).open("db")
 }
 
 fn transactions(seed: u64, rng: &mut StdRng) -> Vec<Txn> {

@@ -51,11 +51,11 @@ fn run_until(cut: u64, seed: u64, page_size: usize) -> (FaultFs, Outcome, bool) 
     (fs, outcome, cut_happened)
 }
 
-/// Recovers, with the second log of the seed and with one to three redo threads, chosen by `n`.
+/// Recovers with one to three threads, chosen by `n`, and the seed's second log.
 fn recover(disk: &FaultFs, page_size: usize, seed: u64, n: u64) -> Result<azekura::Database, Error> {
     let threads = 1 + (n % 3) as usize;
-    let builder = deterministic(Arc::new(disk.clone()), page_size, 32).redo_threads(threads);
-    logs(seed)[1].apply(builder).open("db")
+    let store = deterministic(Arc::new(disk.clone()), page_size, 32).redo_threads(threads);
+    logs(seed)[1].apply(store).open("db")
 }
 
 #[test]

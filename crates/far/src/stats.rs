@@ -68,7 +68,8 @@ impl FarStats {
     /// As one JSON object.
     #[must_use]
     pub fn to_json(&self) -> String {
-        let fields: Vec<String> = self.fields().iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
+        let fields: Vec<String> =
+            self.fields().iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
         format!("{{{}}}", fields.join(","))
     }
 }

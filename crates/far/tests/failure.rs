@@ -145,7 +145,14 @@ fn f4_without_a_second_copy_the_program_is_stopped_and_told_why() {
             .unwrap();
         let (said, error) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
         assert!(!out.status.success() && !said.contains("went to the end"), "seed {trial}: {said}{error}");
-        assert!(!error.contains("panicked") && !said.contains("panicked"), "seed {trial}: a wrong byte was seen: {said}{error}");
-        assert!(error.contains("azekura far memory: ") && error.contains("run with --copies 2") || error.contains("nobody takes page"), "seed {trial}: {error}");
+        assert!(
+            !error.contains("panicked") && !said.contains("panicked"),
+            "seed {trial}: a wrong byte was seen: {said}{error}"
+        );
+        assert!(
+            error.contains("azekura far memory: ") && error.contains("run with --copies 2")
+                || error.contains("nobody takes page"),
+            "seed {trial}: {error}"
+        );
     }
 }

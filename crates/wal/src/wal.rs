@@ -168,14 +168,6 @@ impl Wal {
         self.log.failure.check()
     }
 
-    /// Writes what one stream's buffers hold now and leaves the others' alone: a crash then loses LSNs in the midst. For tests
-    /// that want such holes; a number beyond the streams stands for itself modulo their number.
-    #[doc(hidden)]
-    pub fn write_one_stream(&self, stream: usize) {
-        let log = &self.log;
-        log.flush_stream(&log.streams[stream % log.streams.len()], log.horizon.next_lsn().0 - 1);
-    }
-
     /// Why the log takes no more records, if that is so.
     #[must_use]
     pub fn failure(&self) -> Option<LogFailed> {

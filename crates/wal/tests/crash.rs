@@ -41,7 +41,7 @@ fn run(wal: &Wal, seed: u64, steps: u64, run: &mut Run) {
         }
         if random.random_bool(0.2) {
             // A stream that writes and is alone with that: the others leave LSNs missing.
-            wal.write_one_stream(random.random_range(0..16));
+            let _ = wal.flush(worker(random.random_range(0..16)));
         }
         if random.random_bool(run.commits) {
             // Sometimes the newest, sometimes one on the way.
@@ -191,12 +191,12 @@ fn w5_the_cut_is_at_the_hole_wherever_it_is() {
                 let wal = create(&fs, shape(protocol, workers, streams));
                 let append =
                     |n: usize| wal.append(worker(n % workers), &body(0, n as u64, 40)).expect("appends");
-                let durable = (0..workers).map(append).reduce(|_, lsn| lsn).expect("one at least");
+                let durable = (0..workers).map(append).max().expect("one at least");
                 wal.wait_acknowledged(durable).expect("durable");
                 for n in workers..3 * workers {
                     append(n);
                 }
-                (0..streams).filter(|&s| s != lost).for_each(|s| wal.write_one_stream(s));
+                (0..streams).filter(|&s| s != lost).for_each(|s| wal.flush(worker(s)).expect("writes"));
                 let crashed = fs.crash(lost as u64);
                 drop(wal);
                 let (found, records) = read(&crashed, &[open_range(1, 1)], 1);

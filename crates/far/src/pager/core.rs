@@ -79,7 +79,10 @@ impl AccessBits for Bits<'_> {
     }
 
     fn is_modified(&self, page: PageNo) -> bool {
-        matches!(self.0.pages[page.index()].state, State::Resident { dirty: true, .. } | State::Armed { dirty: true, .. })
+        matches!(
+            self.0.pages[page.index()].state,
+            State::Resident { dirty: true, .. } | State::Armed { dirty: true, .. }
+        )
     }
 
     fn clear_referenced(&mut self, page: PageNo) {
@@ -346,7 +349,13 @@ impl Core {
             }
             // Servers come before the spill file.
             let keeper = (holders & self.live).trailing_zeros() as usize;
-            let order = Order { verb: Verb::Get, page, at: self.backend.frame(frame), bytes: self.page_bytes, digest };
+            let order = Order {
+                verb: Verb::Get,
+                page,
+                at: self.backend.frame(frame),
+                bytes: self.page_bytes,
+                digest,
+            };
             match self.keepers[keeper].submit(order) {
                 Ok(()) => return,
                 // It is being lost; what it held is marked when it says so itself.
@@ -415,7 +424,9 @@ impl Core {
         let Some(guess) = self.prefetch.as_mut().and_then(|prefetch| prefetch.touched(page)) else { return };
         let most = (self.limit / 4).min(16);
         for next in pages_of(guess) {
-            let Some(entry) = u32::try_from(next).ok().and_then(|next| self.pages.get(next as usize)) else { return };
+            let Some(entry) = u32::try_from(next).ok().and_then(|next| self.pages.get(next as usize)) else {
+                return;
+            };
             if !matches!(entry.state, State::Away) || entry.holders & self.live == 0 {
                 continue;
             }
@@ -560,11 +571,19 @@ impl Core {
 
     /// Asks as many keepers as are still wanted; if none is, or none is left, the page is away.
     fn send_on(&mut self, page: u32) {
-        let State::Leaving { frame, touch, mut out, discard } = self.pages[page as usize].state else { return };
+        let State::Leaving { frame, touch, mut out, discard } = self.pages[page as usize].state else {
+            return;
+        };
         while let Some(keeper) = self.next_keeper(page, out) {
             out.tried |= 1 << keeper;
             let digest = self.pages[page as usize].digest;
-            let order = Order { verb: Verb::Put, page, at: self.backend.frame(frame), bytes: self.page_bytes, digest };
+            let order = Order {
+                verb: Verb::Put,
+                page,
+                at: self.backend.frame(frame),
+                bytes: self.page_bytes,
+                digest,
+            };
             match self.keepers[keeper].submit(order) {
                 Ok(()) => out.open |= 1 << keeper,
                 Err(_) => self.live &= !(1 << keeper),
@@ -587,7 +606,9 @@ impl Core {
             if old != 0 {
                 return Some(old.trailing_zeros() as usize);
             }
-            return (0..self.servers).map(|i| (page as usize + i) % self.servers).find(|i| usable & 1 << i != 0);
+            return (0..self.servers)
+                .map(|i| (page as usize + i) % self.servers)
+                .find(|i| usable & 1 << i != 0);
         }
         (spill != 0).then(|| spill.trailing_zeros() as usize)
     }

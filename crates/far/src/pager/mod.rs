@@ -30,8 +30,8 @@ use crate::error::Loss;
 use crate::fault::{Backend, Event};
 use crate::stats::FarStats;
 pub(crate) use care::Server;
-pub(crate) use core::Plan;
 use core::Core;
+pub(crate) use core::Plan;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 
@@ -58,7 +58,11 @@ impl Pager {
     }
 
     /// Begins to answer faults.
-    pub(crate) fn start(self: &Arc<Self>, keepers: Vec<Arc<dyn Keeper>>, servers: Vec<Server>) -> std::io::Result<()> {
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        keepers: Vec<Arc<dyn Keeper>>,
+        servers: Vec<Server>,
+    ) -> std::io::Result<()> {
         self.lock().begin(keepers, servers.len());
         let faulting = Arc::clone(self);
         let caring = Arc::clone(self);

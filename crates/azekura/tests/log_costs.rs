@@ -1,0 +1,78 @@
+//! What a transaction costs on the one line that all of them share in the log, the LSN counter: counted, not timed.
+//!
+//! The paper logs BEGIN, each update and END (section 5.2.1): three draws for U-1 and twelve for U-10. Here there is no BEGIN,
+//! a structure change of many pages is one record, and who only read draws nothing.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
+
+use azekura::{Database, LogProtocol, Table};
+
+const ROWS: Table<u32, u32> = Table::new("rows");
+
+/// A store with rows, that runs no threads of its own.
+fn store(protocol: LogProtocol) -> Database {
+    let db = Database::builder().background(false).log_protocol(protocol).wal_workers(4).wal_streams(2);
+    let db = db.open_in_memory().unwrap();
+    db.transact(|tx| (0..1000).try_for_each(|key| tx.table(&ROWS)?.insert(&key, &0))).unwrap();
+    db
+}
+
+/// Draws and records of `work`.
+fn costs(db: &Database, work: impl FnOnce(&Database)) -> (u64, u64) {
+    let before = db.stats().log;
+    work(db);
+    let after = db.stats().log;
+    (after.lsn_draws - before.lsn_draws, after.records - before.records)
+}
+
+fn update(db: &Database, count: u32) {
+    db.transact(|tx| (0..count).try_for_each(|key| tx.table(&ROWS)?.insert(&(key * 7), &1))).unwrap();
+}
+
+#[test]
+fn an_update_draws_once_and_a_commit_once() {
+    for protocol in [LogProtocol::PWal, LogProtocol::Serial, "epoch".parse().unwrap()] {
+        let db = store(protocol);
+        update(&db, 1); // the table's name is known from now on
+        assert_eq!(costs(&db, |db| update(db, 1)), (2, 2), "U-1, {protocol}");
+        assert_eq!(costs(&db, |db| update(db, 10)), (11, 11), "U-10, {protocol}");
+    }
+}
+
+#[test]
+fn who_only_reads_draws_nothing() {
+    let db = store(LogProtocol::PWal);
+    let read = |db: &Database| {
+        db.transact(|tx| {
+            tx.table(&ROWS)?.get(&5)?;
+            tx.table(&ROWS)?.iter().try_for_each(|row| row.map(drop))
+        })
+        .unwrap();
+        db.begin().unwrap().abort().unwrap();
+    };
+    assert_eq!(costs(&db, read), (0, 0));
+}
+
+#[test]
+fn an_abort_draws_for_each_update_twice_and_for_its_end() {
+    let db = store(LogProtocol::PWal);
+    let abort = |db: &Database| {
+        let tx = db.begin().unwrap();
+        (0..3).for_each(|key| tx.table(&ROWS).unwrap().insert(&key, &9).unwrap());
+        tx.abort().unwrap();
+    };
+    assert_eq!(costs(&db, abort), (3 + 3 + 1, 7));
+}
+
+#[test]
+fn a_split_with_all_its_pages_draws_once() {
+    let db = store(LogProtocol::PWal);
+    let fill = |db: &Database| {
+        db.transact(|tx| (1000..9000).try_for_each(|key| tx.table(&ROWS)?.insert(&key, &0))).unwrap();
+    };
+    let (draws, records) = costs(&db, fill);
+    let beyond = draws - 8001;
+    assert_eq!(draws, records);
+    // A leaf of 8 KiB takes some hundreds of such rows.
+    assert!((5..60).contains(&beyond), "{beyond} records for the splits of 8000 insertions");
+}
