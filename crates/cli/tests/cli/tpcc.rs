@@ -102,12 +102,21 @@ impl Drop for Killed {
 fn all_conditions_hold_after_a_kill_in_the_middle_of_a_run_and_again_after_going_on() {
     let scratch = Scratch::new();
     let keep = ["--warehouses", "2", "--dir", "stores", "--keep"];
-    for (round, commits) in
-        [&["--threads", "4"][..], &["--threads", "4", "--in-flight", "64"]].iter().enumerate()
+    // Each log, and each recovered by another.
+    for (round, (commits, log, next_log)) in [
+        (&["--threads", "4"][..], "p-wal", "serial"),
+        (&["--threads", "4", "--in-flight", "64"], "p-wal", "epoch:2"),
+        (&["--threads", "4"], "serial", "epoch:2"),
+        (&["--threads", "4", "--in-flight", "64"], "epoch:2", "p-wal"),
+    ]
+    .into_iter()
+    .enumerate()
     {
         let child = Command::new(env!("CARGO_BIN_EXE_azekura"))
             .current_dir(scratch.path("."))
-            .args([&SMALL[..], &keep, commits, &["--seconds", "600", "--warm-up", "0"]].concat())
+            .args(
+                [&SMALL[..], &keep, commits, &["--log", log, "--seconds", "600", "--warm-up", "0"]].concat(),
+            )
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
@@ -123,8 +132,9 @@ fn all_conditions_hold_after_a_kill_in_the_middle_of_a_run_and_again_after_going
         drop(child);
 
         // What is there before this run is checked too: a violation would refuse it.
-        let after = tpcc(&scratch, &[&keep[..], &["--threads", "2", "--seconds", "0.2", "--json"]].concat());
-        let after = report(&after);
+        let short = ["--log", next_log, "--threads", "2", "--seconds", "0.2", "--json"];
+        let after = report(&tpcc(&scratch, &[&keep[..], &short].concat()));
+        assert_eq!(after["settings"]["azekura.log"], next_log, "{after}");
         assert!(after["recovered_records"].as_u64() > Some(0), "the kill left work to recover: {after}");
         assert_eq!(after["checked"]["violated"], 0, "{after}");
     }
