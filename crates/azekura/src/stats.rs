@@ -53,7 +53,7 @@ pub struct LogStats {
     pub protocol: String,
     /// Buffers.
     pub workers: usize,
-    /// Files written side by side.
+    /// Files written side by side now; unless the number is set, it follows the device.
     pub streams: usize,
     /// Records appended.
     pub records: u64,
@@ -106,7 +106,7 @@ impl Stats {
             log: LogStats {
                 protocol: wal.protocol.to_string(),
                 workers: wal.workers,
-                streams: wal.streams,
+                streams: wal.streams_in_use,
                 records: wal.records,
                 lsn_draws: wal.lsn_draws,
                 record_bytes: wal.record_bytes,

@@ -1,4 +1,5 @@
-//! The log's own threads: a flusher per stream, one that prepares segments, and one that ends epochs if there are any.
+//! The log's own threads: a flusher per stream, one that prepares segments, one that ends epochs if there are any,
+//! and one that adapts the number of streams if it may.
 //!
 //! A flusher sleeps while nothing is buffered. It works for tickets and for [`Wal::request_flush`]: greedily, one
 //! flush after the other while there are requests, like any other committer (it shares the gate with blocking ones).
@@ -11,8 +12,10 @@ use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-use azekura_base::sync::atomic::Ordering::Acquire;
+use azekura_base::Lsn;
+use azekura_base::sync::atomic::Ordering::{Acquire, Relaxed};
 
+use crate::adapt::{self, StreamPolicy};
 use crate::error::WalError;
 use crate::log::Log;
 use crate::options::LogProtocol;
@@ -34,6 +37,9 @@ pub(crate) fn start(log: &Arc<Log>) -> Result<Vec<JoinHandle<()>>, WalError> {
             LogProtocol::Epoch { interval } => {
                 spawn("azekura-wal-epoch".into(), Box::new(move |log| turn_until_stopped(log, interval)))
             }
+            LogProtocol::PWal if log.is_adaptive() => {
+                spawn("azekura-wal-adapt".into(), Box::new(adapt_until_stopped))
+            }
             LogProtocol::PWal | LogProtocol::Serial => Ok(()),
         });
     if let Err(source) = spawned {
@@ -47,7 +53,7 @@ pub(crate) fn start(log: &Arc<Log>) -> Result<Vec<JoinHandle<()>>, WalError> {
 pub(crate) fn stop(log: &Log, threads: Vec<JoinHandle<()>>) {
     log.stopping.store(true, azekura_base::sync::atomic::Ordering::Release);
     let epochs = log.epochs.iter().map(|epochs| &epochs.bell);
-    for bell in log.streams.iter().map(|s| &s.bell).chain([&log.preparer]).chain(epochs) {
+    for bell in log.streams.iter().map(|s| &s.bell).chain([&log.preparer, &log.adapter]).chain(epochs) {
         bell.request(); // not only rung: a thread on its way to sleep looks at the request
     }
     for thread in threads {
@@ -121,5 +127,32 @@ fn prepare_until_stopped(log: &Log) {
             }
         }
         log.preparer.rest(None, is_stopping);
+    }
+}
+
+/// Looks at what flushes did, every now and then while there are any, and uses more or fewer streams.
+fn adapt_until_stopped(log: &Log) {
+    let mut policy = StreamPolicy::new(log.assignment.in_use(), log.streams.len());
+    let mut before = log.seen();
+    // Acquire: pairs with the Release in `stop`.
+    while !log.stopping.load(Acquire) && log.failure.get().is_none() {
+        let newest = Lsn(log.horizon.next_lsn().0 - 1);
+        if !log.horizon.has_reached(newest) {
+            log.delays.arm(newest);
+        }
+        log.adapter.rest(Some(adapt::PERIOD), || false);
+        let seen = log.seen().since(before);
+        before = log.seen();
+        if let Some(count) = policy.look(seen) {
+            match log.use_streams(count) {
+                Ok(true) => _ = log.stream_changes.fetch_add(1, Relaxed),
+                _ => policy.stayed(log.assignment.in_use()),
+            }
+            before = log.seen();
+        }
+        if seen.flushes == 0 {
+            // Until the next flush.
+            log.adapter.rest(None, || log.seen() != before);
+        }
     }
 }

@@ -41,13 +41,17 @@
 //! | [`ticket`] | promises to wait for or await | 3.1.3, 3.2.2 |
 //! | `stream`, `segment` | flushes and files | 3.1.2 |
 //! | `flusher`, [`bell`] | background threads and how they are woken | |
+//! | `assignment`, `stream_change`, `adapt`, `delay_probe` | which worker belongs to which stream, and how many are used |  |
 //! | [`parallelism`] | how many streams the device deserves | 2.2, Figure 3 |
 //! | [`recovery`] | scan, merge, cut | 4.1-4.3, Figure 5 |
 //! | [`stats`], [`error`], `failure` | numbers, errors, the poison | |
 
+mod adapt;
+mod assignment;
 pub mod bell;
 pub mod chunk;
 pub mod commit_gate;
+mod delay_probe;
 pub mod durable_lsn;
 pub mod epoch;
 pub mod error;
@@ -63,6 +67,7 @@ mod segment;
 pub mod serial;
 pub mod stats;
 mod stream;
+mod stream_change;
 pub mod ticket;
 mod wal;
 pub mod worker_buffer;

@@ -8,19 +8,24 @@
 //!
 //! No lock is held while a task is woken.
 
+use azekura_base::sync::Mutex;
 use azekura_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::*, fence};
 use azekura_base::{LogFailed, Lsn};
 
+use crate::adapt::Seen;
+use crate::assignment::Assignment;
 use crate::bell::Bell;
 use crate::commit_gate::{Lead, Turn};
+use crate::delay_probe::DelayProbe;
 use crate::durable_lsn::DurableHorizon;
 use crate::epoch::EpochClock;
 use crate::error::AppendError;
 use crate::failure::Failure;
 use crate::log_buffer::LogBuffer;
-use crate::options::{Admission, LogProtocol, WalOptions, WorkerId};
+use crate::options::{Admission, LogProtocol, StreamCount, WalOptions, WorkerId};
 use crate::segment::SegmentStore;
-use crate::stream::{Stream, Taken, stream_of};
+use crate::stats::StreamCounters;
+use crate::stream::{Stream, Taken};
 use crate::ticket::Wakers;
 use crate::worker_buffer::Refused;
 
@@ -32,6 +37,14 @@ pub(crate) struct Log {
     pub(crate) epochs: Option<EpochClock>,
     pub(crate) buffers: Box<[LogBuffer]>,
     pub(crate) streams: Box<[Stream]>,
+    pub(crate) assignment: Assignment,
+    /// Held while the number of streams in use is changed.
+    pub(crate) changing: Mutex<()>,
+    /// How often it was.
+    pub(crate) stream_changes: AtomicU64,
+    pub(crate) delays: DelayProbe,
+    /// Of the thread that adapts it, if there is one.
+    pub(crate) adapter: Bell,
     /// Directories that an earlier run with more streams has left.
     pub(crate) orphans: Vec<SegmentStore>,
     pub(crate) failure: Failure,
@@ -49,7 +62,7 @@ impl Log {
     }
 
     pub(crate) fn stream_of(&self, worker: usize) -> &Stream {
-        &self.streams[stream_of(worker, self.streams.len())]
+        &self.streams[self.assignment.stream_of(worker)]
     }
 
     pub(crate) fn append(&self, worker: WorkerId, body: &[u8]) -> Result<Lsn, AppendError> {
@@ -58,25 +71,34 @@ impl Log {
             return Err(AppendError::TooLarge { bytes: body.len(), max });
         }
         let buffer = self.buffer(worker);
-        let stream = self.stream_of(buffer.worker());
         loop {
             self.failure.check()?;
-            match buffer.append(&self.horizon, body, worker.admission()) {
+            let appended = buffer.append(&self.horizon, body, worker.admission());
+            let stream = || self.stream_of(buffer.worker()); // ASSIGN-3: now, not before
+            match appended {
                 Ok((lsn, was_idle)) => {
                     if was_idle && self.options.background {
+                        let stream = stream();
                         self.epochs.as_ref().map_or(&stream.bell, |epochs| &epochs.bell).rouse(); // W3
                     }
                     return Ok(lsn);
                 }
                 Err(Refused::NoRoom { first_lsn, taken }) => {
                     if self.options.background {
-                        stream.bell.request();
+                        stream().bell.request();
                         buffer.wait_for_room(taken);
                     } else {
-                        self.flush_stream(stream, first_lsn);
+                        self.flush_stream(stream(), first_lsn);
                     }
                 }
-                Err(Refused::NotAdmitting) => self.make_space(stream, worker.admission())?,
+                Err(Refused::NotAdmitting) => {
+                    let full = stream();
+                    let made = self.make_space(full, worker.admission());
+                    // If the worker has got another stream meanwhile, that one may have room.
+                    if std::ptr::eq(full, stream()) {
+                        made?;
+                    }
+                }
             }
         }
     }
@@ -99,7 +121,7 @@ impl Log {
             return Ok(());
         }
         let lsn = lsn.min(Lsn(self.horizon.next_lsn().0 - 1));
-        let home = stream_of(azekura_base::striped::thread_stripe() % self.buffers.len(), self.streams.len());
+        let home = self.assignment.stream_of(azekura_base::striped::thread_stripe() % self.buffers.len());
         loop {
             if self.horizon.has_reached(lsn) {
                 return Ok(());
@@ -179,7 +201,7 @@ impl Log {
     }
 
     /// Lets everybody know up to where commits are acknowledged by now. The caller has moved the marks.
-    fn acknowledge(&self) -> Lsn {
+    pub(crate) fn acknowledge(&self) -> Lsn {
         fence(SeqCst); // TICKET-1
         let Some(epochs) = &self.epochs else { return self.horizon.compute() };
         let published = epochs.publish(&self.horizon);
@@ -214,10 +236,9 @@ impl Log {
                 return; // dropping `lead` ends the flush
             }
         };
-        for &worker in &stream.workers {
-            self.buffers[worker].settle(&self.horizon);
-        }
+        stream.workers().for_each(|worker| self.buffers[worker].settle(&self.horizon));
         let acknowledged = self.acknowledge();
+        self.delays.observe(self.horizon.reached());
         let woken = lead.finish();
         self.wakers.wake_through(acknowledged);
         self.count(stream, records, woken);
@@ -227,11 +248,35 @@ impl Log {
     }
 
     fn count(&self, stream: &Stream, records: u64, woken: u32) {
+        if self.is_adaptive() {
+            stream.counters.flushed_records.fetch_add(records, Relaxed);
+            self.adapter.rouse();
+        }
         let counters = &stream.counters;
         let flushes = if records > 0 { &counters.flushes } else { &counters.empty_flushes };
         flushes.fetch_add(1, Relaxed);
         counters.largest_group.fetch_max(records, Relaxed);
         counters.threads_woken.fetch_add(u64::from(woken), Relaxed);
+    }
+
+    /// Whether the number of streams in use follows the device.
+    pub(crate) fn is_adaptive(&self) -> bool {
+        let follows = matches!(self.options.streams, StreamCount::Auto | StreamCount::AutoFrom(_));
+        follows && self.options.background && self.streams.len() > 1
+    }
+
+    /// What flushes have done so far.
+    pub(crate) fn seen(&self) -> Seen {
+        let sum = |of: fn(&StreamCounters) -> &AtomicU64| -> u64 {
+            self.streams.iter().map(|stream| of(&stream.counters).load(Relaxed)).sum()
+        };
+        let (waits, wait_ns) = self.delays.sums();
+        Seen {
+            flushes: sum(|counters| &counters.flushes),
+            records: sum(|counters| &counters.flushed_records),
+            waits,
+            wait_ns,
+        }
     }
 
     /// Has the next segment made ready, by the thread for it if there is one.
@@ -299,7 +344,7 @@ impl Log {
 }
 
 /// A flush that panics has written nobody knows what.
-struct PoisonOnPanic<'l>(&'l Log);
+pub(crate) struct PoisonOnPanic<'l>(pub(crate) &'l Log);
 
 impl Drop for PoisonOnPanic<'_> {
     fn drop(&mut self) {

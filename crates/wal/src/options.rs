@@ -15,11 +15,17 @@ pub const MAX_STREAMS: usize = 64;
 /// How many files are written at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamCount {
-    /// Measured when the log is created (about 50 ms): more than one only where concurrent synchronous writes do
-    /// not slow each other down. See [`parallelism`](crate::parallelism).
+    /// As many as are good. Measured when the log is created (about 50 ms): more than one only where concurrent synchronous writes do
+    /// not slow each other down, see [`parallelism`](crate::parallelism). While the log is written (with `background`), more or fewer are
+    /// tried now and then, more often when the device comes to behave otherwise, and what makes commits quicker is kept.
     Auto,
+    /// The same, beginning with this many (or with the number of workers, if that is less) instead of measuring: an earlier run's
+    /// finding.
+    AutoFrom(usize),
     /// This many, at least 1, at most the number of workers.
     Fixed(usize),
+    /// One, until [`Wal::use_streams`](crate::Wal::use_streams) asks for another number, at most this one.
+    UpTo(usize),
 }
 
 /// How records get into buffers, and when a commit counts as durable. Not part of the format: one recovery reads what any of
@@ -173,7 +179,7 @@ impl WalOptions {
         if self.protocol == (LogProtocol::Epoch { interval: Duration::ZERO }) {
             return refuse("epochs of no length".into());
         }
-        if let StreamCount::Fixed(n) = self.stream_count()
+        if let StreamCount::Fixed(n) | StreamCount::UpTo(n) = self.stream_count()
             && (n == 0 || n > workers.min(MAX_STREAMS))
         {
             return refuse(format!(

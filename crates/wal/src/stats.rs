@@ -13,9 +13,13 @@ pub struct WalStats {
     pub protocol: LogProtocol,
     /// Buffers.
     pub workers: usize,
-    /// Files written at the same time.
+    /// Files that can be written at the same time.
     pub streams: usize,
-    /// The measurement that chose `streams`, if one did.
+    /// How many of them are used now; see [`StreamCount::Auto`](crate::StreamCount::Auto).
+    pub streams_in_use: usize,
+    /// How often that number was changed.
+    pub stream_changes: u64,
+    /// The measurement that chose it first, if one did.
     pub measured: Option<Measured>,
     /// Records appended.
     pub records: u64,
@@ -78,6 +82,8 @@ pub(crate) struct StreamCounters {
     pub(crate) chunk_bytes: AtomicU64,
     pub(crate) largest_group: AtomicU64,
     pub(crate) threads_woken: AtomicU64,
+    /// Records of all flushes, of logs whose streams adapt.
+    pub(crate) flushed_records: AtomicU64,
 }
 
 impl StreamCounters {

@@ -12,6 +12,7 @@ use azekura_base::checksum::crc32c;
 use azekura_base::sync::atomic::{AtomicU8, AtomicU64, Ordering::*};
 use azekura_base::sync::{Mutex, MutexGuard};
 
+use crate::assignment::Assignment;
 use crate::bell::Bell;
 use crate::chunk::{self, HEADER_BYTES, Header};
 use crate::commit_gate::CommitGate;
@@ -31,7 +32,7 @@ pub(crate) struct Writer {
     segment: Segment,
     /// Largest LSN in the current segment.
     segment_max: u64,
-    /// One per worker of the stream: empty, or what a flush has taken.
+    /// One per worker that the stream can have, in order: empty, or what a flush has taken.
     batches: Vec<Batch>,
     memory: PageBuf,
     block_head: Vec<u8>,
@@ -45,8 +46,8 @@ pub(crate) struct Writer {
 /// One stream.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    /// Every worker whose number modulo the number of streams is the stream's.
-    pub(crate) workers: Vec<usize>,
+    index: usize,
+    assignment: Assignment,
     pub(crate) gate: CommitGate,
     /// Of the stream's flusher thread.
     pub(crate) bell: Bell,
@@ -72,7 +73,9 @@ pub(crate) struct Taken<'s> {
 
 impl Stream {
     pub(crate) fn new(
-        workers: Vec<usize>,
+        index: usize,
+        most_workers: usize,
+        assignment: Assignment,
         store: SegmentStore,
         sizes: Sizes,
         segment: Segment,
@@ -81,7 +84,7 @@ impl Stream {
         let writer = Writer {
             segment,
             segment_max: 0,
-            batches: workers.iter().map(|_| Batch::default()).collect(),
+            batches: (0..most_workers).map(|_| Batch::default()).collect(),
             memory: PageBuf::zeroed(16 << 10),
             block_head: Vec::new(),
             next_chunk: 0,
@@ -90,7 +93,8 @@ impl Stream {
             testified: identity.first_lsn.0 - 1,
         };
         Self {
-            workers,
+            index,
+            assignment,
             gate: CommitGate::new(),
             bell: Bell::new(),
             store,
@@ -103,21 +107,39 @@ impl Stream {
         }
     }
 
+    /// The workers that the stream has now, in order. A flush has the same from its beginning to its end (ASSIGN-1).
+    pub(crate) fn workers(&self) -> impl Iterator<Item = usize> + use<> {
+        self.assignment.workers_of(self.index)
+    }
+
     /// The least LSN in the stream that may not be durable.
     pub(crate) fn pending(&self, horizon: &DurableHorizon) -> Option<u64> {
-        horizon.pending(self.workers.iter().copied())
+        horizon.pending(self.workers())
     }
 
     /// Takes the buffers; runs under the gate's mutex. Returns the LSN below which everything is taken (GATE-3).
     pub(crate) fn begin<'s>(&'s self, horizon: &DurableHorizon, buffers: &[LogBuffer]) -> (u64, Taken<'s>) {
-        let mut writer = self.writer.lock();
+        let writer = self.writer.lock();
         // SEGMENT-2: this flush is not placed yet, and what comes into the buffers meanwhile needs a place as well.
         let admission = self.sizes.admission(self.store.usable_bytes(self.offset.load(Relaxed)), 2);
+        let taken = self.take(writer, horizon, buffers, admission);
+        (taken.covers, taken)
+    }
+
+    /// Takes the buffers, which then admit so much.
+    pub(crate) fn take<'s>(
+        &'s self,
+        mut writer: MutexGuard<'s, Writer>,
+        horizon: &DurableHorizon,
+        buffers: &[LogBuffer],
+        admission: Admission,
+    ) -> Taken<'s> {
         self.admission.store(admission as u8, Relaxed);
-        let batches = self.workers.iter().zip(&mut writer.batches);
-        let covers =
-            batches.map(|(&w, batch)| buffers[w].take(horizon, batch, admission)).min().unwrap_or(u64::MAX);
-        (covers, Taken { writer, covers })
+        let batches = self.workers().zip(&mut writer.batches);
+        let covers = batches.map(|(w, batch)| buffers[w].take(horizon, batch, admission)).min();
+        // A stream that is not in use has nothing below what it had.
+        let covers = covers.unwrap_or(writer.complete_below);
+        Taken { writer, covers }
     }
 
     /// Writes what was taken, durably. Returns the number of records.
@@ -228,13 +250,14 @@ impl Stream {
         for &i in which {
             let batch = &writer.batches[i];
             writer.block_head.clear();
-            chunk::put_block_head(&mut writer.block_head, self.workers[i], batch);
+            let worker = self.worker(i);
+            chunk::put_block_head(&mut writer.block_head, worker, batch);
             let mut put = |part: &[u8]| {
                 writer.memory[at..at + part.len()].copy_from_slice(part);
                 at += part.len();
             };
             put(&writer.block_head);
-            buffers[self.workers[i]].with_bytes(batch, put);
+            buffers[worker].with_bytes(batch, put);
         }
         at
     }
@@ -254,11 +277,35 @@ impl Stream {
     ///
     /// With the writer in hand no flush is on its way, so a single one counts (SEGMENT-2).
     pub(crate) fn reopen(&self, _writer: &mut Writer, buffers: &[LogBuffer]) {
-        let admission = self.sizes.admission(self.store.usable_bytes(self.offset.load(Relaxed)), 1);
+        let admission = self.admissible();
         if !self.admits(admission) {
-            self.admission.store(admission as u8, Relaxed);
-            self.workers.iter().for_each(|&w| buffers[w].admit(admission));
+            self.admit(buffers, admission);
         }
+    }
+
+    /// What the buffers may admit while no flush is on its way.
+    pub(crate) fn admissible(&self) -> Admission {
+        self.sizes.admission(self.store.usable_bytes(self.offset.load(Relaxed)), 1)
+    }
+
+    fn admit(&self, buffers: &[LogBuffer], admission: Admission) {
+        self.admission.store(admission as u8, Relaxed);
+        self.workers().for_each(|w| buffers[w].admit(admission));
+    }
+
+    /// Closes the buffers to all records, until [`open_buffers`](Self::open_buffers). The caller has the writer, and keeps it.
+    pub(crate) fn close_buffers(&self, buffers: &[LogBuffer]) {
+        self.admit(buffers, Admission::None);
+    }
+
+    /// Opens the buffers as far as there is room. The caller has the writer.
+    pub(crate) fn open_buffers(&self, buffers: &[LogBuffer]) {
+        self.admit(buffers, self.admissible());
+    }
+
+    /// The stream's worker at this place of its order, which is that of the batches.
+    fn worker(&self, at: usize) -> usize {
+        self.index + at * self.assignment.in_use()
     }
 
     /// The writer, between flushes. Waits for the flush that goes on.
@@ -275,11 +322,6 @@ impl Stream {
     pub(crate) fn retained_bytes(&self) -> u64 {
         self.store.retained_bytes() + self.offset.load(Relaxed)
     }
-}
-
-/// The stream of a worker.
-pub(crate) const fn stream_of(worker: usize, streams: usize) -> usize {
-    worker % streams
 }
 
 #[cfg(all(test, not(loom)))]
@@ -309,7 +351,7 @@ mod tests {
         store.prepare_one().expect("prepares");
         fault.full_from(1);
         let buffers = (0..WORKERS).map(|w| LogBuffer::new(LogProtocol::PWal, w, buffer_bytes)).collect();
-        let stream = Stream::new((0..WORKERS).collect(), store, sizes, segment, identity);
+        let stream = Stream::new(0, WORKERS, Assignment::new(WORKERS, 1), store, sizes, segment, identity);
         (stream, buffers, DurableHorizon::new(WORKERS, Lsn(1)))
     }
 

@@ -9,8 +9,10 @@ use azekura_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use azekura_base::{DurableLog, LogFailed, Lsn, striped};
 use azekura_io::Fs;
 
+use crate::assignment::Assignment;
 use crate::bell::Bell;
 use crate::chunk;
+use crate::delay_probe::DelayProbe;
 use crate::durable_lsn::DurableHorizon;
 use crate::epoch::EpochClock;
 use crate::error::{AppendError, WalError};
@@ -18,11 +20,11 @@ use crate::failure::Failure;
 use crate::flusher;
 use crate::log::Log;
 use crate::log_buffer::LogBuffer;
-use crate::options::{LogIdentity, LogProtocol, StreamCount, WalOptions, WorkerId};
+use crate::options::{LogIdentity, LogProtocol, MAX_STREAMS, StreamCount, WalOptions, WorkerId};
 use crate::parallelism::{self, Measured};
 use crate::segment::{SegmentStore, Sizes, parse_stream};
 use crate::stats::WalStats;
-use crate::stream::{Stream, stream_of};
+use crate::stream::Stream;
 use crate::ticket::{Ticket, Wakers};
 
 /// The reason that a closed log gives.
@@ -64,10 +66,19 @@ impl Wal {
         }
         azekura_io::create_dir_all_durable(&*fs, dir).map_err(WalError::io("create", dir))?;
         let workers = options.worker_count();
-        let (streams, measured) = count_streams(&*fs, dir, workers, &options)?;
+        let (streams, in_use, measured) = count_streams(&*fs, dir, workers, &options)?;
+        let assignment = Assignment::new(workers, in_use);
         let open = |stream, sizes| SegmentStore::open(&fs, dir, stream, identity, options.direct, sizes);
-        let live =
-            (0..streams).map(|stream| open_stream(stream, workers, streams, identity, &options, &open));
+        let live = (0..streams).map(|stream| {
+            // Only where the number in use may change is there room for all that it may be.
+            let most = match options.stream_count() {
+                StreamCount::Fixed(_) => assignment.workers_of(stream).count(),
+                StreamCount::Auto | StreamCount::AutoFrom(_) | StreamCount::UpTo(_) => {
+                    Assignment::most_workers(workers, stream)
+                }
+            };
+            open_stream(stream, most, &assignment, identity, &options, &open)
+        });
         let live: Vec<Stream> = live.collect::<Result<_, _>>()?;
         let names = fs.list_dir(dir).map_err(WalError::io("list", dir))?;
         let orphans = names.iter().filter_map(|name| parse_stream(name)).filter(|&s| s as usize >= streams);
@@ -80,6 +91,11 @@ impl Wal {
                 .map(|w| LogBuffer::new(options.protocol, w, options.buffer_bytes))
                 .collect(),
             streams: live.into(),
+            assignment,
+            changing: Mutex::new(()),
+            stream_changes: AtomicU64::new(0),
+            delays: DelayProbe::new(),
+            adapter: Bell::new(),
             orphans,
             failure: Failure::default(),
             wakers: Wakers::default(),
@@ -168,6 +184,19 @@ impl Wal {
         self.log.failure.check()
     }
 
+    /// Uses so many of the log's streams from now on, at least one and at most those there are, until it is called again or, with
+    /// [`StreamCount::Auto`], the log finds another number better. Tells whether that changed anything: not with
+    /// [`StreamCount::Fixed`], nor if there is too little prepared for it. Blocks for a flush of each stream; appenders and committers wait meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`LogFailed`]: the log failed.
+    pub fn use_streams(&self, count: usize) -> Result<bool, LogFailed> {
+        let changed = self.log.use_streams(count)?;
+        self.log.stream_changes.fetch_add(u64::from(changed), Relaxed);
+        Ok(changed)
+    }
+
     /// Why the log takes no more records, if that is so.
     #[must_use]
     pub fn failure(&self) -> Option<LogFailed> {
@@ -216,6 +245,8 @@ impl Wal {
             protocol: log.options.protocol,
             workers: log.buffers.len(),
             streams: log.streams.len(),
+            streams_in_use: log.assignment.in_use(),
+            stream_changes: log.stream_changes.load(Relaxed),
             measured: self.measured.clone(),
             segments_trimmed: log.segments_trimmed.load(Relaxed),
             retained_bytes: self.retained_bytes(),
@@ -281,19 +312,29 @@ impl DurableLog for Wal {
     }
 }
 
+/// Streams that there are to be tried even where the first measurement speaks for fewer.
+const LEAST_TO_TRY: usize = 2;
+
+/// Streams to make, how many to use first, and the measurement behind it.
 fn count_streams(
     fs: &dyn Fs,
     dir: &Path,
     workers: usize,
     options: &WalOptions,
-) -> Result<(usize, Option<Measured>), WalError> {
+) -> Result<(usize, usize, Option<Measured>), WalError> {
     match options.stream_count() {
-        StreamCount::Fixed(n) => Ok((n, None)),
-        StreamCount::Auto if workers == 1 => Ok((1, None)),
+        StreamCount::Fixed(n) => Ok((n, n, None)),
+        StreamCount::UpTo(n) => Ok((n, 1, None)),
+        StreamCount::Auto if workers == 1 => Ok((1, 1, None)),
+        StreamCount::AutoFrom(n) => {
+            let in_use = n.clamp(1, workers.min(MAX_STREAMS));
+            Ok((in_use.max(LEAST_TO_TRY).min(workers), in_use, None))
+        }
         StreamCount::Auto => {
             let measured = parallelism::measure(fs, dir, workers, options.direct)
                 .map_err(WalError::io("measure write parallelism in", dir))?;
-            Ok((measured.streams, Some(measured)))
+            let most = measured.streams.max(LEAST_TO_TRY).min(workers);
+            Ok((most, measured.streams, Some(measured)))
         }
     }
 }
@@ -301,18 +342,16 @@ fn count_streams(
 /// Opens a stream and makes as many segments ready as it takes to admit records.
 fn open_stream(
     stream: usize,
-    workers: usize,
-    streams: usize,
+    most_workers: usize,
+    assignment: &Assignment,
     identity: LogIdentity,
     options: &WalOptions,
     open: &dyn Fn(u32, Option<Sizes>) -> Result<SegmentStore, WalError>,
 ) -> Result<Stream, WalError> {
-    let workers: Vec<usize> = (0..workers).filter(|&w| stream_of(w, streams) == stream).collect();
     let chunk = chunk::max_chunk_bytes(options.buffer_bytes);
     // What one segment certainly has room for.
     let reserve = options.segment_size() - chunk;
-    let sizes =
-        Sizes { segment: options.segment_size(), chunk, flush: chunk * workers.len() as u64, reserve };
+    let sizes = Sizes { segment: options.segment_size(), chunk, flush: chunk * most_workers as u64, reserve };
     let store = open(stream as u32, Some(sizes))?;
     let make = || store.prepare_one().map_err(WalError::io("prepare a segment in", store.dir()));
     make()?;
@@ -322,5 +361,5 @@ fn open_stream(
     while store.is_short() && (!options.background || store.usable_bytes(0) < sizes.flush) {
         make()?;
     }
-    Ok(Stream::new(workers, store, sizes, segment, identity))
+    Ok(Stream::new(stream, most_workers, assignment.clone(), store, sizes, segment, identity))
 }

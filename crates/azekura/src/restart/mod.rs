@@ -245,9 +245,7 @@ impl<'a> Restart<'a> {
             .retain(|r| r.last_lsn.is_none_or(|last| last >= r.first_lsn && last >= control.scan_lsn));
         control.ranges.push(LogRange { incarnation, first_lsn, last_lsn: None });
         let streams = match self.options.streams {
-            StreamCount::Auto if control.streams > 0 => {
-                StreamCount::Fixed((control.streams as usize).min(self.options.workers))
-            }
+            StreamCount::Auto if control.streams > 0 => StreamCount::AutoFrom(control.streams as usize),
             chosen => chosen,
         };
         self.control.write(control.clone())?;
@@ -316,7 +314,7 @@ impl<'a> Restart<'a> {
         control.next_txn = self.analysis.next_txn;
         // A serial log says nothing about the device.
         if self.options.protocol != LogProtocol::Serial {
-            control.streams = wal.stats().streams as u64;
+            control.streams = wal.stats().streams_in_use as u64;
         }
         control.ranges.retain(|r| r.last_lsn.is_none());
         self.control.write(control)?;

@@ -81,7 +81,7 @@ pub struct Stretch {
     pub until_flush: Latencies,
     /// From its start until its commit was known.
     pub until_known: Latencies,
-    /// What the log did.
+    /// What the log did; of its streams, how many it used at the end.
     pub log: WalStats,
 }
 

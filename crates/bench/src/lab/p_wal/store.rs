@@ -64,7 +64,7 @@ impl Cell {
             .log_protocol(self.variant.protocol())
             .wal_workers(self.workers);
         match self.variant.streams(self.workers) {
-            StreamCount::Auto => builder,
+            StreamCount::Auto | StreamCount::AutoFrom(_) | StreamCount::UpTo(_) => builder,
             StreamCount::Fixed(streams) => builder.wal_streams(streams),
         }
     }

@@ -1,0 +1,312 @@
+//! The number of streams in use follows the device by itself.
+//!
+//! More streams write more at a time, but a commit waits for all of them. With `n` greedy streams whose flushes take `t` a
+//! commit waits for the longest rest of `n` flushes under way, on average `n / (n + 1)` of `t`, and then for its own: for
+//! `(1 + n / (n + 1)) t` in all. How `t` changes with `n` is the device's matter: half of it where flushes are parallel and large,
+//! thrice where they slow each other down; and processors that have other things to do add to it. So it is tried, and what counts is how
+//! long records waited to be durable, see [`delay_probe`](crate::delay_probe).
+//!
+//! | state | leaves it when |
+//! |---|---|
+//! | settled with `n` | the pause is over and groups are large enough: tries `2 n`, or `n / 2`, in turns |
+//! | trying | enough waits were seen: keeps the better number (a little better is not enough) |
+//!
+//! A trial that brought nothing doubles the pause before the next; when records come to wait much longer, or shorter, than they did
+//! (the device has drifted, or the load), the pause is short again.
+//!
+//! The flush policy needs no adapting: greedy means that a lone committer's record is written at once, and that many
+//! committers' records share a write as long as the write before it.
+
+use std::time::Duration;
+
+/// Between two looks.
+pub(crate) const PERIOD: Duration = Duration::from_millis(2);
+/// Fewer waits than this say nothing.
+const FEWEST_WAITS: u64 = 24;
+/// Records that a flush must hold on average before more streams are tried: otherwise there is nothing to share out.
+const LEAST_GROUP: f64 = 8.0;
+/// What a trial must bring.
+const BETTER: f64 = 0.92;
+/// Costs that differ by more than this are a drift.
+const DRIFT: f64 = 1.6;
+/// Looks at enough waits between two trials, least and most.
+const PAUSES: (u32, u32) = (1, 256);
+
+/// What the log did between two looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Seen {
+    /// Flushes that wrote something.
+    pub(crate) flushes: u64,
+    /// Their records.
+    pub(crate) records: u64,
+    /// Records that were timed, a look each at most, and how long they waited in all.
+    pub(crate) waits: u64,
+    pub(crate) wait_ns: u64,
+}
+
+impl Seen {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            flushes: self.flushes + other.flushes,
+            records: self.records + other.records,
+            waits: self.waits + other.waits,
+            wait_ns: self.wait_ns + other.wait_ns,
+        }
+    }
+
+    /// What came after `before`.
+    pub(crate) const fn since(self, before: Self) -> Self {
+        Self {
+            flushes: self.flushes.saturating_sub(before.flushes),
+            records: self.records.saturating_sub(before.records),
+            waits: self.waits.saturating_sub(before.waits),
+            wait_ns: self.wait_ns.saturating_sub(before.wait_ns),
+        }
+    }
+
+    /// Mean nanoseconds that a record waited.
+    fn cost(self) -> f64 {
+        self.wait_ns as f64 / self.waits.max(1) as f64
+    }
+
+    fn group(self) -> f64 {
+        self.records as f64 / self.flushes.max(1) as f64
+    }
+}
+
+/// Where it came from, and what a commit cost there.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    from: usize,
+    cost: f64,
+}
+
+/// Decides how many streams to use.
+#[derive(Debug)]
+pub(crate) struct StreamPolicy {
+    in_use: usize,
+    most: usize,
+    trial: Option<Trial>,
+    /// Cost at the number settled for, as last seen.
+    known: Option<f64>,
+    /// Not judged yet.
+    seen: Seen,
+    pause: u32,
+    left: u32,
+    /// The next trial is of more.
+    upwards: bool,
+}
+
+impl StreamPolicy {
+    /// With so many in use, of so many.
+    pub(crate) fn new(in_use: usize, most: usize) -> Self {
+        let (pause, _) = PAUSES;
+        Self {
+            in_use,
+            most,
+            trial: None,
+            known: None,
+            seen: Seen::default(),
+            pause,
+            left: pause,
+            upwards: true,
+        }
+    }
+
+    /// Tells what was seen since the last look; answers with the number to use from now on, if it is another.
+    pub(crate) fn look(&mut self, seen: Seen) -> Option<usize> {
+        self.seen = self.seen.plus(seen);
+        if self.seen.waits < FEWEST_WAITS {
+            return None;
+        }
+        let seen = std::mem::take(&mut self.seen);
+        self.left = self.left.saturating_sub(1);
+        let cost = seen.cost();
+        match self.trial.take() {
+            Some(trial) => self.judge(trial, cost),
+            None => self.consider(seen, cost),
+        }
+    }
+
+    /// The caller could not change the number, or something else was in the way: nothing was tried.
+    pub(crate) fn stayed(&mut self, in_use: usize) {
+        self.in_use = in_use;
+        self.trial = None;
+        self.rest_longer();
+    }
+
+    fn judge(&mut self, trial: Trial, cost: f64) -> Option<usize> {
+        if cost < BETTER * trial.cost {
+            self.known = Some(cost);
+            self.rest_shortly(); // and on in the same direction
+            return None;
+        }
+        self.upwards = !self.upwards;
+        self.known = Some(trial.cost);
+        self.rest_longer();
+        self.in_use = trial.from;
+        Some(trial.from)
+    }
+
+    fn consider(&mut self, seen: Seen, cost: f64) -> Option<usize> {
+        let drifted = self.known.is_some_and(|known| cost > DRIFT * known || cost * DRIFT < known);
+        if drifted {
+            self.rest_shortly();
+        }
+        if drifted || self.known.is_none() {
+            self.known = Some(cost);
+        }
+        if self.left > 0 {
+            return None;
+        }
+        let next = self.candidate(seen)?;
+        self.trial = Some(Trial { from: self.in_use, cost });
+        self.in_use = next;
+        Some(next)
+    }
+
+    /// The number to try, if there is one.
+    fn candidate(&mut self, seen: Seen) -> Option<usize> {
+        let up = (self.in_use < self.most && seen.group() >= LEAST_GROUP)
+            .then(|| (2 * self.in_use).min(self.most));
+        let down = (self.in_use > 1).then_some(self.in_use / 2);
+        if self.upwards { up.or(down) } else { down.or(up) }
+    }
+
+    fn rest_shortly(&mut self) {
+        (self.pause, self.left) = (PAUSES.0, PAUSES.0);
+    }
+
+    fn rest_longer(&mut self) {
+        self.pause = (2 * self.pause).min(PAUSES.1);
+        self.left = self.pause;
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use azekura_io::device::{DeviceModel, DeviceState};
+
+    use super::*;
+
+    /// A log in virtual time: committers that wait, `streams` that flush greedily. What it did in 10 ms; records wait as the head says.
+    fn simulate(
+        device: &mut DeviceState,
+        now: &mut u64,
+        streams: usize,
+        committers: u64,
+        bytes: u64,
+    ) -> Seen {
+        let end = *now + 10_000_000;
+        let mut seen = Seen::default();
+        // Committers that wait for each stream's next flush, and when it may begin.
+        let mut waiting = vec![committers / streams as u64; streams];
+        let mut free = vec![*now; streams];
+        while *now < end {
+            let Some(stream) = (0..streams).min_by_key(|&s| free[s]) else { break };
+            *now = free[stream];
+            let records = std::mem::take(&mut waiting[stream]).max(1);
+            let written = device.write(*now, records * bytes);
+            let done = device.flush(written);
+            let others = streams as f64 / (streams as f64 + 1.0);
+            let wait_ns = ((1.0 + others) * (done - *now) as f64) as u64;
+            seen = seen.plus(Seen { flushes: 1, records, waits: 1, wait_ns });
+            // They come again while others are written.
+            waiting[stream] = records;
+            free[stream] = done + 2_000;
+        }
+        seen
+    }
+
+    fn run(
+        policy: &mut StreamPolicy,
+        device: &mut DeviceState,
+        now: &mut u64,
+        looks: usize,
+        bytes: u64,
+    ) -> Vec<usize> {
+        let mut used = Vec::new();
+        for _ in 0..looks {
+            let seen = simulate(device, now, policy.in_use, 256, bytes);
+            policy.look(seen);
+            used.push(policy.in_use);
+        }
+        used
+    }
+
+    /// The number that was used most in the last looks.
+    fn usual(used: &[usize]) -> usize {
+        let tail = &used[used.len() - 200..];
+        (1..=16).max_by_key(|n| tail.iter().filter(|&u| u == n).count()).unwrap_or(0)
+    }
+
+    #[test]
+    fn one_stream_is_used_where_flushes_slow_each_other_down() {
+        let mut device = DeviceState::new(DeviceModel::cloud());
+        let used = run(&mut StreamPolicy::new(4, 8), &mut device, &mut 0, 600, 100);
+        assert_eq!(usual(&used), 1, "{used:?}");
+    }
+
+    #[test]
+    fn several_are_used_where_large_flushes_are_parallel() {
+        // Channels of 200 MiB/s each, 16 at once: one stream gets a sixteenth.
+        let slow =
+            DeviceModel { channel_bytes_per_s: 200 << 20, bytes_per_s: 3200 << 20, ..DeviceModel::plp() };
+        let mut device = DeviceState::new(DeviceModel { channels: 16, ..slow });
+        let used = run(&mut StreamPolicy::new(1, 8), &mut device, &mut 0, 600, 2000);
+        assert_eq!(usual(&used), 8, "{used:?}");
+    }
+
+    #[test]
+    fn a_device_that_drifts_is_tried_anew() {
+        let parallel = DeviceModel {
+            channels: 16,
+            channel_bytes_per_s: 200 << 20,
+            bytes_per_s: 3200 << 20,
+            ..DeviceModel::plp()
+        };
+        let (mut device, mut now) = (DeviceState::new(parallel), 0);
+        let mut policy = StreamPolicy::new(1, 8);
+        assert_eq!(usual(&run(&mut policy, &mut device, &mut now, 600, 2000)), 8);
+        device.change(DeviceModel::ssd());
+        let used = run(&mut policy, &mut device, &mut now, 600, 2000);
+        assert_eq!(usual(&used), 1, "{used:?}");
+        device.change(parallel);
+        assert_eq!(usual(&run(&mut policy, &mut device, &mut now, 600, 2000)), 8);
+    }
+
+    #[test]
+    fn trials_become_rare_when_they_bring_nothing() {
+        let mut device = DeviceState::new(DeviceModel::cloud());
+        let mut policy = StreamPolicy::new(1, 8);
+        let mut trials = 0;
+        let mut now = 0;
+        for _ in 0..2000 {
+            let seen = simulate(&mut device, &mut now, policy.in_use, 256, 100);
+            trials += usize::from(policy.look(seen).is_some());
+        }
+        assert!(trials > 2 && trials < 40, "{trials} changes in 2000 looks");
+    }
+
+    #[test]
+    fn a_lone_committer_is_left_alone_with_one_stream() {
+        let mut policy = StreamPolicy::new(1, 8);
+        for _ in 0..1000 {
+            assert_eq!(
+                policy.look(Seen { flushes: 100, records: 100, waits: 100, wait_ns: 10_000_000 }),
+                None
+            );
+        }
+        assert_eq!(policy.look(Seen::default()), None, "and a quiet log too");
+    }
+
+    #[test]
+    fn a_change_that_could_not_be_made_is_not_judged() {
+        let mut policy = StreamPolicy::new(1, 4);
+        let busy = Seen { flushes: 100, records: 10_000, waits: 100, wait_ns: 10_000_000 };
+        let tried = (0..100).find_map(|_| policy.look(busy));
+        assert_eq!(tried, Some(2));
+        policy.stayed(1);
+        assert!(policy.trial.is_none() && policy.in_use == 1);
+    }
+}
