@@ -8,7 +8,7 @@
 
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
-use crate::count::shared_write;
+use crate::count::shared_rmw;
 use crate::frame::FrameId;
 
 const BITS: usize = 64;
@@ -32,14 +32,14 @@ impl DirtyMap {
 
     /// The frame turns dirty; see DIRTY-1.
     pub(crate) fn set(&self, frame: FrameId) {
-        shared_write();
+        shared_rmw();
         // Relaxed: ordered by the fences of `Frame::set_dirty` and `look_fence`.
         self.word(frame).fetch_or(bit(frame), Relaxed);
     }
 
     /// The frame is clean; see DIRTY-1.
     pub(crate) fn clear(&self, frame: FrameId) {
-        shared_write();
+        shared_rmw();
         // Release: pairs with the Acquire in `iter`, so that who finds the bit clear may sync and count on the image.
         self.word(frame).fetch_and(!bit(frame), Release);
     }

@@ -54,7 +54,7 @@ use azekura_base::sync::atomic::{
 use azekura_base::{Lsn, PageId};
 use azekura_latch::HybridLatch;
 
-use crate::count::shared_write;
+use crate::count::{shared_rmw, shared_store};
 
 /// Number of a frame in its pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -135,7 +135,7 @@ impl Frame {
         let mut seen = self.pin.load(Relaxed); // a guess; the CAS decides
         while seen & LEAVING == 0 && seen & PINS != EVICTED {
             assert!(seen & PINS < EVICTED - 1, "a frame is pinned five hundred million times");
-            shared_write();
+            shared_rmw();
             // Acquire: pairs with the Release in `publish` (identity) and in `unpin` (the last holder's work).
             match self.pin.compare_exchange_weak(seen, seen + 1, Acquire, Relaxed) {
                 Ok(_) => return true,
@@ -148,7 +148,7 @@ impl Frame {
     /// Lets go of one pin.
     #[inline]
     pub(crate) fn unpin(&self) {
-        shared_write();
+        shared_rmw();
         // Release: what the holder did comes before the next owner's eviction.
         let before = self.pin.fetch_sub(1, Release);
         debug_assert!(
@@ -163,7 +163,7 @@ impl Frame {
         if seen & (DIRTY | WRITING | LEAVING | PINS) != 0 {
             return false;
         }
-        shared_write();
+        shared_rmw();
         // Acquire: pairs with the Release of the last unpin.
         self.pin.compare_exchange(seen, seen | LEAVING | 1, Acquire, Relaxed).is_ok()
     }
@@ -174,7 +174,7 @@ impl Frame {
         // one the CAS does not succeed.
         let mut seen = self.pin.load(Acquire);
         while seen & LEAVING != 0 && self.page_id() == page_id {
-            shared_write();
+            shared_rmw();
             match self.pin.compare_exchange_weak(seen, seen + 1, Acquire, Acquire) {
                 Ok(_) => return true,
                 Err(now) => seen = now,
@@ -185,7 +185,7 @@ impl Frame {
 
     /// Closes a leaving frame to optimistic readers (FRAME-7); before its mapping is removed. The caller is in.
     pub(crate) fn close(&self) {
-        shared_write();
+        shared_rmw();
         self.latch.invalidate();
     }
 
@@ -196,7 +196,7 @@ impl Frame {
             debug_assert!(seen & LEAVING != 0 && seen & PINS > 0, "left a frame that is not leaving");
             let is_last = seen & PINS == 1;
             let evicted = (seen & !(LEAVING | PINS)).wrapping_add(GENERATION_ONE) | EVICTED;
-            shared_write();
+            shared_rmw();
             // Release: the mapping is gone, and the version moved, before the next owner does anything; pairs with the Acquire.
             match self.pin.compare_exchange_weak(
                 seen,
@@ -212,7 +212,9 @@ impl Frame {
 
     /// Takes the buffer of an evicted frame, if it has one.
     pub(crate) fn take_buffer(&self, _owner: &Evicted) -> Option<u32> {
-        let buffer = self.buffer.swap(NO_BUFFER, Relaxed); // FRAME-1: only we look at it now
+        let buffer = self.buffer.load(Relaxed);
+        shared_store();
+        self.buffer.store(NO_BUFFER, Relaxed); // FRAME-1: only we change it now
         (buffer != NO_BUFFER).then_some(buffer)
     }
 
@@ -224,7 +226,7 @@ impl Frame {
         self.reading.store(0, Relaxed);
         let lsns = [self.recovery_lsn.load(Relaxed), self.older_lsn.load(Relaxed)];
         debug_assert_eq!(lsns, [0, 0], "FRAME-4: evicted dirty");
-        shared_write();
+        shared_store();
         let generation = self.pin.load(Relaxed) & !(GENERATION_ONE - 1);
         // Release: pairs with the Acquire in `try_pin`; the identity stored above is visible to who pins.
         self.pin.store(generation | 1, Release);
@@ -243,18 +245,23 @@ impl Frame {
 
     /// Gives the frame its content (FRAME-5); says whether it was the first to do so. The caller has pinned.
     pub(crate) fn install(&self, buffer: u32) -> bool {
-        shared_write();
+        shared_rmw();
         // Release: the words of `buffer` become visible with its number. Acquire on failure is not needed: the loser reloads.
         self.buffer.compare_exchange(NO_BUFFER, buffer, Release, Relaxed).is_ok()
     }
 
     /// Asks to be the one who reads the page in. Relaxed: content is handed over by `install`, not by this.
     pub(crate) fn claim_reading(&self) -> bool {
-        self.reading.load(Relaxed) == 0 && self.reading.compare_exchange(0, 1, Relaxed, Relaxed).is_ok()
+        if self.reading.load(Relaxed) != 0 {
+            return false;
+        }
+        shared_rmw();
+        self.reading.compare_exchange(0, 1, Relaxed, Relaxed).is_ok()
     }
 
     /// The read failed: the next one may try.
     pub(crate) fn disclaim_reading(&self) {
+        shared_store();
         self.reading.store(0, Relaxed);
     }
 
@@ -265,7 +272,7 @@ impl Frame {
     pub(crate) fn note_use(&self) {
         let count = self.ref_count.load(Relaxed);
         if count < MAX_REF_COUNT {
-            shared_write();
+            shared_store();
             self.ref_count.store(count + 1, Relaxed);
         }
     }
@@ -276,7 +283,7 @@ impl Frame {
     pub(crate) fn note_peek(&self) {
         let count = self.ref_count.load(Relaxed);
         if count < WARM_REF_COUNT {
-            shared_write();
+            shared_store();
             self.ref_count.store(count + 1, Relaxed);
         }
     }
@@ -285,6 +292,7 @@ impl Frame {
     pub(crate) fn cool(&self) -> bool {
         let count = self.ref_count.load(Relaxed);
         if count > 0 {
+            shared_store();
             self.ref_count.store(count - 1, Relaxed);
         }
         count <= 1
@@ -329,9 +337,10 @@ impl Frame {
         let was_clean = self.recovery_lsn.load(Relaxed) == 0;
         if was_clean {
             mark();
-            shared_write();
+            shared_store();
             self.recovery_lsn.store(next_lsn.0.max(1), Relaxed);
             // Relaxed: evictors and writers find the bit by a CAS on this very word (FRAME-4).
+            shared_rmw();
             self.pin.fetch_or(DIRTY, Relaxed);
         }
         // RECOVERY-1: pairs with `look_fence`.
@@ -343,7 +352,7 @@ impl Frame {
     pub(crate) fn claim_writing(&self) -> bool {
         let mut seen = self.pin.load(Relaxed);
         while seen & (DIRTY | WRITING) == DIRTY {
-            shared_write();
+            shared_rmw();
             // Acquire: pairs with the Release in `release_writing`, the last writer's work, and in `publish`.
             match self.pin.compare_exchange_weak(seen, (seen | WRITING) + 1, Acquire, Relaxed) {
                 Ok(_) => return true,
@@ -355,7 +364,7 @@ impl Frame {
 
     /// The writer is done, with whatever result. It keeps its pin.
     pub(crate) fn release_writing(&self) {
-        shared_write();
+        shared_rmw();
         // Release: the image is on disk before the next writer takes one, or an evictor finds the page clean.
         let before = self.pin.fetch_and(!WRITING, Release);
         debug_assert!(before & WRITING != 0, "released without a claim");
@@ -386,7 +395,7 @@ impl Frame {
     /// The image on disk is the page as it is; the writer holds the latch shared.
     pub(crate) fn now_clean(&self) {
         self.recovery_lsn.store(0, Release);
-        shared_write();
+        shared_rmw();
         // Release: whoever finds the page clean finds the LSNs cleared.
         self.pin.fetch_and(!DIRTY, Release);
     }

@@ -5,7 +5,7 @@ use azekura_base::{Lsn, PageId, PageWords};
 use azekura_latch::Version;
 use azekura_trace::{HoldGuard, HoldMode};
 
-use crate::count::shared_write;
+use crate::count::shared_rmw;
 use crate::frame::{Frame, FrameId};
 use crate::pool::BufferPool;
 
@@ -62,7 +62,7 @@ impl<'p> OptimisticPage<'p> {
             return None;
         }
         let guard = PageGuard::pinned(self.pool, self.frame);
-        shared_write();
+        shared_rmw();
         // The version covers the frame's identity too (FRAME-1).
         frame.latch.try_upgrade(self.version).then(|| ExclusiveGuard::latched(guard))
     }
@@ -102,7 +102,7 @@ impl<'p> PageGuard<'p> {
 
     /// Latches the page exclusively. Blocks while others have it latched.
     pub fn exclusive(self) -> ExclusiveGuard<'p> {
-        shared_write();
+        shared_rmw();
         self.frame().latch.lock_exclusive();
         ExclusiveGuard::latched(self)
     }
@@ -113,13 +113,13 @@ impl<'p> PageGuard<'p> {
     ///
     /// The guard itself, still pinned.
     pub fn try_exclusive(self) -> Result<ExclusiveGuard<'p>, Self> {
-        shared_write();
+        shared_rmw();
         if self.frame().latch.try_lock_exclusive() { Ok(ExclusiveGuard::latched(self)) } else { Err(self) }
     }
 
     /// Latches the page shared. Blocks while somebody has it latched exclusively.
     pub fn shared(self) -> SharedGuard<'p> {
-        shared_write();
+        shared_rmw();
         self.frame().latch.lock_shared();
         let hold = self.frame().latch.hold(HoldMode::Shared);
         SharedGuard { _hold: hold, guard: self }
@@ -165,7 +165,7 @@ impl SharedGuard<'_> {
 
 impl Drop for SharedGuard<'_> {
     fn drop(&mut self) {
-        shared_write();
+        shared_rmw();
         self.guard.frame().latch.unlock_shared();
     }
 }
@@ -221,7 +221,7 @@ impl<'p> ExclusiveGuard<'p> {
 
 impl Drop for ExclusiveGuard<'_> {
     fn drop(&mut self) {
-        shared_write();
+        shared_rmw();
         let latch = &self.guard.frame().latch;
         if self.has_changed { latch.unlock_exclusive() } else { latch.unlock_exclusive_unchanged() }
     }

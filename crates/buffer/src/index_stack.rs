@@ -6,7 +6,7 @@ use azekura_base::sync::atomic::{
     AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
 };
 
-use crate::count::shared_write;
+use crate::count::shared_rmw;
 
 #[derive(Debug)]
 pub(crate) struct IndexStack {
@@ -35,7 +35,7 @@ impl IndexStack {
         loop {
             self.next[number as usize].store((head & NUMBER) as u32, Relaxed);
             let new = ((head & !NUMBER).wrapping_add(TAG_ONE)) | u64::from(number + 1);
-            shared_write();
+            shared_rmw();
             // Release part: `next` above, and whatever the number stands for, become visible to the popper.
             match self.head.compare_exchange_weak(head, new, AcqRel, Relaxed) {
                 Ok(_) => return,
@@ -53,7 +53,7 @@ impl IndexStack {
             // Relaxed: may be another push's by now; then the tag has moved and the CAS fails (STACK-1).
             let below = self.next[number as usize].load(Relaxed);
             let new = ((head & !NUMBER).wrapping_add(TAG_ONE)) | u64::from(below);
-            shared_write();
+            shared_rmw();
             match self.head.compare_exchange_weak(head, new, AcqRel, Acquire) {
                 Ok(_) => return Some(number),
                 Err(now) => head = now,

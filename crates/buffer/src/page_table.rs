@@ -34,7 +34,7 @@ use azekura_base::sync::atomic::{
 };
 use azekura_base::{Backoff, PageId};
 
-use crate::count::shared_write;
+use crate::count::shared_rmw;
 use crate::frame::FrameId;
 use crate::stall::sync_point;
 
@@ -172,7 +172,7 @@ impl PageTable {
         for _ in 0..self.buckets.len() {
             for (i, slot) in self.buckets[bucket].0.iter().enumerate() {
                 if slot.load(Relaxed) == 0 {
-                    shared_write();
+                    shared_rmw();
                     // Release: who finds the frame here finds it published. Acquire: the counts of the entry that was here
                     // are taken back before ours are.
                     if slot.compare_exchange(0, tentative, AcqRel, Relaxed).is_ok() {
@@ -180,7 +180,7 @@ impl PageTable {
                     }
                 }
             }
-            shared_write();
+            shared_rmw();
             sync_point!("passes a full bucket");
             // Relaxed: before the fence, and so seen by who must see our word.
             self.passed[bucket].fetch_add(1, Relaxed);
@@ -203,6 +203,7 @@ impl PageTable {
                     if seen & TENTATIVE == 0 {
                         return Some(frame_of(seen));
                     }
+                    shared_rmw();
                     match slot.compare_exchange(seen, 0, AcqRel, Acquire) {
                         Ok(_) => break, // its inserter takes its counts back
                         Err(now) => seen = now,
@@ -221,6 +222,7 @@ impl PageTable {
     fn finish(&self, page_id: PageId, frame: FrameId, (bucket, i): (usize, usize)) -> bool {
         sync_point!("cleared rivals");
         let done = word(page_id, frame);
+        shared_rmw();
         // Release: pairs with the Acquire of `get`; the frame was published before.
         self.buckets[bucket].0[i].compare_exchange(done | TENTATIVE, done, AcqRel, Relaxed).is_ok()
     }
@@ -253,7 +255,7 @@ impl PageTable {
     fn take_out(&self, page_id: PageId, (bucket, i): (usize, usize), expected: u64) -> bool {
         debug_assert!(is_of(expected, page_id));
         sync_point!("takes a word out");
-        shared_write();
+        shared_rmw();
         // AcqRel: as in `place_tentative`, from the other side.
         self.buckets[bucket].0[i].compare_exchange(expected, 0, AcqRel, Relaxed).is_ok()
     }
@@ -263,6 +265,7 @@ impl PageTable {
         sync_point!("takes counts back");
         let mut passed = self.home(page_id);
         while passed != bucket {
+            shared_rmw();
             // Release: who sees the lower count sees the entry gone. (One that is too high costs a look more.)
             self.passed[passed].fetch_sub(1, Release);
             passed = self.after(passed);

@@ -36,6 +36,7 @@ use azekura_base::{Backoff, DurableLog, Lsn, PageBuf, PageId, PageWords, Striped
 use azekura_trace::{Site, WaitKind};
 
 use crate::cleaner::CleanerBell;
+use crate::count::own_rmw;
 use crate::dirty_map::DirtyMap;
 use crate::error::{FixError, PoolError};
 use crate::frame::{Evicted, Frame, FrameId, NO_BUFFER, look_fence};
@@ -308,6 +309,7 @@ impl BufferPool {
             }
             let must_wait = match swept {
                 Sweep::Victim { frame, swap } => {
+                    own_rmw();
                     self.counters.evictions.add(1);
                     if let Some(evicted) = self.see_out(frame) {
                         self.policy.evicted(swap, &evicted);
@@ -397,6 +399,7 @@ impl BufferPool {
     fn buffer_of_a_victim(&self) -> Option<u32> {
         match self.policy.sweep(&self.frames, &mut 0) {
             Sweep::Victim { frame, swap } => {
+                own_rmw();
                 self.counters.evictions.add(1);
                 if let Some(evicted) = self.see_out(frame) {
                     self.policy.evicted(swap, &evicted);
@@ -481,9 +484,11 @@ impl<'p> Filling<'p> {
 
     /// Whether the buffer is the frame's now; counts the page that was brought in.
     pub(crate) fn install(&mut self) -> bool {
+        own_rmw();
         self.pool.counters.misses.add(1);
         self.is_installed = self.frame.install(self.buffer);
         if !self.is_installed {
+            own_rmw();
             self.pool.counters.duplicate_reads.add(1);
         }
         self.is_installed

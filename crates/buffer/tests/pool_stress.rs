@@ -154,7 +154,7 @@ fn g6_when_all_frames_are_pinned_a_fix_ends_with_an_error_that_counts_them() {
 fn g8_warm_pages_are_peeked_at_without_a_shared_write_and_fixed_with_three() {
     let (pool, _) = pool(64, Policy::default());
     format_all(&pool, 32);
-    let writes = azekura_buffer::count::on_this_thread;
+    let writes = || azekura_buffer::count::on_this_thread().shared_writes;
     for id in (0..32).cycle().take(3 * 32) {
         assert!(matches!(pool.peek(PageId(id)), Peek::Page(_))); // the first three peeks warm
     }
@@ -269,17 +269,20 @@ fn cold_start_threads_share_one_read_of_a_page() {
     assert_eq!(stats.misses - stats.duplicate_reads, 32, "{stats:?}");
 }
 
-/// What a miss costs in writes to lines that threads share: the hand (2 for two rings: one each), evict, close, unmap, leave, swap, buffers
-/// given and taken, publish, map, claim, install, pin; a bound with little to spare, so that one more is noticed.
+/// What a miss costs, with a bound that has nothing to spare but where it depends on chance (full buckets, warm pages passed, counts aged), so
+/// that one more is noticed. `azekura lab nb-gclock` prints the same counts.
 #[test]
-fn a_miss_writes_a_bounded_number_of_shared_lines() {
-    let writes = azekura_buffer::count::on_this_thread;
-    for (policy, most) in [(Policy::NbGclock(HandKind::Striped), 12), (Policy::TwoRings, 14)] {
+fn a_miss_costs_a_bounded_number_of_read_modify_writes_and_shared_writes() {
+    for (policy, rmws, writes) in
+        [(Policy::NbGclock(HandKind::Striped), 14.5, 15.5), (Policy::TwoRings, 14.5, 16.5)]
+    {
         let (pool, _) = pool(200, policy);
         (0..1_000).for_each(|id| drop(pool.fix(PageId(id)).unwrap()));
-        let before = writes();
+        let before = azekura_buffer::count::on_this_thread();
         (1_000..3_000).for_each(|id| drop(pool.fix(PageId(id)).unwrap()));
-        let per_miss = (writes() - before) as f64 / 2_000.0;
-        assert!((8.0..=f64::from(most)).contains(&per_miss), "{policy:?}: {per_miss}");
+        let costs = azekura_buffer::count::on_this_thread() - before;
+        let each = [costs.read_modify_writes, costs.shared_writes].map(|count| count as f64 / 2_000.0);
+        assert!(each[0] > rmws - 1.0 && each[0] <= rmws, "{policy:?}: {each:?}");
+        assert!(each[1] > writes - 1.0 && each[1] <= writes, "{policy:?}: {each:?}");
     }
 }

@@ -47,6 +47,7 @@ use std::hash::{BuildHasher, Hash, RandomState};
 use azekura_base::{Backoff, PageId, StripedCounter};
 
 use self::entry::Entry;
+use crate::count::own_rmw;
 use crate::error::PoolError;
 use crate::frame::{Evicted, Frame, FrameId, NO_BUFFER};
 use crate::index_stack::IndexStack;
@@ -297,6 +298,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
         let frame = owner.frame;
         self.entries[frame.0 as usize].put(&owner, (key, value));
         self.frames[frame.0 as usize].publish(owner, id);
+        own_rmw();
         self.len.add(1);
         sync_point!("published an entry");
         Ok((Ref::pinned(self, frame), left))
@@ -312,6 +314,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
             }
             match self.policy.sweep(&self.frames, &mut 0) {
                 Sweep::Victim { frame, swap } => {
+                    own_rmw();
                     self.evictions.add(1);
                     if let Some((owner, left)) = self.see_out(frame) {
                         self.policy.evicted(swap, &owner);
@@ -338,6 +341,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
         sync_point!("unmapped a leaving frame");
         let owner = frame.leave(id)?;
         frame.take_buffer(&owner);
+        own_rmw();
         self.len.add(1u64.wrapping_neg());
         let left = self.entries[id.0 as usize].take(&owner);
         Some((owner, left))

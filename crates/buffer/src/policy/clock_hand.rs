@@ -7,7 +7,7 @@ use azekura_base::CachePadded;
 use azekura_base::striped::thread_stripe;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::count::shared_write;
+use crate::count::shared_rmw;
 
 /// How the hand is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl ClockHand {
 
     /// Moves the hand past `steps` frames.
     pub(crate) fn advance(&self, steps: u64) {
-        shared_write();
+        shared_rmw();
         self.stripes[thread_stripe() % self.stripes.len()].fetch_add(steps, Relaxed);
     }
 }

@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use azekura_base::PageId;
 
+use crate::count::shared_store;
+
 const COUNTS_PER_FRAME: usize = 64;
 const COUNTS_PER_LINE: usize = 128;
 const MAX: u8 = 15;
@@ -61,6 +63,7 @@ impl Sketch {
 
     fn set(&self, place: usize, count: u8) {
         let (byte, shift) = (self.byte(place), 4 * (place % 2));
+        shared_store();
         byte.store(byte.load(Relaxed) & !(MAX << shift) | count << shift, Relaxed);
     }
 

@@ -35,7 +35,7 @@
 use azekura_base::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use azekura_base::{CachePadded, PageId};
 
-use crate::count::shared_write;
+use crate::count::{shared_rmw, shared_store};
 use crate::frame::{Evicted, Frame, FrameId};
 
 use super::sketch::Sketch;
@@ -173,7 +173,7 @@ impl TwoRings {
 
     /// Step 1.
     fn next_candidate(&self) -> (FrameId, usize) {
-        shared_write();
+        shared_rmw();
         let turn = self.probation_hand.fetch_add(1, Relaxed);
         self.sketch.age(turn);
         let slot = (turn % self.probation as u64) as usize;
@@ -217,7 +217,7 @@ impl TwoRings {
     }
 
     fn move_main_hand(&self, position: u64) {
-        shared_write();
+        shared_rmw();
         self.main_hand.fetch_max(position, Relaxed);
     }
 
@@ -235,10 +235,11 @@ impl TwoRings {
         if self.frame_at(main_slot) != owner.frame {
             return; // it moved between our look and our eviction of it
         }
-        shared_write();
+        shared_rmw();
         let probation = &self.slots[probation_slot];
         if probation.compare_exchange(candidate.0, owner.frame.0, Relaxed, Relaxed).is_ok() {
             crate::stall::sync_point!("half a swap");
+            shared_store();
             self.slots[main_slot].store(candidate.0, Relaxed); // RING-1
         }
     }

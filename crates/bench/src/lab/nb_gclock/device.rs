@@ -23,6 +23,18 @@ pub enum Reading {
     Optimistic,
 }
 
+impl Reading {
+    /// System calls that reading a page takes.
+    #[must_use]
+    pub const fn calls_per_page(self) -> u64 {
+        match self {
+            Self::Memory => 0,
+            Self::Optimistic => 1,
+            Self::Blocking => 2,
+        }
+    }
+}
+
 /// The pages. Page `p` of the file is at `p` modulo its length: what a page holds does not matter here, and a short file stays in the
 /// operating system's cache, so that the cache under test is what is measured.
 #[derive(Debug)]

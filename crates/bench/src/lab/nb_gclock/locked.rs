@@ -16,6 +16,7 @@ use azekura_base::page::PageMut;
 use azekura_base::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use azekura_base::{Backoff, PageBuf, PageId, PageWords, StripedCounter};
 use azekura_buffer::PageStore;
+use azekura_buffer::count::{own_rmw, shared_rmw, shared_store};
 use azekura_latch::TtasLock;
 use azekura_trace::Site;
 use std::cell::RefCell;
@@ -95,6 +96,7 @@ impl<P: Policy> Locked<P> {
 
     /// Step 1; `None` while every frame is pinned.
     fn fix(&self, page: u64) -> Option<u32> {
+        shared_rmw(); // the lock
         let mut state = self.state.lock(&SITE);
         let State { policy, table, held } = &mut *state;
         let frame = if let Some(&frame) = table.get(&page) {
@@ -107,10 +109,13 @@ impl<P: Policy> Locked<P> {
                 table.remove(&old);
             }
             table.insert(page, frame);
+            shared_store();
             self.frames[frame as usize].content.store(EMPTY, Relaxed); // the lock hands it over
             frame
         };
+        shared_rmw();
         self.frames[frame as usize].pins.fetch_add(1, Relaxed); // under the lock, as evictions are
+        shared_store(); // the lock again
         Some(frame)
     }
 
@@ -125,14 +130,19 @@ impl<P: Policy> Locked<P> {
             static IMAGE: RefCell<PageBuf> = RefCell::new(PageBuf::zeroed(PAGE_BYTES));
         }
         let content = &self.frames[frame as usize].content;
-        let claim = || content.compare_exchange(EMPTY, COPYING, Relaxed, Relaxed).is_ok();
+        let claim = || {
+            shared_rmw();
+            content.compare_exchange(EMPTY, COPYING, Relaxed, Relaxed).is_ok()
+        };
         let claims_first = self.device.is_blocking();
         if !claims_first || claim() {
             IMAGE.with_borrow_mut(|image| {
                 self.device.read_page(PageId(page), image).expect("the lab's file can be read");
+                own_rmw();
                 self.misses.add(1);
                 if claims_first || claim() {
                     PageMut::new(PageWords::new(self.content(frame))).copy_from(image);
+                    shared_store();
                     content.store(THERE, Release); // pairs with the Acquire of whoever uses it
                 } else {
                     self.duplicate_reads.add(1);
@@ -160,6 +170,7 @@ impl<P: Policy> PageCache for Locked<P> {
             self.page_in(page, frame);
         }
         let found = self.content(frame)[1].load(Relaxed);
+        shared_rmw();
         header.pins.fetch_sub(1, Release); // pairs with the Acquire in `fix`
         found
     }

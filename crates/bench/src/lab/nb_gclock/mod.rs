@@ -6,6 +6,7 @@
 //! | [`policy`] | LRU, 2Q, GCLOCK, S3-FIFO: plain, for use under a lock |
 //! | [`locked`] | the conventional buffer manager around one of them (§2.1) |
 //! | [`cache`] | what is compared: those, and the store's pool in its ways |
+//! | [`costs`] | what a hit and a miss cost, counted |
 //! | [`device`] | pages in memory, by `lseek` + `read` under a lock, by `pread` (§3.3) |
 //! | [`oracle`] | A0 and Belady |
 //! | [`measure`] | one measurement |
@@ -16,6 +17,7 @@
 //! scans, 41 % of all. The oracles say so in the table.
 
 pub mod cache;
+pub mod costs;
 pub mod device;
 pub mod locked;
 pub mod measure;
@@ -26,7 +28,7 @@ pub mod zipf;
 
 use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use self::cache::{Kind, PageCache};
 use self::device::{Device, Reading};
@@ -51,6 +53,8 @@ pub struct Lab {
     pub time: Duration,
     /// Measurements of each rate; the median counts.
     pub runs: usize,
+    /// What all of it may take: rates are measured fewer times each, but once at least, when a slow machine would take longer.
+    pub budget: Duration,
     /// References that warm a cache, and that are measured, for hit ratios.
     pub references: (usize, usize),
     /// Bytes of the sparse file.
@@ -72,6 +76,7 @@ impl Lab {
             many_threads: 64,
             time: Duration::from_millis(300),
             runs: 3,
+            budget: Duration::from_mins(8),
             references: (1_000_000, 2_000_000),
             file_bytes: 1 << 30,
             dir,
@@ -89,6 +94,7 @@ impl Lab {
             many_threads: 8,
             time: Duration::from_millis(25),
             runs: 1,
+            budget: Duration::from_secs(25),
             references: (40_000, 80_000),
             file_bytes: 64 << 20,
             ..Self::full(dir)
@@ -105,21 +111,23 @@ impl Lab {
     ///
     /// If a cache gives another page than the one asked for.
     pub fn run(&self, progress: &Progress) -> io::Result<Report> {
-        let mut run = Run { lab: self, progress, figures: Vec::new(), points: Vec::new() };
+        let mut run =
+            Run { lab: self, progress, began: Instant::now(), figures: Vec::new(), points: Vec::new() };
         for skew in [Skew::NAMED_80_20, Skew::NAMED_45_20, Skew::LITERAL_086] {
             run.hit_ratios(skew);
         }
-        for skew in [Skew::NAMED_80_20, Skew::NAMED_45_20] {
-            run.throughput(skew)?;
-        }
-        run.ways_of_reading()?;
-        run.resident()?;
-        run.reading_by_threads()?;
+        run.timed(vec![
+            run.throughput(Skew::NAMED_80_20),
+            run.throughput(Skew::NAMED_45_20),
+            run.ways_of_reading(),
+            run.resident(),
+            run.reading_by_threads(),
+        ])?;
         Ok(Report {
             machine: Machine::here(&self.dir),
             settings: format!(
                 "{} pages of 8 KiB, 20 % of the references in scans of 100 pages; hit ratios over {} references after {}; \
-                 rates: median of {} run(s) of {} ms; file of {} MiB, in the system's cache",
+                 rates: median of {} run(s) of {} ms, fewer where time ran out; file of {} MiB, in the system's cache",
                 self.pages,
                 self.references.1,
                 self.references.0,
@@ -129,6 +137,7 @@ impl Lab {
             ),
             figures: run.figures,
             points: run.points,
+            costs: Kind::ALL.map(costs::count).into(),
         })
     }
 }
@@ -137,11 +146,19 @@ impl Lab {
 struct Run<'l> {
     lab: &'l Lab,
     progress: &'l Progress,
+    began: Instant,
     figures: Vec<Figure>,
     points: Vec<Point>,
 }
 
-/// One cell of a figure that is measured by the clock.
+/// A figure that is measured by the clock.
+struct Timed {
+    figure: Figure,
+    cells: Vec<Cell>,
+    with_table_2: bool,
+}
+
+/// One cell of it.
 struct Cell {
     kind: Kind,
     series: String,
@@ -154,25 +171,15 @@ struct Cell {
 }
 
 impl Run<'_> {
-    fn figure(&mut self, name: &str, note: &str, axis: &str, unit: &str) {
-        self.figures.push(Figure {
-            name: name.into(),
-            note: note.into(),
-            axis: axis.into(),
-            unit: unit.into(),
-        });
-    }
-
     /// Fig. 7, exact: one thread, the same trace for all.
     fn hit_ratios(&mut self, skew: Skew) {
         let name = format!("Hit ratio, {}", skew.name);
         let (warm, measured) = self.lab.references;
-        self.figure(
-            &name,
-            "Fig. 7, in one thread and so exact. belady and a0 (the hottest pages, always) are oracles.",
-            "frames",
-            "%",
+        let note = format!(
+            "Fig. 7, in one thread and so exact. belady and a0 (the hottest pages, always) are oracles. {}",
+            skew.note
         );
+        self.figures.push(figure(&name, &note, "frames", "%"));
         let trace: Vec<u64> =
             References::new(self.lab.pages, skew, self.lab.seed).take(warm + measured).collect();
         for &frames in &self.lab.frames {
@@ -202,23 +209,25 @@ impl Run<'_> {
     }
 
     /// Fig. 8.
-    fn throughput(&mut self, skew: Skew) -> io::Result<()> {
+    fn throughput(&self, skew: Skew) -> Timed {
         let name = format!("Throughput by capacity, {}", skew.name);
         let note = format!(
             "Fig. 8, {} threads, pread; every miss copies from the system's cache.",
             self.lab.many_threads
         );
-        self.figure(&name, &note, "frames", "visits per second");
         let cells = self.lab.frames.iter().flat_map(|&frames| {
             Kind::ALL
                 .map(|kind| self.cell(kind, frames, frames, self.lab.many_threads, skew, Reading::Optimistic))
         });
-        let cells = cells.collect();
-        self.measure(&name, cells, false)
+        Timed {
+            figure: figure(&name, &note, "frames", "visits per second"),
+            cells: cells.collect(),
+            with_table_2: false,
+        }
     }
 
     /// Fig. 9 and Table 2.
-    fn ways_of_reading(&mut self) -> io::Result<()> {
+    fn ways_of_reading(&self) -> Timed {
         let name = "Blocking against optimistic reading";
         let note = format!(
             "Fig. 9 and Table 2, {} threads, 80/20. Behind each rate: installs that failed per miss, processor time of \
@@ -226,7 +235,6 @@ impl Run<'_> {
             self.lab.many_threads,
             100.0 * Machine::here(&self.lab.dir).cores as f64 / self.lab.many_threads as f64
         );
-        self.figure(name, &note, "frames", "visits per second");
         let mut cells = Vec::new();
         for &frames in &self.lab.frames {
             for kind in [Kind::Lru, Kind::TwoQ, Kind::Gclock, Kind::NbStriped, Kind::TwoRings] {
@@ -238,13 +246,13 @@ impl Run<'_> {
                 }
             }
         }
-        self.measure(name, cells, true)
+        Timed { figure: figure(name, &note, "frames", "visits per second"), cells, with_table_2: true }
     }
 
     /// Figs 10 and 12.
-    fn resident(&mut self) -> io::Result<()> {
+    fn resident(&self) -> Timed {
         let name = "Scaling, all pages resident";
-        self.figure(
+        let figure = figure(
             name,
             "Figs 10 and 12. Beyond the machine's cores this shows what happens when threads wait for a processor, not scaling.",
             "threads",
@@ -259,21 +267,23 @@ impl Run<'_> {
                 cells.push(cell);
             }
         }
-        self.measure(name, cells, false)
+        Timed { figure, cells, with_table_2: false }
     }
 
     /// Fig. 11.
-    fn reading_by_threads(&mut self) -> io::Result<()> {
+    fn reading_by_threads(&self) -> Timed {
         let name = "Scaling, pread";
         let frames = self.lab.frames.last().copied().unwrap_or(1_024);
         let note = format!("Fig. 11, {frames} frames, 80/20.");
-        self.figure(name, &note, "threads", "visits per second");
         let cells = self.lab.threads.iter().flat_map(|&threads| {
             Kind::ALL
                 .map(|kind| self.cell(kind, threads, frames, threads, Skew::NAMED_80_20, Reading::Optimistic))
         });
-        let cells = cells.collect();
-        self.measure(name, cells, false)
+        Timed {
+            figure: figure(name, &note, "threads", "visits per second"),
+            cells: cells.collect(),
+            with_table_2: false,
+        }
     }
 
     fn cell(
@@ -288,12 +298,35 @@ impl Run<'_> {
         Cell { kind, series: kind.name().into(), at, frames, threads, pages: self.lab.pages, skew, reading }
     }
 
+    /// Measures all of them, each with its share of the time that is left.
+    fn timed(&mut self, all: Vec<Timed>) -> io::Result<()> {
+        let (began, left) = (Instant::now(), self.lab.budget.saturating_sub(self.began.elapsed()));
+        let cells: usize = all.iter().map(|timed| timed.cells.len()).sum();
+        let mut so_far = 0;
+        for Timed { figure, cells: its, with_table_2 } in all {
+            so_far += its.len();
+            let deadline = began + left.mul_f64(so_far as f64 / cells.max(1) as f64);
+            self.measure(&figure.name, its, with_table_2, deadline)?;
+            self.figures.push(figure);
+        }
+        Ok(())
+    }
+
     /// Measures each cell once, then each again, so that what disturbs the machine for a while disturbs all alike. Cells that differ in
-    /// nothing but their threads share a cache; those of one capacity are measured together.
-    fn measure(&mut self, figure: &str, cells: Vec<Cell>, with_table_2: bool) -> io::Result<()> {
+    /// nothing but their threads share a cache; those of one capacity are measured together. After the deadline none is measured again.
+    fn measure(
+        &mut self,
+        figure: &str,
+        cells: Vec<Cell>,
+        with_table_2: bool,
+        deadline: Instant,
+    ) -> io::Result<()> {
         self.progress.begin(figure, (self.lab.runs * cells.len()) as u64);
-        let mut done = 0;
+        let (began, all) = (Instant::now(), cells.len());
+        let (mut done, mut so_far) = (0, 0);
         for cells in cells.chunk_by(|a, b| a.frames == b.frames) {
+            so_far += cells.len();
+            let share = deadline.saturating_duration_since(began).mul_f64(so_far as f64 / all as f64);
             let mut caches: Vec<(Kind, Reading, Box<dyn PageCache>)> = Vec::new();
             for cell in cells {
                 if !caches.iter().any(|(kind, reading, _)| (*kind, *reading) == (cell.kind, cell.reading)) {
@@ -302,6 +335,9 @@ impl Run<'_> {
             }
             let mut stretches: Vec<Vec<Stretch>> = cells.iter().map(|_| Vec::new()).collect();
             for run in 0..self.lab.runs as u64 {
+                if run > 0 && began.elapsed() > share {
+                    break;
+                }
                 for (cell, stretches) in cells.iter().zip(&mut stretches) {
                     let of_cell = |(kind, reading, _): &&(Kind, Reading, _)| {
                         (*kind, *reading) == (cell.kind, cell.reading)
@@ -337,6 +373,10 @@ impl Run<'_> {
     }
 }
 
+fn figure(name: &str, note: &str, axis: &str, unit: &str) -> Figure {
+    Figure { name: name.into(), note: note.into(), axis: axis.into(), unit: unit.into() }
+}
+
 fn point(figure: &str, cell: &Cell, mut stretches: Vec<Stretch>, with_table_2: bool) -> Point {
     stretches.sort_by(|a, b| a.rate().total_cmp(&b.rate()));
     let median = stretches[stretches.len() / 2];
@@ -358,6 +398,26 @@ fn point(figure: &str, cell: &Cell, mut stretches: Vec<Stretch>, with_table_2: b
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lab_whose_time_is_over_measures_each_rate_once_and_goes_on_to_the_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let lab = Lab {
+            pages: 5_000,
+            frames: vec![100],
+            threads: vec![1],
+            many_threads: 2,
+            time: Duration::from_millis(1),
+            runs: 1000,
+            budget: Duration::ZERO,
+            references: (1_000, 2_000),
+            file_bytes: 1 << 20,
+            ..Lab::quick(dir.path().into())
+        };
+        let report = lab.run(&Progress::hidden()).unwrap();
+        assert!(report.points.iter().all(|point| point.runs == 1));
+        assert_eq!(report.figures.len(), 3 + 5);
+    }
 
     #[test]
     fn a_small_run_has_every_figure_and_a_point_for_each_cache() {
@@ -382,6 +442,7 @@ mod tests {
             assert!(report.figures.iter().any(|figure| figure.name == point.figure));
             assert!(point.value > 0.0 || point.figure.starts_with("Hit"), "{point:?}");
         }
+        assert!(report.points.iter().all(|point| point.runs == 1) && report.costs.len() == Kind::ALL.len());
         let blocking = |p: &&Point| p.series.ends_with("lseek+read") && !p.series.starts_with("nb");
         assert!(report.points.iter().filter(blocking).count() >= 6);
     }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 
+use super::costs::Costs;
 use crate::machine::Machine;
 use crate::plot;
 
@@ -56,6 +57,8 @@ pub struct Report {
     pub figures: Vec<Figure>,
     /// Their points.
     pub points: Vec<Point>,
+    /// What a hit and a miss cost each cache.
+    pub costs: Vec<Costs>,
 }
 
 impl Report {
@@ -84,6 +87,7 @@ impl Report {
             let _ = writeln!(out, "{}", figure.note);
             out.push_str(&self.table(&figure.name));
         }
+        let _ = writeln!(out, "\nCounted costs (per visit)\n{COSTS_NOTE}\n{}", self.cost_table());
         out
     }
 
@@ -117,6 +121,29 @@ impl Report {
         out
     }
 
+    fn cost_table(&self) -> String {
+        let width = self.costs.iter().map(|costs| costs.cache.len()).max().unwrap_or(0);
+        let head = ["hit: rmw", "shared writes", "miss: rmw", "shared writes", "system calls"];
+        let mut out = format!("{:width$}", "");
+        head.iter().for_each(|name| out.push_str(&format!("  {name:>13}")));
+        out.push('\n');
+        for costs in &self.costs {
+            let (hit, miss) = (&costs.hit, &costs.miss);
+            let _ = write!(out, "{:width$}", costs.cache);
+            for value in [
+                hit.read_modify_writes,
+                hit.shared_writes,
+                miss.read_modify_writes,
+                miss.shared_writes,
+                miss.system_calls,
+            ] {
+                let _ = write!(out, "  {value:>13.2}");
+            }
+            out.push('\n');
+        }
+        out
+    }
+
     /// As one page that needs nothing from the network.
     #[must_use]
     pub fn to_html(&self) -> String {
@@ -139,9 +166,18 @@ impl Report {
                 plot::escape(&self.table(&figure.name))
             );
         }
+        let _ = writeln!(
+            body,
+            "<h2>Counted costs</h2>\n<p>{}</p>\n<pre>{}</pre>",
+            plot::escape(COSTS_NOTE),
+            plot::escape(&self.cost_table())
+        );
         plot::document("Nb-GCLOCK and its rivals", &body)
     }
 }
+
+const COSTS_NOTE: &str = "Of a page that is hot, and of one that is new to a full cache: atomic read-modify-writes, writes to lines that threads share \
+     (these, and plain stores), system calls. Under a lock, what the policy writes to its lists is not counted, only lock and frame.";
 
 fn cell_text(point: &Point) -> String {
     let mut text = if point.value < 1000.0 {
@@ -184,6 +220,7 @@ mod tests {
                 axis: "threads".into(),
                 unit: "per s".into(),
             }],
+            costs: vec![super::super::costs::count(super::super::cache::Kind::TwoRings)],
             points: vec![point("x", 1, 5.0), point("x", 2, 7_654_321.0), point("y", 2, 11.0)],
         };
         let text = report.to_text();

@@ -18,7 +18,7 @@ Examples:
   azekura lab nb-gclock --html nb-gclock.html
   azekura lab nb-gclock --json --threads 1,2 --seconds 1 > nb-gclock.json
 
-Hit ratios are exact: the same at each run. Rates are of this machine; beyond
+Hit ratios and counted costs are exact: the same at each run. Rates are of this machine; beyond
 its cores, more threads show waiting, not scaling. A file of 1 GiB of holes is
 read from --dir, out of the system's cache; it is removed at once.";
 
@@ -26,7 +26,7 @@ read from --dir, out of the system's cache; it is removed at once.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct NbGclock {
-    /// Some seconds instead of some minutes; says little
+    /// Some seconds instead of up to ten minutes; says little
     #[arg(long)]
     quick: bool,
 
