@@ -20,10 +20,10 @@ use std::ffi::CStr;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{
-    AtomicPtr, AtomicU32,
+    AtomicPtr, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{mem, ptr};
 
 /// The environment's name of the directory. The recorder knows it too.
@@ -41,6 +41,10 @@ struct Control {
     loaded: AtomicU32,
     /// Recordings that could not be started.
     failed: AtomicU32,
+    /// How long the mutex below is to be held longer than its program wants, ns.
+    plant_ns: AtomicU32,
+    /// A mutex, or 0: see [`planted`].
+    plant: AtomicU64,
 }
 
 /// Null until the constructor found the page, and again when this process is to record no more.
@@ -110,6 +114,20 @@ pub(crate) fn if_recording(record: impl FnOnce()) {
 #[inline]
 pub(crate) fn is_recording() -> bool {
     RECORDING.load(Relaxed) != 0 && is_on()
+}
+
+/// Holds a mutex that was just taken longer, if the recorder asks for it: a delay planted under one lock shows up in whatever
+/// else counts the waits for it, and so tells what that calls it.
+#[inline]
+pub(crate) fn planted(object: usize) {
+    if let Some(control) = control()
+        && control.plant.load(Relaxed) == object as u64
+    {
+        let until = Instant::now() + Duration::from_nanos(control.plant_ns.load(Relaxed).into());
+        while Instant::now() < until {
+            std::hint::spin_loop();
+        }
+    }
 }
 
 /// This thread begins with this function.

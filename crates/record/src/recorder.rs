@@ -28,12 +28,14 @@ const PAGE_BYTES: u64 = 4096;
 /// Longest time to wait for processes to end their recordings.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
-/// What is shared with recorded processes: three numbers of 32 bits.
+/// What is shared with recorded processes: four numbers of 32 bits, and one of 64.
 #[derive(Clone, Copy)]
 enum Word {
     Command = 0,
     Loaded = 4,
     Failed = 8,
+    PlantNs = 12,
+    Plant = 16,
 }
 
 /// Records programs that were prepared by it, between [`Recorder::begin`] and [`Recorder::end`].
@@ -122,6 +124,21 @@ impl Recorder {
             std::thread::sleep(Duration::from_millis(5));
         }
         Ok(())
+    }
+
+    /// From now on, while recording, every hold of the mutex at this address lasts longer by `delay`; 0 is no mutex. Addresses are
+    /// [`InstanceRow::object`](azekura_trace::analyze::InstanceRow), good in one process only.
+    ///
+    /// # Errors
+    ///
+    /// [`RecordError::Directory`].
+    pub fn plant(&self, object: u64, delay: Duration) -> Result<(), RecordError> {
+        let ns = u32::try_from(delay.as_nanos()).unwrap_or(u32::MAX);
+        let written = self
+            .page
+            .write_all_at(&ns.to_ne_bytes(), Word::PlantNs as u64)
+            .and_then(|()| self.page.write_all_at(&object.to_ne_bytes(), Word::Plant as u64));
+        written.map_err(|source| failed(self.directory.path(), source))
     }
 
     /// Processes that loaded the library so far.

@@ -12,6 +12,22 @@ use std::time::Duration;
 static GET: Operation = Operation::new("get");
 static CACHE: Site = Site::new("cache");
 
+/// A hundred at once: one probe that is off costs less than a measuring loop's step. The difference to nothing, of a hundred
+/// probes, is the cost.
+fn hundred_off(c: &mut Criterion) {
+    c.bench_function("off: a hundred times nothing", |b| {
+        b.iter(|| (0..100).for_each(|i| drop(black_box(i))));
+    });
+    c.bench_function("off: a hundred operations", |b| {
+        b.iter(|| {
+            (0..100).for_each(|i| {
+                let _get = operation(&GET);
+                black_box(i);
+            })
+        });
+    });
+}
+
 fn probes(c: &mut Criterion, state: &str) {
     c.bench_function(&format!("{state}: operation, enter and exit"), |b| b.iter(|| drop(operation(&GET))));
     c.bench_function(&format!("{state}: wait, begin and end"), |b| {
@@ -41,6 +57,7 @@ fn recording(c: &mut Criterion, state: &str, cpu: CpuTime) {
 }
 
 fn all(c: &mut Criterion) {
+    hundred_off(c);
     probes(c, "off");
     recording(c, "on, no CPU time", CpuTime::Off);
     recording(c, "on, rseq or thread clock", CpuTime::Auto);

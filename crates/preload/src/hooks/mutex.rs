@@ -3,7 +3,7 @@
 use super::{address, begun, ended, hook};
 use crate::held;
 use crate::next::Next;
-use crate::session::{if_recording, is_on};
+use crate::session::{if_recording, is_on, planted};
 use crate::sites::SITES;
 use azekura_trace::{HoldMode, WaitKind};
 use libc::{c_int, clockid_t, pthread_mutex_t, pthread_mutexattr_t, pthread_spinlock_t, timespec};
@@ -54,6 +54,7 @@ fn taken_or(
     };
     if result == 0 || result == libc::EOWNERDEAD {
         if_recording(|| held::taken(what, from, object, HoldMode::Exclusive));
+        planted(object);
     }
     result
 }

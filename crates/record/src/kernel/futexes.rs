@@ -184,7 +184,11 @@ mod tests {
 
     #[test]
     fn a_wait_is_read_with_its_word_and_the_code_on_its_stack_and_cut_records_are_none() {
-        let records = Records { fields: [8, 16, 24], code: vec![0x1000..0x2000], ..Records::default() };
+        let records = Records {
+            fields: [8, 16, 24],
+            code: std::iter::once(0x1000..0x2000).collect(),
+            ..Records::default()
+        };
         let raw = [7_u64, 0xabc0, 0x80, 2].map(u64::to_ne_bytes).concat();
         let mut bytes = (raw.len() as u32 + 4).to_ne_bytes().to_vec();
         bytes.extend(raw);

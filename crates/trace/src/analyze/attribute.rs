@@ -11,6 +11,7 @@
 //! total has outermost executions only. An operation inside itself counts its executions but its time once.
 
 use super::pair::{ThreadSpans, WaitSpan};
+use super::quick::QuickMap;
 use crate::{WaitClass, WaitKind};
 use std::collections::BTreeMap;
 
@@ -64,8 +65,10 @@ impl Sums {
 pub(crate) struct OperationSums {
     pub(crate) all: Sums,
     pub(crate) slices: Vec<Sums>,
-    /// Elapsed time of each execution; sorted at the end.
-    pub(crate) durations: Vec<u64>,
+    /// Elapsed time of each execution, until `spread` is known.
+    durations: Vec<u64>,
+    /// What half of them, 99 of 100, and all do not exceed.
+    pub(crate) spread: [u64; 3],
     /// Threads that executed it.
     pub(crate) threads: u64,
 }
@@ -109,19 +112,31 @@ pub(crate) struct Net {
 /// Adds up all threads.
 pub(crate) fn attribute(threads: &[ThreadSpans], duration: u64) -> Attribution {
     let mut attribution = Attribution::default();
+    let mut sums = Accounts::default();
     let slice =
         |ns: u64| ((u128::from(ns) * SLICES as u128 / u128::from(duration.max(1))) as usize).min(SLICES - 1);
     for thread in threads {
-        let inside = attribution.add_waits(thread, &slice);
+        let inside = sums.add_waits(thread, &slice);
         attribution.add_operations(thread, &inside, &slice);
     }
+    attribution.waits = sums.waits.into_iter().collect();
+    attribution.sites = sums.sites.into_iter().collect();
+    attribution.instances = sums.instances.into_iter().collect();
     for sums in attribution.operations.values_mut().chain([&mut attribution.total]) {
-        sums.durations.sort_unstable();
+        sums.spread = spread(std::mem::take(&mut sums.durations));
     }
     attribution
 }
 
-impl Attribution {
+/// As in [`Attribution`], while they grow.
+#[derive(Debug, Default)]
+struct Accounts {
+    waits: QuickMap<(u16, u32), WaitSums>,
+    sites: QuickMap<u32, WaitSums>,
+    instances: QuickMap<(u32, u64), (u64, u64)>,
+}
+
+impl Accounts {
     /// Adds the thread's waits to sites and cells; answers the waiting sums inside each of its executions.
     fn add_waits(&mut self, thread: &ThreadSpans, slice: &impl Fn(u64) -> usize) -> Vec<Sums> {
         let mut inside = vec![Sums::default(); thread.ops.len()];
@@ -157,7 +172,9 @@ impl Attribution {
         }
         inside
     }
+}
 
+impl Attribution {
     fn add_operations(&mut self, thread: &ThreadSpans, inside: &[Sums], slice: &impl Fn(u64) -> usize) {
         let mut done = Vec::new();
         for (span, inside) in thread.ops.iter().zip(inside) {
@@ -230,12 +247,19 @@ impl OperationSums {
         self.all.add(sums);
         self.slices[slice].add(sums);
     }
+}
 
-    /// The elapsed time that a part of all executions does not exceed.
-    pub(crate) fn quantile(&self, part: f64) -> u64 {
-        let index = (self.durations.len() as f64 * part).ceil() as usize;
-        self.durations.get(index.saturating_sub(1)).copied().unwrap_or(0)
+/// The values that half, 99 of 100, and all do not exceed; by selection, which costs less than sorting.
+fn spread(mut values: Vec<u64>) -> [u64; 3] {
+    let index = |part: f64| ((values.len() as f64 * part).ceil() as usize).saturating_sub(1);
+    let (half, most) = (index(0.5), index(0.99));
+    if values.is_empty() {
+        return [0; 3];
     }
+    let (below, &mut p99, above) = values.select_nth_unstable(most);
+    let longest = above.iter().copied().max().unwrap_or(p99);
+    let p50 = if half < most { *below.select_nth_unstable(half).1 } else { p99 };
+    [p50, p99, longest]
 }
 
 impl WaitSums {
@@ -250,5 +274,22 @@ impl WaitSums {
         self.cpu += net.cpu;
         self.longest = self.longest.max(end - wait.begin);
         self.slices[slice] += net.ns;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_spread_is_that_of_the_sorted_values() {
+        assert_eq!(spread(Vec::new()), [0; 3]);
+        for n in 1..300_u64 {
+            let values: Vec<u64> = (0..n).map(|i| i * 7919 % 1000).collect();
+            let mut sorted = values.clone();
+            sorted.sort_unstable();
+            let at = |part: f64| sorted[((n as f64 * part).ceil() as usize).saturating_sub(1)];
+            assert_eq!(spread(values), [at(0.5), at(0.99), at(1.0)], "{n}");
+        }
     }
 }

@@ -13,8 +13,9 @@
 //! lock is slow, its holder was preempted.
 
 use super::pair::{HoldSpan, ThreadSpans, WaitSpan};
+use super::quick::QuickMap;
 use crate::WaitClass;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 /// A release is looked for up to this long after the wait ended: the holder's record may come a moment late.
 const LATE_NS: u64 = 50_000;
@@ -44,7 +45,7 @@ pub(crate) struct BlameSums {
 pub(crate) fn blame(threads: &[ThreadSpans], hold_sampling: u32) -> BTreeMap<BlameKey, BlameSums> {
     let holders = Holders::new(threads);
     let outermost: Vec<Vec<&WaitSpan>> = threads.iter().map(outermost_waits).collect();
-    let mut rows: BTreeMap<BlameKey, BlameSums> = BTreeMap::new();
+    let mut rows: QuickMap<BlameKey, BlameSums> = QuickMap::default();
     for (index, thread) in threads.iter().enumerate() {
         for wait in &thread.waits {
             let Some(end) = wait.end.filter(|_| is_for_somebody(wait)) else { continue };
@@ -75,7 +76,7 @@ pub(crate) fn blame(threads: &[ThreadSpans], hold_sampling: u32) -> BTreeMap<Bla
             }
         }
     }
-    rows
+    rows.into_iter().collect()
 }
 
 /// Whether others are to blame for a wait: for a lock always; for I/O if it names a thread, as a commit names the one whose
@@ -137,14 +138,14 @@ fn outermost_waits(thread: &ThreadSpans) -> Vec<&WaitSpan> {
 /// All that is known about who held what.
 struct Holders<'t> {
     threads: &'t [ThreadSpans],
-    by_tag: HashMap<u32, usize>,
+    by_tag: QuickMap<u32, usize>,
     /// By object: (thread, hold), in order of the hold's end.
-    holds: HashMap<(u32, u64), Vec<(usize, &'t HoldSpan)>>,
+    holds: QuickMap<(u32, u64), Vec<(usize, &'t HoldSpan)>>,
 }
 
 impl<'t> Holders<'t> {
     fn new(threads: &'t [ThreadSpans]) -> Self {
-        let mut holds: HashMap<_, Vec<_>> = HashMap::new();
+        let mut holds: QuickMap<_, Vec<_>> = QuickMap::default();
         for (index, thread) in threads.iter().enumerate() {
             for hold in &thread.holds {
                 holds.entry((hold.site, hold.object)).or_default().push((index, hold));

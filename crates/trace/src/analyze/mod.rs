@@ -19,6 +19,7 @@ mod blame;
 mod cpu_curve;
 mod off_curve;
 mod pair;
+mod quick;
 mod rows;
 mod stations;
 pub mod timeline;
@@ -282,6 +283,11 @@ impl<'t> Names<'t> {
 
     /// The spans with one id per name.
     fn merged(&self, mut spans: ThreadSpans) -> ThreadSpans {
+        let is_plain = self.same_site.iter().all(|(id, first)| id == first)
+            && self.same_operation.iter().all(|(id, first)| id == first);
+        if is_plain {
+            return spans; // as a rule
+        }
         let site = |id: &mut u32| *id = self.same_site.get(id).copied().unwrap_or(*id);
         let operation = |id: &mut u16| *id = self.same_operation.get(id).copied().unwrap_or(*id);
         spans.ops.iter_mut().for_each(|s| operation(&mut s.operation));

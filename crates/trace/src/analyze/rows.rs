@@ -310,9 +310,9 @@ impl Work<'_> {
             other_ns: known.then(|| all.other()),
             preempted_ns: (known && self.has_switches()).then_some(all.preempted),
             cpu_while_waiting_ns: known.then_some(all.cpu_in_wait),
-            p50_ns: sums.quantile(0.5),
-            p99_ns: sums.quantile(0.99),
-            max_ns: sums.quantile(1.0),
+            p50_ns: sums.spread[0],
+            p99_ns: sums.spread[1],
+            max_ns: sums.spread[2],
             slices: sums.slices.clone(),
         }
     }

@@ -17,8 +17,9 @@
 
 use super::attribute::net_times;
 use super::pair::{HoldSpan, ThreadSpans, WaitSpan};
+use super::quick::QuickMap;
 use crate::WaitClass;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Instances used less than this are no queues worth a look.
 const LEAST_USE: f64 = 0.01;
@@ -134,8 +135,8 @@ pub(crate) fn stations(threads: &[ThreadSpans], duration: u64, throughput: f64) 
 }
 
 /// Nanoseconds in which somebody waited for each instance.
-fn waited(threads: &[ThreadSpans]) -> HashMap<Instance, u64> {
-    let mut spans: HashMap<Instance, Vec<(u64, u64)>> = HashMap::new();
+fn waited(threads: &[ThreadSpans]) -> QuickMap<Instance, u64> {
+    let mut spans: QuickMap<Instance, Vec<(u64, u64)>> = QuickMap::default();
     for thread in threads {
         for (wait, end) in proofs(&thread.waits) {
             spans.entry((wait.site, wait.object)).or_default().push((wait.begin, end));
@@ -162,8 +163,8 @@ impl Used {
     }
 }
 
-fn used(threads: &[ThreadSpans]) -> HashMap<Instance, Used> {
-    let mut used: HashMap<Instance, Used> = HashMap::new();
+fn used(threads: &[ThreadSpans]) -> QuickMap<Instance, Used> {
+    let mut used: QuickMap<Instance, Used> = QuickMap::default();
     for thread in threads {
         for hold in thread.holds.iter().filter(|h| !h.shared) {
             let used = used.entry((hold.site, hold.object)).or_default();
@@ -183,8 +184,8 @@ fn used(threads: &[ThreadSpans]) -> HashMap<Instance, Used> {
 
 /// The usual time, ns, from a holder's letting go until the one who waited has the lock: of each instance with enough waits, and
 /// of all together.
-fn handovers(threads: &[ThreadSpans]) -> (HashMap<Instance, f64>, f64) {
-    let mut ends: HashMap<Instance, Vec<(u64, usize)>> = HashMap::new();
+fn handovers(threads: &[ThreadSpans]) -> (QuickMap<Instance, f64>, f64) {
+    let mut ends: QuickMap<Instance, Vec<(u64, usize)>> = QuickMap::default();
     for (index, thread) in threads.iter().enumerate() {
         for hold in thread.holds.iter().filter(|h| !h.shared && h.begin < h.end) {
             ends.entry((hold.site, hold.object)).or_default().push((hold.end, index));

@@ -42,4 +42,4 @@ pub mod text;
 pub mod users;
 
 pub use settings::Settings;
-pub use study::{Study, study};
+pub use study::{Study, slowdowns, study};

@@ -109,12 +109,7 @@ impl Study {
 ///
 /// The store's, the recorder's, the file system's. That a lock is not found is no error but a [`Finding`].
 pub fn study(settings: &Settings, traces: Option<&Path>, progress: &Progress) -> Result<Study, BenchError> {
-    let store = |e| EngineError::failed("opening the store", e);
-    let db = Database::builder().cache_bytes(512 << 20).open_in_memory().map_err(store)?;
-    progress.begin("filling the bookstore", 1);
-    let data = Data::new(settings.scale, settings.seed);
-    let sequences =
-        fill(&db, &data, &mut |_| {}).map_err(|e| EngineError::failed("filling the bookstore", e))?;
+    let (db, sequences) = bookstore(settings, progress)?;
     let lab = Lab { settings, db: &db, sequences: &sequences, progress };
     let (points, tally) = lab.sweep()?;
     let (recorded, medians) = lab.record(&points)?;
@@ -132,6 +127,30 @@ pub fn study(settings: &Settings, traces: Option<&Path>, progress: &Progress) ->
         slowdowns,
         difference,
     })
+}
+
+/// Table 4 alone: what recording costs at the heaviest load without a limit of threads, each latch in turn.
+///
+/// # Errors
+///
+/// The store's and the recorder's.
+pub fn slowdowns(settings: &Settings, progress: &Progress) -> Result<Vec<Slowdown>, BenchError> {
+    let (db, sequences) = bookstore(settings, progress)?;
+    let lab = Lab { settings, db: &db, sequences: &sequences, progress };
+    let slowdowns = lab.slowdowns(&[])?;
+    db.close().map_err(|e| EngineError::failed("closing the store", e))?;
+    progress.finish();
+    Ok(slowdowns)
+}
+
+fn bookstore(settings: &Settings, progress: &Progress) -> Result<(Database, Sequences), BenchError> {
+    let store = |e| EngineError::failed("opening the store", e);
+    let db = Database::builder().cache_bytes(512 << 20).open_in_memory().map_err(store)?;
+    progress.begin("filling the bookstore", 1);
+    let data = Data::new(settings.scale, settings.seed);
+    let sequences =
+        fill(&db, &data, &mut |_| {}).map_err(|e| EngineError::failed("filling the bookstore", e))?;
+    Ok((db, sequences))
 }
 
 /// One recording.

@@ -2,6 +2,7 @@
 
 use super::front::search::Latch;
 use super::front::{OPERATIONS, Probes};
+use super::slowdown::Slowdown;
 use super::study::{CHOSEN, Measured, Recorded, Study};
 use azekura_trace::analyze::{Analysis, OperationRow, WaitRow};
 use std::fmt::Write;
@@ -31,7 +32,7 @@ pub fn render(study: &Study) -> String {
     for processors in processors(study) {
         waits(&mut out, study, processors);
     }
-    slowdowns(&mut out, study);
+    slowdowns(&mut out, &study.slowdowns);
     if !study.difference.is_empty() {
         heading(&mut out, "Before and after the cure, by the analyzer");
         out.push_str(&study.difference);
@@ -187,7 +188,8 @@ pub(super) fn probes_name(probes: Probes) -> &'static str {
     }
 }
 
-fn slowdowns(out: &mut String, study: &Study) {
+/// Table 4.
+pub fn slowdowns(out: &mut String, slowdowns: &[Slowdown]) {
     heading(out, "Table 4: what recording costs, at the heaviest load (interleaved pairs)");
     line(
         out,
@@ -206,7 +208,7 @@ fn slowdowns(out: &mut String, study: &Study) {
             "pairs"
         ),
     );
-    for row in &study.slowdowns {
+    for row in slowdowns {
         let _ = writeln!(
             out,
             "{:16}{:>10} {:26}{:>9.0}{:>7.0}{:>9.0}{:>7.0}{:>11.0}{:>8.1}  {:16}{:>6}",
@@ -223,7 +225,7 @@ fn slowdowns(out: &mut String, study: &Study) {
             row.pairs
         );
     }
-    let lost: u64 = study.slowdowns.iter().map(|s| s.lost).sum();
+    let lost: u64 = slowdowns.iter().map(|s| s.lost).sum();
     line(out, &format!("Lost events: {lost}. The paper lost 20 to 35 % of its throughput."));
 }
 

@@ -17,15 +17,18 @@ pub use server::{Server, find_programs};
 
 use crate::progress::Progress;
 use azekura_record::{RecordError, Recorder};
-use azekura_trace::analyze::{Analysis, AnalyzeError, AnalyzeOptions};
+use azekura_trace::analyze::{Analysis, AnalyzeError, AnalyzeOptions, SiteRow};
 use azekura_trace::file::Trace;
-use azekura_trace::{ReadError, WaitClass};
+use azekura_trace::{ReadError, WaitClass, WaitKind};
 use load::Load;
 use serde::Serialize;
 use std::fmt::Write;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// Rows told of each answer.
+const TOLD: usize = 12;
 
 /// What to run.
 #[derive(Debug, Clone)]
@@ -36,8 +39,10 @@ pub struct Settings {
     pub rows: u32,
     /// Length of each stretch, with recording and without.
     pub stretch: Duration,
-    /// Pairs of stretches.
+    /// Pairs of stretches: as many recordings.
     pub pairs: usize,
+    /// At the end, a delay planted under the top mutex for another stretch.
+    pub plant: Option<Duration>,
     /// Where the recording goes.
     pub output: PathBuf,
 }
@@ -58,6 +63,9 @@ pub enum LabError {
         /// The last lines of its log.
         log: String,
     },
+    /// No pair of stretches was asked for.
+    #[error("nothing to measure: ask for one pair of stretches at least")]
+    NoPairs,
     /// A statement failed.
     #[error("{statement:.60}: {message}")]
     Sql {
@@ -115,8 +123,29 @@ pub struct Answer {
     pub without_recording: Vec<f64>,
     /// The recording's sentence.
     pub verdict: String,
-    /// Events that were lost.
+    /// Events that were lost, in all recordings.
     pub lost: u64,
+    /// The mutex with the longest waits in each recording.
+    pub top_mutexes: Vec<String>,
+    /// Recordings in which locks that InnoDB built on futexes were seen.
+    pub with_futexes: usize,
+    /// What a planted delay told.
+    pub planted: Option<Planted>,
+}
+
+/// A delay under the top mutex: both answers before and with it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Planted {
+    /// The mutex, as recorded.
+    pub mutex: String,
+    /// Added to each hold, seconds.
+    pub delay: f64,
+    /// Seconds waited for it, as recorded, before and with the delay.
+    pub recorded: (f64, f64),
+    /// The row of the performance schema that rose most: so that is what the server calls the mutex.
+    pub called: String,
+    /// That row's seconds, before and with the delay.
+    pub performance_schema: (f64, f64),
 }
 
 /// Runs the lab.
@@ -135,35 +164,111 @@ pub fn run(settings: &Settings, progress: &Progress) -> Result<Answer, LabError>
     let load = Load::start(&server, settings)?;
     std::thread::sleep(settings.stretch / 2);
     let (mut with, mut without) = (Vec::new(), Vec::new());
-    let mut performance_schema = Vec::new();
+    let (mut top_mutexes, mut with_futexes, mut lost) = (Vec::new(), 0, 0);
+    let mut last = None;
     for pair in 0..settings.pairs {
         progress.begin("MariaDB: measure", steps);
         progress.at(2 + 2 * pair as u64);
         without.push(commits_per_second(&server, settings.stretch)?);
-        server.sql("TRUNCATE performance_schema.events_waits_summary_global_by_event_name")?;
-        recorder.begin()?;
-        with.push(commits_per_second(&server, settings.stretch)?);
-        performance_schema = of_the_server(&server)?;
-        recorder.end()?;
+        let once = record_once(&mut recorder, &server, settings, &settings.output)?;
+        with.push(once.rate);
+        top_mutexes.extend(once.mutex().map(|m| m.label.clone()));
+        with_futexes +=
+            usize::from(once.analysis.sites.iter().any(|s| s.label.contains("futex") && is_lock(s)));
+        lost += once.lost;
+        last = Some(once);
     }
+    let Some(Once { analysis, performance_schema, .. }) = &last else { return Err(LabError::NoPairs) };
+    let planted = match (settings.plant, last.as_ref().and_then(Once::mutex)) {
+        (Some(delay), Some(mutex)) => {
+            Some(plant(&mut recorder, &server, settings, delay, mutex, performance_schema)?)
+        }
+        _ => None,
+    };
     load.stop();
     let version = server.sql("SELECT VERSION()")?.concat().concat();
-    let process = server.process();
     server.stop();
-    let collected = recorder.collect(&settings.output, process)?;
-    let trace = Trace::read(&settings.output)?;
-    let analysis = Analysis::new(&trace, &AnalyzeOptions::default())?;
+    let performance_schema = performance_schema.iter().take(TOLD).cloned().collect();
     Ok(Answer {
         version,
         connections: settings.connections,
         seconds: analysis.recorded.duration_ns as f64 / 1e9,
-        recorded: as_recorded(&analysis),
+        recorded: as_recorded(analysis),
         performance_schema,
         with_recording: with,
         without_recording: without,
         verdict: analysis.verdict.sentence(),
-        lost: collected.iter().map(|c| c.lost).sum(),
+        lost,
+        top_mutexes,
+        with_futexes,
+        planted,
     })
+}
+
+/// A recorded stretch.
+struct Once {
+    rate: f64,
+    lost: u64,
+    analysis: Analysis,
+    performance_schema: Vec<LockTime>,
+}
+
+impl Once {
+    /// The pthread mutex with the longest waits.
+    fn mutex(&self) -> Option<&SiteRow> {
+        self.analysis.sites.iter().find(|s| s.kind == Some(WaitKind::Latch) && s.label.contains("mutex"))
+    }
+}
+
+fn record_once(
+    recorder: &mut Recorder,
+    server: &Server,
+    settings: &Settings,
+    output: &Path,
+) -> Result<Once, LabError> {
+    server.sql("TRUNCATE performance_schema.events_waits_summary_global_by_event_name")?;
+    recorder.begin()?;
+    let rate = commits_per_second(server, settings.stretch)?;
+    let performance_schema = of_the_server(server)?;
+    let collected = recorder.collect(output, server.process())?;
+    let analysis = Analysis::new(&Trace::read(output)?, &AnalyzeOptions::default())?;
+    Ok(Once { rate, lost: collected.iter().map(|c| c.lost).sum(), analysis, performance_schema })
+}
+
+/// Settles what the server calls a mutex: a delay under it must show in its own row.
+fn plant(
+    recorder: &mut Recorder,
+    server: &Server,
+    settings: &Settings,
+    delay: Duration,
+    mutex: &SiteRow,
+    before: &[LockTime],
+) -> Result<Planted, LabError> {
+    let worst = mutex.worst.first().map_or(0, |instance| instance.object);
+    recorder.plant(worst, delay)?;
+    let mut beside = settings.output.clone().into_os_string();
+    beside.push(".planted");
+    let with = record_once(recorder, server, settings, Path::new(&beside))?;
+    recorder.plant(0, Duration::ZERO)?;
+    let seconds =
+        |rows: &[LockTime], name: &str| rows.iter().find(|r| r.name == name).map_or(0.0, |r| r.seconds);
+    let rise = |row: &&LockTime| row.seconds - seconds(before, &row.name);
+    let most = with.performance_schema.iter().max_by(|a, b| rise(a).total_cmp(&rise(b)));
+    let called = most.map_or_else(String::new, |row| row.name.clone());
+    // By address: under the delay another function may be where it is mostly waited for.
+    let waited = with.analysis.sites.iter().flat_map(|s| &s.worst).filter(|i| i.object == worst);
+    let recorded_before = mutex.worst.first().map_or(0, |instance| instance.net_ns);
+    Ok(Planted {
+        mutex: mutex.label.clone(),
+        delay: delay.as_secs_f64(),
+        recorded: (recorded_before as f64 / 1e9, waited.map(|i| i.net_ns).sum::<u64>() as f64 / 1e9),
+        performance_schema: (seconds(before, &called), seconds(&with.performance_schema, &called)),
+        called,
+    })
+}
+
+fn is_lock(site: &SiteRow) -> bool {
+    site.kind.is_some_and(|k| k.class() == WaitClass::Lock)
 }
 
 fn commits_per_second(server: &Server, stretch: Duration) -> Result<f64, LabError> {
@@ -181,7 +286,7 @@ fn of_the_server(server: &Server) -> Result<Vec<LockTime>, LabError> {
     let rows = server.sql(
         "SELECT EVENT_NAME, COUNT_STAR, SUM_TIMER_WAIT/1e12 FROM \
          performance_schema.events_waits_summary_global_by_event_name WHERE EVENT_NAME LIKE 'wait/synch/%' AND \
-         EVENT_NAME NOT LIKE '%/cond/%' AND COUNT_STAR > 0 ORDER BY SUM_TIMER_WAIT DESC LIMIT 12",
+         EVENT_NAME NOT LIKE '%/cond/%' AND COUNT_STAR > 0 ORDER BY SUM_TIMER_WAIT DESC LIMIT 200",
     )?;
     let lock = |row: Vec<String>| {
         let [name, count, seconds] = row.try_into().ok()?;
@@ -195,13 +300,10 @@ fn of_the_server(server: &Server) -> Result<Vec<LockTime>, LabError> {
 }
 
 fn as_recorded(analysis: &Analysis) -> Vec<LockTime> {
-    let locks = analysis.sites.iter().filter(|s| s.kind.is_some_and(|k| k.class() == WaitClass::Lock));
-    let lock = |s: &azekura_trace::analyze::SiteRow| LockTime {
-        name: s.label.clone(),
-        count: s.count,
-        seconds: s.net_ns as f64 / 1e9,
-    };
-    locks.map(lock).take(12).collect()
+    let locks = analysis.sites.iter().filter(|s| is_lock(s));
+    let lock =
+        |s: &SiteRow| LockTime { name: s.label.clone(), count: s.count, seconds: s.net_ns as f64 / 1e9 };
+    locks.map(lock).take(TOLD).collect()
 }
 
 /// The answers for a terminal.
@@ -234,6 +336,33 @@ pub fn text(answer: &Answer) -> String {
             let _ = writeln!(out, "  {:>9.3} s {:>10}  {}", lock.seconds, lock.count, lock.name);
         }
         let _ = writeln!(out);
+    }
+    let runs = answer.with_recording.len();
+    let mut tops: Vec<(&str, usize)> = Vec::new();
+    for top in &answer.top_mutexes {
+        match tops.iter_mut().find(|(name, _)| name == top) {
+            Some((_, times)) => *times += 1,
+            None => tops.push((top, 1)),
+        }
+    }
+    tops.sort_by_key(|(_, times)| std::cmp::Reverse(*times));
+    for (name, times) in tops {
+        let _ = writeln!(out, "First of the server's mutexes in {times} of {runs} recordings: {name}");
+    }
+    let _ = writeln!(out, "InnoDB's own locks (futexes) seen in {} of {runs}", answer.with_futexes);
+    if let Some(p) = &answer.planted {
+        let _ = writeln!(
+            out,
+            "\nA delay of {:.0} us planted under {}:\n  recorded {:.3} s -> {:.3} s; of the server's rows {} rose most, \
+             {:.3} s -> {:.3} s: that is its name there.",
+            p.delay * 1e6,
+            p.mutex,
+            p.recorded.0,
+            p.recorded.1,
+            p.called,
+            p.performance_schema.0,
+            p.performance_schema.1
+        );
     }
     out
 }

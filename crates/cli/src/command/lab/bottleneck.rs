@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use azekura_bench::Progress;
-use azekura_bench::lab::bottleneck::{Settings, page, study, text};
+use azekura_bench::lab::bottleneck::{Settings, page, slowdowns, study, text};
 use azekura_workload::bookstore::{Conformance, Mix, Scale, Think};
 use clap::{Args, ValueEnum};
 
@@ -17,6 +17,7 @@ const EXAMPLES: &str = "\
 Examples:
   azekura lab bottleneck --quick
   azekura lab bottleneck --html bottleneck.html --json > bottleneck.json
+  azekura lab bottleneck --slowdown --pairs 20
   azekura lab bottleneck --traces . && azekura trace report before.trace
 
 Exit code 1: the analyzer did not name the lock that is to be named, before
@@ -31,6 +32,14 @@ pub(crate) struct Bottleneck {
     /// All parts in a few seconds, with few points
     #[arg(long)]
     quick: bool,
+
+    /// Table 4 alone: what recording costs, in runs with and without that take turns
+    #[arg(long, conflicts_with_all = ["html", "traces"])]
+    slowdown: bool,
+
+    /// Pairs of runs for that table [unless given: 20, or 2 with --quick]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pairs: Option<u16>,
 
     /// Print the numbers as JSON instead of text
     #[arg(long)]
@@ -86,6 +95,9 @@ enum MixName {
 impl Bottleneck {
     pub(crate) fn run(&self, out: &mut dyn Write) -> Result<Outcome> {
         let progress = Progress::stderr();
+        if self.slowdown {
+            return self.slowdown(&progress, out);
+        }
         let study = study(&self.settings(), self.traces.as_deref(), &progress)?;
         if let Some(path) = &self.html {
             std::fs::write(path, page::html(&study))
@@ -98,6 +110,19 @@ impl Bottleneck {
             out.write_all(text::render(&study).as_bytes())?;
         }
         Ok(if study.is_well() { Outcome::Well } else { Outcome::Failed })
+    }
+
+    fn slowdown(&self, progress: &Progress, out: &mut dyn Write) -> Result<Outcome> {
+        let slowdowns = slowdowns(&self.settings(), progress)?;
+        if self.json {
+            serde_json::to_writer_pretty(&mut *out, &slowdowns)?;
+            out.write_all(b"\n")?;
+        } else {
+            let mut table = String::new();
+            text::slowdowns(&mut table, &slowdowns);
+            out.write_all(table.as_bytes())?;
+        }
+        Ok(Outcome::Well)
     }
 
     fn settings(&self) -> Settings {
@@ -115,6 +140,7 @@ impl Bottleneck {
             think: if self.exponential { Think::Exponential(think) } else { Think::Constant(think) },
             connections: self.connections.map_or(like.connections, usize::from),
             seed: self.seed,
+            pairs: self.pairs.map_or(like.pairs, usize::from),
             ..like
         }
     }

@@ -16,7 +16,7 @@ use crate::arguments::seconds;
 const EXAMPLES: &str = "\
 Examples:
   azekura lab mariadb --quick
-  azekura lab mariadb --seconds 15 --pairs 5 -o mariadb.trace
+  azekura lab mariadb --seconds 15 --runs 10 -o mariadb.trace
   azekura lab mariadb --install              apt-get install mariadb-server first, if it is not there
   azekura trace report mariadb.trace --format html -o mariadb.html
 
@@ -38,9 +38,14 @@ pub(super) struct Mariadb {
     #[arg(long, value_name = "S", default_value = "10", value_parser = seconds)]
     seconds: Duration,
 
-    /// Pairs of such stretches
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
+    /// Pairs of such stretches: as many recordings
+    #[arg(long, visible_alias = "runs", value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
     pairs: u16,
+
+    /// Hold the top mutex longer by so many microseconds in a last stretch: the row of the performance schema that rises is
+    /// its name there; 0 leaves it out
+    #[arg(long, value_name = "US", default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    plant: u32,
 
     /// Small tables and one short pair
     #[arg(long)]
@@ -69,7 +74,8 @@ impl Mariadb {
             false => (self.rows, self.seconds, self.pairs.into()),
         };
         let connections = self.connections.into();
-        let settings = Settings { connections, rows, stretch, pairs, output: self.output.clone() };
+        let plant = (self.plant > 0).then(|| Duration::from_micros(self.plant.into()));
+        let settings = Settings { connections, rows, stretch, pairs, plant, output: self.output.clone() };
         let progress = Progress::stderr();
         let answer = mariadb::run(&settings, &progress)?;
         progress.finish();
