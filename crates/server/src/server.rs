@@ -81,6 +81,7 @@ impl Server {
         let local = |listener: &TcpListener| listener.local_addr().map_err(ServerError::Thread);
         let address = local(&listener)?;
         let metrics_address = metrics_listener.as_ref().map(local).transpose()?;
+        db.transact(keyspace::make_tables)?;
         let around = Around {
             watches: Watches::default(),
             cursors: Cursors::new(),

@@ -1,0 +1,14 @@
+//! The door as clients meet it: a server in this process, clients over loopback.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
+
+mod clients;
+mod commands;
+mod expiry;
+mod model;
+mod security;
+mod serial;
+mod stop;
+mod support;
+mod transactions;
+mod wire;
