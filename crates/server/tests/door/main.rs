@@ -5,10 +5,12 @@
 mod clients;
 mod commands;
 mod expiry;
+mod failure;
 mod model;
 mod security;
 mod serial;
 mod stop;
 mod support;
+mod tls;
 mod transactions;
 mod wire;

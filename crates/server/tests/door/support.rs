@@ -25,7 +25,10 @@ impl Door {
     }
 
     pub(crate) fn with(change: impl FnOnce(&mut ServerOptions)) -> Self {
-        let db = Database::in_memory().unwrap();
+        Self::over(Database::in_memory().unwrap(), change)
+    }
+
+    pub(crate) fn over(db: Database, change: impl FnOnce(&mut ServerOptions)) -> Self {
         let now_ms = Arc::new(AtomicU64::new(BEGAN_MS));
         let mut options = ServerOptions::default();
         options.listen = "127.0.0.1:0".parse().unwrap();
