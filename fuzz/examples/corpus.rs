@@ -13,6 +13,8 @@ mod log_scan;
 mod page_decode;
 #[path = "../../crates/btree/tests/fuzz/record_decode.rs"]
 mod record_decode;
+#[path = "../../crates/server/tests/fuzz/requests.rs"]
+mod requests;
 #[path = "../../crates/trace/tests/fuzz/trace_file.rs"]
 mod trace_file;
 
@@ -24,6 +26,7 @@ fn main() -> std::io::Result<()> {
         ("control_file", control_file::seeds()),
         ("double_write", double_write::seeds()),
         ("load_formats", load_formats::seeds()),
+        ("requests", requests::seeds()),
         ("trace_file", trace_file::seeds()),
     ];
     for (target, seeds) in targets {

@@ -127,7 +127,7 @@ impl<'a> Connection<'a> {
 
     /// Sends the replies that wait, once they may be (REPLY-1).
     fn send(&mut self) -> io::Result<()> {
-        if let Err(error) = self.pending.wait() {
+        if let Err(error) = self.shared.engine.wait(&mut self.pending) {
             // What the replies say may not be so. One error instead of all of them, and the end.
             self.out.clear();
             Reply::Error(error).encode(Protocol::Resp2, &mut self.out);

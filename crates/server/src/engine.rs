@@ -3,11 +3,11 @@
 //! A node of a cluster would put the way to the owner of a key here; commands and connections would not notice.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use azekura::{CommitTicket, Database, Durability, Transaction};
+use azekura::{CommitTicket, Database, Durability, ErrorKind, Transaction};
 
 use crate::command::{self, CommandResult, Run, Step, Walk};
 use crate::error::{CommandError, Failure};
@@ -47,6 +47,8 @@ pub(crate) struct Engine {
     pub(crate) around: Around,
     pub(crate) clock: Clock,
     pub(crate) durability: Durability,
+    /// Why the store takes no commits any more.
+    failure: OnceLock<String>,
 }
 
 impl fmt::Debug for Engine {
@@ -71,17 +73,40 @@ impl Pending {
     }
 
     /// Blocks until all are durable. One wait for most: what is durable includes what was committed before it.
-    pub(crate) fn wait(&mut self) -> Result<(), CommandError> {
+    fn wait(&mut self) -> Result<(), azekura::Error> {
         while let Some(newest) = self.tickets.pop() {
-            newest.wait().map_err(|error| {
-                CommandError::Unavailable(format!("{error}; whether the last writes lasted is not known"))
-            })?;
+            newest.wait()?;
         }
         Ok(())
     }
 }
 
 impl Engine {
+    pub(crate) const fn new(db: Database, around: Around, clock: Clock, durability: Durability) -> Self {
+        Self { db, around, clock, durability, failure: OnceLock::new() }
+    }
+
+    /// Blocks until all that is pending is durable.
+    pub(crate) fn wait(&self, pending: &mut Pending) -> Result<(), CommandError> {
+        pending.wait().map_err(|error| {
+            let error = self.note(error);
+            CommandError::Unavailable(format!("{error}; whether the last writes lasted is not known"))
+        })
+    }
+
+    /// Why the store takes no commits any more, or what else failed behind it.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.failure.get().cloned().or_else(|| self.db.stats().background_error)
+    }
+
+    /// Remembers an error after which nothing is committed.
+    fn note(&self, error: azekura::Error) -> azekura::Error {
+        if error.kind() == ErrorKind::Closed {
+            self.failure.get_or_init(|| error.to_string());
+        }
+        error
+    }
+
     /// Runs `body` in a transaction, again if it has to; a refusal rolls it back.
     pub(crate) fn run<T>(
         &self,
@@ -92,7 +117,7 @@ impl Engine {
             let keys = Keyspace::open(tx, self.clock.now_ms(), &self.around)?;
             Ok(body(&keys)?)
         });
-        let (value, ticket) = done.map_err(|error| CommandError::from(Failure::from(error)))?;
+        let (value, ticket) = done.map_err(|error| CommandError::from(Failure::from(self.note(error))))?;
         if self.durability == Durability::Immediate {
             pending.add(ticket);
         }

@@ -46,6 +46,8 @@ pub(crate) enum CommandError {
     Without(&'static str, &'static str),
     #[error("ERR {0} is not allowed inside {1}")]
     NotInside(String, &'static str),
+    #[error("ERR AZ.BEGIN is not allowed while keys are watched; UNWATCH first")]
+    Watching,
     #[error("EXECABORT Transaction discarded because of previous errors.")]
     ExecAbort,
     #[error("ERR the queued commands exceed {0} bytes")]

@@ -34,7 +34,7 @@ pub(crate) fn page(shared: &Arc<Shared>, path: &str) -> Option<Page> {
 
 /// Well unless the store cannot take writes any more, or something in its background failed.
 fn health(shared: &Shared) -> Page {
-    match shared.engine.db.stats().background_error {
+    match shared.engine.failure() {
         None => Page::plain("200 OK", "ok\n"),
         Some(error) => Page::plain("503 Service Unavailable", format!("{error}\n")),
     }

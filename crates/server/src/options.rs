@@ -99,7 +99,12 @@ impl Default for ServerOptions {
 }
 
 impl ServerOptions {
-    pub(crate) fn validate(&self) -> Result<(), ServerError> {
+    /// Whether a server may run like this; [`Server::start`](crate::Server::start) asks too.
+    ///
+    /// # Errors
+    ///
+    /// [`ServerError::PublicWithoutPassword`].
+    pub fn validate(&self) -> Result<(), ServerError> {
         if self.password.is_none() && !self.listen.ip().is_loopback() {
             return Err(ServerError::PublicWithoutPassword(self.listen));
         }

@@ -31,7 +31,7 @@ use crate::{http, metrics};
 pub(crate) struct Shared {
     pub(crate) engine: Engine,
     pub(crate) options: ServerOptions,
-    pub(crate) clients: Clients,
+    pub(crate) clients: Arc<Clients>,
     pub(crate) counters: Counters,
     pub(crate) began: Instant,
     tls: Option<Tls>,
@@ -81,6 +81,7 @@ impl Server {
         let local = |listener: &TcpListener| listener.local_addr().map_err(ServerError::Thread);
         let address = local(&listener)?;
         let metrics_address = metrics_listener.as_ref().map(local).transpose()?;
+        db.transact(keyspace::make_tables)?;
         let around = Around {
             watches: Watches::default(),
             cursors: Cursors::new(),
@@ -88,11 +89,11 @@ impl Server {
             max_key_bytes: db.max_key_bytes(),
             max_reply_bytes: options.max_reply_bytes,
         };
-        let engine = Engine { db, around, clock: options.clock.clone(), durability: options.durability };
+        let engine = Engine::new(db, around, options.clock.clone(), options.durability);
         let shared = Arc::new(Shared {
             engine,
             options,
-            clients: Clients::default(),
+            clients: Arc::default(),
             counters: Counters::new(),
             began: Instant::now(),
             tls,
@@ -228,10 +229,13 @@ fn admit(shared: &Arc<Shared>, stream: TcpStream) {
         Ok(client) => client,
         Err(stream) => return refuse(&stream),
     };
-    let (id, for_thread) = (client.id, (Arc::clone(shared), Arc::clone(&client)));
+    let id = client.id;
+    let released = Released { clients: Arc::clone(&shared.clients), id };
+    let for_thread = (Arc::clone(shared), Arc::clone(&client));
     let body = move || {
+        // Dropped last: when nobody is on the list any more, nobody holds the store.
+        let _released = released;
         let (shared, client) = for_thread;
-        let _released = Released { shared: &shared, id };
         // Why a connection ended is the client's affair; what went wrong with the store it was told.
         let _ = serve(&shared, client);
     };
@@ -241,7 +245,6 @@ fn admit(shared: &Arc<Shared>, stream: TcpStream) {
         .spawn(body)
         .is_err()
     {
-        shared.clients.release(id);
         refuse(&client.stream);
     }
 }
@@ -250,14 +253,14 @@ fn admit(shared: &Arc<Shared>, stream: TcpStream) {
 const STACK_BYTES: usize = 1 << 20;
 
 /// Takes the connection off the list, also after a panic.
-struct Released<'a> {
-    shared: &'a Shared,
+struct Released {
+    clients: Arc<Clients>,
     id: u64,
 }
 
-impl Drop for Released<'_> {
+impl Drop for Released {
     fn drop(&mut self) {
-        self.shared.clients.release(self.id);
+        self.clients.release(self.id);
     }
 }
 

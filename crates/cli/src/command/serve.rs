@@ -89,6 +89,7 @@ pub(crate) struct Serve {
 impl Serve {
     pub(crate) fn run(&self, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
         let options = self.options()?;
+        options.validate()?; // before a store is made
         // Before the store is opened: a signal in the meantime is not lost.
         let mut signals = signals()?;
         let server = Server::start(store.open_or_create(&self.path)?, options)?;

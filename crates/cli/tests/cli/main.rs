@@ -3,6 +3,7 @@
 mod demo;
 mod load;
 mod rows;
+mod serve;
 mod support;
 mod tpcc;
 mod usage;

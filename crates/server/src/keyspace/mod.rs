@@ -177,6 +177,9 @@ impl<'tx> Keyspace<'tx> {
         key: &[u8],
         look: impl FnOnce(RecordRef<'_>) -> T,
     ) -> Result<Option<T>, Failure> {
+        if key.len() > self.around.max_key_bytes {
+            return Ok(None); // none such can be there
+        }
         let found = self.keys.get_with(key, |bytes| {
             let record = RecordRef::decode(bytes)?;
             Ok::<_, Error>(record.is_live(self.now_ms).then(|| look(record)))
@@ -237,7 +240,10 @@ impl<'tx> Keyspace<'tx> {
 
     /// Removes the key; says whether it was there.
     pub(crate) fn remove(&self, key: &[u8]) -> Result<bool, Failure> {
-        self.may_write(key)?;
+        self.may_write(b"")?;
+        if key.len() > self.around.max_key_bytes {
+            return Ok(false);
+        }
         let Some(old) = self.keys.remove(key)? else { return Ok(false) };
         self.around.watches.touch(key);
         let old = RecordRef::decode(&old)?;
@@ -250,6 +256,7 @@ impl<'tx> Keyspace<'tx> {
         self.may_write(b"")?;
         self.tx.drop_table(KEYS_TABLE)?;
         self.tx.drop_table(EXPIRY_TABLE)?;
+        make_tables(self.tx)?;
         self.around.watches.touch_all();
         Ok(())
     }
@@ -323,6 +330,22 @@ impl<'tx> Keyspace<'tx> {
         }
         Ok(())
     }
+}
+
+/// Makes the tables if they are not there. The store would make them with the first row, and keep everybody waiting until that
+/// transaction ends, which may be an interactive one.
+pub(crate) fn make_tables(tx: &Transaction) -> Result<(), Error> {
+    if !tx.table_exists(KEYS_TABLE)? {
+        let keys = tx.table(&KEYS)?;
+        keys.insert(b"", &record::encode(b"", None))?;
+        keys.remove(b"")?;
+    }
+    if !tx.table_exists(EXPIRY_TABLE)? {
+        let (rows, row) = (tx.table(&EXPIRY)?, (0, Vec::new()));
+        rows.insert(&row, &())?;
+        rows.remove(&row)?;
+    }
+    Ok(())
 }
 
 /// What is at a key that is going to be changed.

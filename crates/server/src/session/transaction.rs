@@ -144,6 +144,9 @@ impl Session {
 
     /// `AZ.BEGIN [RO]`
     pub(super) fn begin(&mut self, request: Request<'_>, options_at: usize) -> Result<Reply, CommandError> {
+        if self.watched.len() > 0 {
+            return Err(CommandError::Watching);
+        }
         let mut is_read_only = false;
         for option in request.from(options_at) {
             match option {

@@ -1,0 +1,122 @@
+//! `azekura serve` as a process: what it answered survives its death.
+
+#![expect(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::thread;
+use std::time::Duration;
+
+use crate::support::{Run, Scratch};
+
+struct Served {
+    child: Child,
+    address: String,
+}
+
+impl Served {
+    fn start(scratch: &Scratch) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_azekura"))
+            .args(["serve", scratch.path("db").to_str().unwrap(), "--listen", "127.0.0.1:0"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim().rsplit(' ').next().unwrap().to_owned();
+        Self { child, address }
+    }
+
+    fn connect(&self) -> BufReader<TcpStream> {
+        BufReader::new(TcpStream::connect(&self.address).unwrap())
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Sends a line and gives back the first line of the reply, `None` once the server is gone.
+fn ask(stream: &mut BufReader<TcpStream>, request: &str) -> Option<String> {
+    stream.get_mut().write_all(format!("{request}\r\n").as_bytes()).ok()?;
+    next_line(stream)
+}
+
+fn next_line(stream: &mut BufReader<TcpStream>) -> Option<String> {
+    let mut line = String::new();
+    (stream.read_line(&mut line).ok()? > 0 && line.ends_with('\n')).then(|| line.trim_end().to_owned())
+}
+
+/// Writes in pipelines of sixteen until the server is gone; `answered` counts what it was told.
+fn write_until_killed(mut stream: BufReader<TcpStream>, client: u64, answered: &AtomicU64) {
+    for batch in 0.. {
+        let requests: String = (0..16).map(|i| format!("SET c{client}:{} x\r\n", batch * 16 + i)).collect();
+        if stream.get_mut().write_all(requests.as_bytes()).is_err() {
+            return;
+        }
+        for _ in 0..16 {
+            match next_line(&mut stream) {
+                Some(line) => assert_eq!(line, "+OK"),
+                None => return,
+            }
+            answered.fetch_add(1, SeqCst);
+        }
+    }
+}
+
+#[test]
+fn a_killed_server_has_lost_nothing_that_it_answered() {
+    const CLIENTS: u64 = 4;
+    let scratch = Scratch::new();
+    for round in 0..3 {
+        let mut served = Served::start(&scratch);
+        let answered: Vec<AtomicU64> = (0..CLIENTS).map(|_| AtomicU64::new(0)).collect();
+        assert_eq!(ask(&mut served.connect(), "FLUSHDB").as_deref(), Some("+OK"));
+        thread::scope(|scope| {
+            for client in 0..CLIENTS {
+                let (stream, answered) = (served.connect(), &answered[client as usize]);
+                scope.spawn(move || write_until_killed(stream, client, answered));
+            }
+            while answered.iter().any(|count| count.load(SeqCst) < 400 + 100 * round) {
+                thread::sleep(Duration::from_millis(1));
+            }
+            served.child.kill().unwrap(); // SIGKILL
+        });
+        drop(served);
+        let again = Served::start(&scratch);
+        let mut stream = again.connect();
+        for (client, count) in answered.iter().enumerate() {
+            let there = (0..count.load(SeqCst))
+                .filter(|i| ask(&mut stream, &format!("EXISTS c{client}:{i}")).as_deref() == Some(":1"));
+            assert_eq!(there.count() as u64, count.load(SeqCst), "client {client}");
+        }
+    }
+}
+
+#[test]
+fn a_signal_to_stop_ends_it_well_with_the_store_closed() {
+    let scratch = Scratch::new();
+    let mut served = Served::start(&scratch);
+    let mut stream = served.connect();
+    assert_eq!(ask(&mut stream, "SET a 1").as_deref(), Some("+OK"));
+    let id = served.child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    assert_eq!(served.child.wait().unwrap().code(), Some(0));
+    assert_eq!(next_line(&mut stream), None);
+    let check = Run::in_dir(&scratch, &["check", "db"]);
+    assert_eq!(check.code, 0, "{}", check.stderr);
+}
+
+#[test]
+fn a_public_address_without_a_password_makes_no_store() {
+    let scratch = Scratch::new();
+    let run = Run::in_dir(&scratch, &["serve", "db", "--listen", "0.0.0.0:0"]);
+    assert_eq!(run.code, 1);
+    assert!(run.stderr.contains("--auth"), "{}", run.stderr);
+    assert!(!scratch.path("db").exists());
+}

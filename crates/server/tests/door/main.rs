@@ -1,0 +1,16 @@
+//! The door as clients meet it: a server in this process, clients over loopback.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
+
+mod clients;
+mod commands;
+mod expiry;
+mod failure;
+mod model;
+mod security;
+mod serial;
+mod stop;
+mod support;
+mod tls;
+mod transactions;
+mod wire;

@@ -1,0 +1,69 @@
+//! Passwords, and what others may reach.
+
+use azekura::Database;
+use azekura_server::{Password, Server, ServerError, ServerOptions};
+
+use crate::support::{Client, Door};
+
+fn locked() -> Door {
+    Door::with(|options| options.password = Some(Password::new(b"secret\n").unwrap()))
+}
+
+#[test]
+fn nothing_runs_before_the_password() {
+    let door = locked();
+    let mut client = door.client();
+    for request in [
+        "GET a",
+        "SET a 1",
+        "PING",
+        "INFO",
+        "MULTI",
+        "AZ.BEGIN",
+        "CONFIG GET *",
+        "COMMAND",
+        "NOSUCH",
+        "HELLO 3",
+    ] {
+        assert!(client.ask(request).starts_with("-NOAUTH"), "{request}");
+    }
+    assert!(client.ask("AUTH wrong").starts_with("-WRONGPASS"));
+    assert!(client.ask("AUTH admin secret").starts_with("-WRONGPASS"));
+    assert_eq!(client.ask("AUTH secret"), "OK");
+    assert_eq!(client.ask("SET a 1"), "OK");
+    assert_eq!(client.ask("RESET"), "RESET");
+    assert!(client.ask("GET a").starts_with("-NOAUTH"));
+    assert!(client.ask("HELLO 3 AUTH default secret SETNAME me").starts_with("[server azekura"));
+    assert_eq!(client.ask("GET a"), "1");
+    assert_eq!(door.client().ask("QUIT"), "OK");
+}
+
+#[test]
+fn a_connection_may_guess_a_few_times_only() {
+    let door = locked();
+    let mut client = door.client();
+    for _ in 0..10 {
+        assert!(client.ask("AUTH guess").starts_with("-WRONGPASS"));
+    }
+    assert!(client.try_reply().is_err());
+}
+
+#[test]
+fn before_the_password_only_little_is_read() {
+    let door = locked();
+    let mut client = door.client();
+    client.send_raw(b"*2\r\n$4\r\nAUTH\r\n$100000\r\n").unwrap();
+    assert!(client.reply().contains("an argument of 100000 bytes"));
+    let mut client: Client = door.client();
+    client.send_raw(b"*1000\r\n").unwrap();
+    assert!(client.reply().contains("1000 arguments"));
+}
+
+#[test]
+fn a_public_address_without_a_password_is_refused() {
+    let mut options = ServerOptions::default();
+    options.listen = "0.0.0.0:0".parse().unwrap();
+    let refused = Server::start(Database::in_memory().unwrap(), options).unwrap_err();
+    assert!(matches!(refused, ServerError::PublicWithoutPassword(_)), "{refused}");
+    assert!(refused.to_string().contains("--auth"));
+}

@@ -1,0 +1,133 @@
+//! A server for one test, and a client that shows replies as text.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use azekura::Database;
+use azekura_server::{Clock, Server, ServerOptions};
+
+/// When the clock of a test begins.
+pub(crate) const BEGAN_MS: u64 = 1_700_000_000_000;
+
+/// A server over a store in memory, whose clock stands.
+pub(crate) struct Door {
+    pub(crate) server: Server,
+    pub(crate) db: Database,
+    now_ms: Arc<AtomicU64>,
+}
+
+impl Door {
+    pub(crate) fn open() -> Self {
+        Self::with(|_| ())
+    }
+
+    pub(crate) fn with(change: impl FnOnce(&mut ServerOptions)) -> Self {
+        Self::over(Database::in_memory().unwrap(), change)
+    }
+
+    pub(crate) fn over(db: Database, change: impl FnOnce(&mut ServerOptions)) -> Self {
+        let now_ms = Arc::new(AtomicU64::new(BEGAN_MS));
+        let mut options = ServerOptions::default();
+        options.listen = "127.0.0.1:0".parse().unwrap();
+        options.clock = Clock::Manual(Arc::clone(&now_ms));
+        change(&mut options);
+        Self { server: Server::start(db.clone(), options).unwrap(), db, now_ms }
+    }
+
+    pub(crate) fn pass_ms(&self, ms: u64) {
+        self.now_ms.fetch_add(ms, Relaxed);
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client::new(TcpStream::connect(self.server.address()).unwrap())
+    }
+}
+
+/// A client with its own reading of replies: text as it is, numbers as `:1`, nothing as `nil`, errors as `-CODE …`, arrays as `[a b]`.
+pub(crate) struct Client {
+    pub(crate) stream: BufReader<TcpStream>,
+}
+
+impl Client {
+    pub(crate) fn new(stream: TcpStream) -> Self {
+        // A test that hangs fails instead.
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self { stream: BufReader::new(stream) }
+    }
+
+    pub(crate) fn send<A: AsRef<[u8]>>(&mut self, arguments: &[A]) {
+        let bytes = encoded(arguments);
+        self.stream.get_mut().write_all(&bytes).unwrap();
+    }
+
+    pub(crate) fn send_raw(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.stream.get_mut().write_all(bytes)
+    }
+
+    /// The next reply, as text.
+    pub(crate) fn reply(&mut self) -> String {
+        self.try_reply().unwrap()
+    }
+
+    pub(crate) fn try_reply(&mut self) -> std::io::Result<String> {
+        let mut line = String::new();
+        if self.stream.read_line(&mut line)? == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        let line = line.strip_suffix("\r\n").unwrap();
+        let (kind, rest) = line.split_at(1);
+        Ok(match kind {
+            "+" => rest.to_owned(),
+            "-" | ":" => line.to_owned(),
+            "_" => "nil".to_owned(),
+            "$" if rest == "-1" => "nil".to_owned(),
+            "*" if rest == "-1" => "nil-array".to_owned(),
+            "$" => {
+                let mut bytes = vec![0; rest.parse::<usize>().unwrap() + 2];
+                self.stream.read_exact(&mut bytes)?;
+                bytes.truncate(bytes.len() - 2);
+                String::from_utf8_lossy(&bytes).into_owned()
+            }
+            "*" | "%" => {
+                let count = rest.parse::<usize>().unwrap() * if kind == "%" { 2 } else { 1 };
+                let items: std::io::Result<Vec<String>> = (0..count).map(|_| self.try_reply()).collect();
+                format!("[{}]", items?.join(" "))
+            }
+            _ => panic!("no reply: {line:?}"),
+        })
+    }
+
+    /// Sends words and gives back the reply.
+    pub(crate) fn ask(&mut self, words: &str) -> String {
+        self.send(&words.split(' ').collect::<Vec<_>>());
+        self.reply()
+    }
+
+    /// The same of arguments that may hold anything.
+    pub(crate) fn ask_raw<A: AsRef<[u8]>>(&mut self, arguments: &[A]) -> String {
+        self.send(arguments);
+        self.reply()
+    }
+}
+
+pub(crate) fn encoded<A: AsRef<[u8]>>(arguments: &[A]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", arguments.len()).into_bytes();
+    for argument in arguments {
+        bytes.extend_from_slice(format!("${}\r\n", argument.as_ref().len()).as_bytes());
+        bytes.extend_from_slice(argument.as_ref());
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes
+}
+
+/// The seed of a random test: of the environment, or a new one, which is printed.
+pub(crate) fn seed(variable: &str) -> u64 {
+    let seed = std::env::var(variable).ok().and_then(|text| text.parse().ok());
+    let seed = seed.unwrap_or_else(rand::random);
+    println!("{variable}={seed}");
+    seed
+}

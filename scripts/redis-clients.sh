@@ -1,0 +1,181 @@
+#!/usr/bin/env bash
+# Unmodified Redis clients against `azekura serve`: redis-cli, redis-benchmark and redis-py, each if it is installed; those that are not are named.
+#
+#   scripts/redis-clients.sh [AZEKURA]             they work: compares answers; target/release/azekura unless given
+#   scripts/redis-clients.sh --bench [AZEKURA]     how fast: beside redis-server with appendfsync always and everysec, if there is one
+#
+# PYTHON may name an interpreter that has the package `redis`; RUNS (3), REQUESTS (200000) and CLIENTS (50) size the benchmark.
+# Debian has the programs in redis-tools and redis-server. Leaves nothing behind. Exit code 0: everything as it must be.
+set -euo pipefail
+export LC_ALL=C
+
+bench=0
+if [ "${1:-}" = --bench ]; then bench=1; shift; fi
+azekura=$(realpath "${1:-$(dirname "$0")/../target/release/azekura}")
+[ -x "$azekura" ] || { echo "no command $azekura; cargo build --release -p azekura-cli makes it" >&2; exit 2; }
+dir=$(mktemp -d "${TMPDIR:-/tmp}/redis-clients.XXXXXX")
+pids=()
+cleanup() {
+    local pid
+    for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null && wait "$pid" 2>/dev/null || true; done
+    rm -rf "$dir"
+}
+trap cleanup EXIT
+
+say() { printf '%s\n' "$*"; }
+fail() { say "FAILED: $*" >&2; exit 1; }
+have() { command -v "$1" >/dev/null || { say "skipped: no $1 here"; return 1; }; }
+
+# serve NAME OPTIONS...: starts a server on a free port, which is left in $port.
+serve() {
+    local name=$1
+    shift
+    : >"$dir/$name.out"
+    "$azekura" serve "$dir/$name" --listen 127.0.0.1:0 "$@" >"$dir/$name.out" 2>"$dir/$name.err" &
+    pids+=($!)
+    for _ in $(seq 100); do
+        port=$(sed -n 's/^serving .*:\([0-9]*\)$/\1/p' "$dir/$name.out")
+        [ -n "$port" ] && return
+        sleep 0.05
+    done
+    fail "the server does not start: $(cat "$dir/$name.err")"
+}
+
+# is WANTED WORDS...: redis-cli answers WANTED, in both versions of the protocol.
+is() {
+    local wanted=$1 got version
+    shift
+    for version in -2 -3; do
+        got=$(redis-cli "$version" -p "$port" "$@" 2>&1 | tr '\n' ' ')
+        [ "$got" = "$wanted " ] || fail "redis-cli $version $*: $got, not $wanted"
+    done
+}
+
+cli() {
+    have redis-cli || return 0
+    is OK flushall
+    is OK set a 1
+    is 1 get a
+    is "" get nokey
+    is OK mset b 2 c 3
+    is "a b c" --scan
+    is "a 1 b 2" az.range - + limit 2
+    is 3 dbsize
+    printf 'multi\nincr n\nincr n\nexec\n' | redis-cli -p "$port" | tr '\n' ' ' | grep -q 'OK QUEUED QUEUED 1 2' || fail "redis-cli: MULTI"
+    seq 5000 | awk '{print "SET p" $1 " " $1}' | redis-cli -p "$port" --pipe | grep -q 'errors: 0, replies: 5000' || fail "redis-cli --pipe"
+    is 5000 get p5000
+    redis-cli -p "$port" info server | grep -q '^redis_version:' || fail "redis-cli info"
+    say "redis-cli: $(redis-cli --version): as it must be"
+}
+
+python() {
+    local python=${PYTHON:-python3}
+    "$python" -c 'import redis' 2>/dev/null || { say "skipped: no Python package redis here"; return 0; }
+    "$python" - "$port" <<'PY' || fail "redis-py"
+import sys, threading, time, redis
+port = int(sys.argv[1])
+for protocol in (2, 3):
+    r = redis.Redis(port=port, decode_responses=True, protocol=protocol)
+    r.flushdb()
+    assert r.set("a", 1, ex=100) and r.ttl("a") in (99, 100)
+    assert r.set("a", 2, nx=True) is None and r.set("a", 3, xx=True, get=True) == "1"
+    assert r.getex("a", px=5000) == "3" and 0 < r.pttl("a") <= 5000 and r.persist("a")
+    assert r.mset({"b": 1, "c": 2}) and r.mget("b", "zz", "c") == ["1", None, "2"]
+    assert r.msetnx({"b": 1, "d": 2}) is False and r.exists("b", "c", "zz") == 2
+    assert r.append("s", "hello") == 5 and r.setrange("s", 1, "ipp") == 5 and r.getrange("s", 0, 3) == "hipp"
+    assert r.incrbyfloat("f", 1.5) == 1.5 and r.decrby("n", 3) == -3 and r.getdel("n") == "-3"
+    assert r.rename("s", "t") and r.copy("t", "u") and r.type("u") == "string"
+    assert r.expire("t", 10, nx=True) and r.expiretime("t") > time.time() and r.delete("t", "u", "zz") == 2
+    pipe = r.pipeline()
+    pipe.incr("n"); pipe.incr("n"); pipe.get("n")
+    assert pipe.execute() == [1, 2, "2"]
+    def double(pipe):
+        n = int(pipe.get("n")); pipe.multi(); pipe.set("n", n * 2)
+    assert r.transaction(double, "n") == [True] and r.get("n") == "4"
+    for i in range(100):
+        r.set(f"k{i:03}", i)
+    assert list(r.scan_iter("k*", count=7)) == [f"k{i:03}" for i in range(100)]
+    assert r.keys("k00*") == [f"k00{i}" for i in range(10)] and r.dbsize() == 105
+    try:
+        r.incr("a" if r.set("a", "x") else ""); raise SystemExit("INCR of text was not refused")
+    except redis.ResponseError as error:
+        assert "not an integer" in str(error)
+    def count():
+        own = redis.Redis(port=port, protocol=protocol)
+        for _ in range(100):
+            own.transaction(lambda pipe: (lambda n: (pipe.multi(), pipe.set("w", n + 1)))(int(pipe.get("w") or 0)), "w")
+    threads = [threading.Thread(target=count) for _ in range(4)]
+    [t.start() for t in threads]; [t.join() for t in threads]
+    assert r.get("w") == "400", r.get("w")
+    assert r.info()["role"] == "master" and r.config_get("save") == {"save": ""} and r.client_list()[0]["lib-name"]
+print(f"redis-py {redis.__version__}: as it must be, with RESP2 and RESP3")
+PY
+}
+
+benchmark() {
+    have redis-benchmark || return 0
+    local line
+    for line in "" "-P 16"; do
+        # shellcheck disable=SC2086
+        redis-benchmark -p "$port" -t set,get,incr,mset -n 2000 $line -q >"$dir/benchmark" 2>&1 || fail "redis-benchmark $line"
+        grep -qi 'error\|warning' "$dir/benchmark" && fail "redis-benchmark $line: $(cat "$dir/benchmark")"
+        [ "$(tr '\r' '\n' <"$dir/benchmark" | grep -c 'requests per second')" = 4 ] || fail "redis-benchmark $line: $(cat "$dir/benchmark")"
+    done
+    say "redis-benchmark: set, get, incr, mset, with and without pipelines: all answered"
+}
+
+# measure NAME OPTIONS...: the median rate of each test of a run's repetitions.
+measure() {
+    local name=$1 run
+    shift
+    for run in $(seq "${RUNS:-3}"); do
+        redis-benchmark -p "$port" -t set,get,incr,mset -n "${REQUESTS:-200000}" -c "${CLIENTS:-50}" -r 1000000 "$@" --csv
+    done | tr -d '"' | awk -F, -v name="$name" '
+        /^test/ { next }
+        { rates[$1] = rates[$1] " " $2 }
+        END {
+            printf "%-34s", name
+            split("SET GET INCR MSET", tests, " ")
+            for (t = 1; t <= 4; t++) for (r in rates) if (index(r, tests[t]) == 1) {
+                n = split(rates[r], v, " ")
+                for (i = 1; i <= n; i++) for (j = i + 1; j <= n; j++) if (v[j] + 0 < v[i] + 0) { x = v[i]; v[i] = v[j]; v[j] = x }
+                printf "%10d", v[int((n + 1) / 2)]
+            }
+            print ""
+        }'
+}
+
+compare() {
+    have redis-benchmark || return 0
+    printf '%-34s%10s%10s%10s%10s   median of %s, %s clients, load %s\n' "per second" SET GET INCR "MSET(10)" "${RUNS:-3}" "${CLIENTS:-50}" "$(cut -d' ' -f1 /proc/loadavg)"
+    local sync
+    if have redis-server; then
+        for sync in always everysec; do
+            mkdir "$dir/redis-$sync"
+            port=$((20000 + RANDOM % 20000))
+            redis-server --port "$port" --dir "$dir/redis-$sync" --save '' --appendonly yes --appendfsync "$sync" --daemonize no >/dev/null &
+            pids+=($!)
+            until redis-cli -p "$port" ping >/dev/null 2>&1; do sleep 0.05; done
+            measure "redis appendfsync $sync"
+            measure "redis appendfsync $sync, -P 16" -P 16
+            redis-cli -p "$port" shutdown nosave 2>/dev/null || true
+        done
+    fi
+    for sync in durable relaxed; do
+        serve "bench-$sync" $([ "$sync" = relaxed ] && echo --relaxed)
+        measure "azekura $sync"
+        measure "azekura $sync, -P 16" -P 16
+        kill "${pids[-1]}"
+        wait "${pids[-1]}" 2>/dev/null || true
+        rm -rf "$dir/bench-$sync"
+    done
+}
+
+if [ "$bench" = 1 ]; then
+    compare
+else
+    serve db
+    cli
+    python
+    benchmark
+fi
