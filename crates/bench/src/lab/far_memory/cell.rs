@@ -19,7 +19,7 @@ pub struct Cell {
     pub pages: u32,
     /// Pages that may be local.
     pub frames: u32,
-    /// Swaps that no policy avoids.
+    /// Swaps that no policy avoids; zero if that is not known.
     pub optimal: u64,
     /// Pages that came back: the paper's remote swaps.
     pub swap_ins: u64,

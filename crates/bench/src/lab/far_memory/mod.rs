@@ -1,16 +1,18 @@
-//! The evaluation of user-level remote memory paging (Saito et al., §3), by replay: its programs, its policies and one of ours, its figures.
+//! The evaluation of user-level remote memory paging (Saito et al., §3): its programs, its policies and one of ours, its figures.
 //!
 //! | module | noun |
 //! |---|---|
 //! | [`record`] | a program's touches of pages, from a run that verifies |
 //! | [`cell`] | one program, one share of local memory, one policy |
+//! | [`live`] | the same on real paging |
 //! | [`report`] | figures as text, JSON, a page |
 //!
-//! Programs run once on a memory that notes which pages they touch; each policy then sees the same touches. Swaps, write-backs and access bits are counted,
+//! By replay, programs run once on a memory that notes which pages they touch; each policy then sees the same touches. Swaps, write-backs and access bits are counted,
 //! so they are exact and the same on every machine. Times are virtual: the paper's costs of a fault and of a change of protection, its network's 10 Gbit/s for
-//! a page of 1 MiB. The programs are smaller than the paper's; one page of theirs stands for one of 1 MiB, in time too.
+//! a page of 1 MiB. With [`Lab::live`] they run on a region of far memory instead, once for each policy, and all is measured. The programs are smaller than the paper's; one page of theirs stands for one of 1 MiB, in time too.
 
 pub mod cell;
+pub mod live;
 pub mod record;
 pub mod report;
 
@@ -19,11 +21,12 @@ use azekura_far::replace::replay::Costs;
 use azekura_kernels::OutOfMemory;
 use azekura_kernels::npb::Class;
 
-pub use azekura_far::Policy;
+pub use azekura_far::{Mechanism, Policy};
 pub use azekura_kernels::Kernel;
 use std::time::Duration;
 
 use self::cell::Cell;
+use self::live::Live;
 use self::record::Recorded;
 use self::report::Report;
 use crate::progress::Progress;
@@ -44,6 +47,8 @@ pub struct Lab {
     pub page_bytes: usize,
     /// Of the policies that draw lots.
     pub seed: u64,
+    /// Real paging instead of a replay.
+    pub live: Option<Live>,
 }
 
 /// Why a lab did not run to its end.
@@ -65,6 +70,31 @@ pub enum LabError {
         kernel: Kernel,
         /// What its verification says.
         verdict: azekura_kernels::Verdict,
+    },
+    /// A program's verification fails on far memory: a byte came back wrong.
+    #[error("{kernel} does not verify on far memory with {policy} and {local} % local: {verdict}")]
+    Wrong {
+        /// Which.
+        kernel: Kernel,
+        /// With which policy.
+        policy: Policy,
+        /// With how much local memory, in per cent.
+        local: u32,
+        /// What its verification says.
+        verdict: azekura_kernels::Verdict,
+    },
+    /// No memory server could be started on this machine.
+    #[error("start a memory server on this machine")]
+    Server(#[source] azekura_far::ServeError),
+    /// The region could not be made.
+    #[error("make a region for {kernel} with {policy}")]
+    Region {
+        /// For which program.
+        kernel: Kernel,
+        /// With which policy.
+        policy: Policy,
+        /// Why not.
+        source: azekura_far::FarError,
     },
 }
 
@@ -92,6 +122,7 @@ impl Lab {
             local: vec![100, 75, 50, 25],
             page_bytes: 4096,
             seed: 1,
+            live: None,
         }
     }
 
@@ -110,6 +141,10 @@ impl Lab {
         for &kernel in &self.kernels {
             let steps = 1 + self.local.len() * (1 + self.policies.len());
             progress.begin(&kernel.to_string(), steps as u64);
+            if let Some(live) = self.live {
+                self.run_live(live, kernel, &mut cells, progress)?;
+                continue;
+            }
             let recorded = Recorded::of(kernel, self.page_bytes)?;
             let mut done = 1;
             for &local in &self.local {
@@ -124,7 +159,35 @@ impl Lab {
         Ok(Report { settings: self.settings(&costs), cells })
     }
 
+    /// One program with every share and policy. Policies take turns within a share, so that what disturbs the machine disturbs all.
+    fn run_live(
+        &self,
+        live: Live,
+        kernel: Kernel,
+        cells: &mut Vec<Cell>,
+        progress: &Progress,
+    ) -> Result<(), LabError> {
+        let mut done = 0;
+        for &local in &self.local {
+            for &policy in &self.policies {
+                cells.push(live.run(kernel, policy, local, self.page_bytes, self.seed)?);
+                done += 1;
+                progress.at(done);
+            }
+        }
+        Ok(())
+    }
+
     fn settings(&self, costs: &Costs) -> String {
+        if let Some(live) = self.live {
+            return format!(
+                "real paging by {}, pages of {} bytes{}, one memory server on this machine; one run each; seed {}",
+                live.mechanism,
+                self.page_bytes,
+                if live.prefetch { ", fetched ahead of need" } else { "" },
+                self.seed
+            );
+        }
         format!(
             "replay of page touches, pages of {} bytes, each standing for 1 MiB; virtual time: {:.0} us for a page's way in or out, {:.0} us for a \
              fault, {:.0} us for a change of protection; seed {}",
@@ -160,6 +223,24 @@ mod tests {
             assert!(cell.compute_s > 0.0 && cell.swap_outs >= cell.swap_ins, "{cell:?}");
         }
         assert_eq!(small().run(&Progress::hidden()).unwrap(), report);
+    }
+
+    #[test]
+    fn programs_verify_on_real_paging_with_every_policy() {
+        let live = Live { mechanism: azekura_far::Mechanism::Auto, prefetch: false };
+        let lab = Lab {
+            kernels: vec!["is.s".parse().unwrap(), "cluster.100".parse().unwrap()],
+            policies: Policy::ALL.into(),
+            local: vec![75],
+            page_bytes: 16 << 10,
+            live: Some(live),
+            ..Lab::quick()
+        };
+        let report = lab.run(&Progress::hidden()).unwrap();
+        assert_eq!(report.cells.len(), 2 * 9);
+        for cell in report.cells.iter().filter(|cell| cell.kernel == "is.s") {
+            assert!(cell.swap_ins > 0 && cell.swap_s > 0.0, "{cell:?}");
+        }
     }
 
     #[test]
