@@ -1,6 +1,7 @@
 //! The evaluations of the papers, run again on real code: one module per paper, one command each (`azekura lab …`).
 
 pub mod bottleneck;
+pub mod far_memory;
 pub mod figures;
 pub mod mariadb;
 pub mod nb_gclock;

@@ -3,66 +3,109 @@
 use super::PageNo;
 
 const NONE: u32 = u32::MAX;
-const OUT: u32 = u32::MAX - 1;
+const OUT: u32 = u32::MAX;
 
-/// Doubly linked by page number; a page is in it at most once. Fixed size; nothing is allocated after it was made.
+/// Lists over the same pages, doubly linked by page number; a page is in at most one of them, once. Fixed size; nothing is allocated after
+/// they were made.
 #[derive(Clone, Debug)]
-pub(crate) struct PageList {
-    next: Vec<u32>,
-    prev: Vec<u32>,
+pub(crate) struct PageLists {
+    links: Vec<Link>,
+    ends: Vec<Ends>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    next: u32,
+    prev: u32,
+    /// The list that the page is in; none if `OUT`.
+    list: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Ends {
     head: u32,
     tail: u32,
     len: u32,
 }
 
-impl PageList {
-    pub(crate) fn new(pages: u32) -> Self {
-        let entries = pages as usize;
-        Self { next: vec![OUT; entries], prev: vec![OUT; entries], head: NONE, tail: NONE, len: 0 }
+impl PageLists {
+    pub(crate) fn new(pages: u32, lists: usize) -> Self {
+        let out = Link { next: NONE, prev: NONE, list: OUT };
+        Self { links: vec![out; pages as usize], ends: vec![Ends { head: NONE, tail: NONE, len: 0 }; lists] }
     }
 
     pub(crate) fn contains(&self, page: PageNo) -> bool {
-        self.next[page.index()] != OUT
+        self.links[page.index()].list != OUT
+    }
+
+    pub(crate) fn len(&self, list: usize) -> u32 {
+        self.ends[list].len
+    }
+
+    pub(crate) fn head(&self, list: usize) -> Option<PageNo> {
+        let head = self.ends[list].head;
+        (head != NONE).then_some(PageNo(head))
+    }
+
+    /// Appends a page that is in no list.
+    pub(crate) fn push_back(&mut self, list: usize, page: PageNo) {
+        debug_assert!(!self.contains(page), "page {page} is in a list already");
+        let ends = &mut self.ends[list];
+        self.links[page.index()] = Link { next: NONE, prev: ends.tail, list: list as u32 };
+        match ends.tail {
+            NONE => ends.head = page.0,
+            tail => self.links[tail as usize].next = page.0,
+        }
+        ends.tail = page.0;
+        ends.len += 1;
+    }
+
+    /// Takes a page out of the list that it is in; whether it was in one.
+    pub(crate) fn remove(&mut self, page: PageNo) -> bool {
+        let Link { next, prev, list } = self.links[page.index()];
+        if list == OUT {
+            return false;
+        }
+        let ends = &mut self.ends[list as usize];
+        match prev {
+            NONE => ends.head = next,
+            prev => self.links[prev as usize].next = next,
+        }
+        match next {
+            NONE => ends.tail = prev,
+            next => self.links[next as usize].prev = prev,
+        }
+        ends.len -= 1;
+        self.links[page.index()].list = OUT;
+        true
+    }
+}
+
+/// One list.
+#[derive(Clone, Debug)]
+pub(crate) struct PageList(PageLists);
+
+impl PageList {
+    pub(crate) fn new(pages: u32) -> Self {
+        Self(PageLists::new(pages, 1))
     }
 
     pub(crate) fn len(&self) -> u32 {
-        self.len
+        self.0.len(0)
     }
 
     pub(crate) fn head(&self) -> Option<PageNo> {
-        (self.head != NONE).then_some(PageNo(self.head))
+        self.0.head(0)
     }
 
     /// Appends a page that is not in the list.
     pub(crate) fn push_back(&mut self, page: PageNo) {
-        debug_assert!(!self.contains(page), "page {page} is in the list already");
-        self.next[page.index()] = NONE;
-        self.prev[page.index()] = self.tail;
-        match self.tail {
-            NONE => self.head = page.0,
-            tail => self.next[tail as usize] = page.0,
-        }
-        self.tail = page.0;
-        self.len += 1;
+        self.0.push_back(0, page);
     }
 
     /// Takes a page out; whether it was in.
     pub(crate) fn remove(&mut self, page: PageNo) -> bool {
-        if !self.contains(page) {
-            return false;
-        }
-        let (next, prev) = (self.next[page.index()], self.prev[page.index()]);
-        match prev {
-            NONE => self.head = next,
-            prev => self.next[prev as usize] = next,
-        }
-        match next {
-            NONE => self.tail = prev,
-            next => self.prev[next as usize] = prev,
-        }
-        (self.next[page.index()], self.prev[page.index()]) = (OUT, OUT);
-        self.len -= 1;
-        true
+        self.0.remove(page)
     }
 
     pub(crate) fn pop_front(&mut self) -> Option<PageNo> {

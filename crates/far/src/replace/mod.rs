@@ -13,6 +13,7 @@
 //! | [`clock`] | U-Clock: FIFO with a second chance | reference bits |
 //! | [`nru`] | U-NRU: a random page of the lowest of four classes; bits cleared by swap count or by timer | reference and modified bits |
 //! | [`plru`] | U-pLRU: an active and an inactive list | reference bits |
+//! | [`adaptive`] | ours: the page whose next use is predicted to be farthest, and four other judges | reference bits, the times of uses |
 //!
 //! [`policy`] has them by name, [`replay`] runs recorded traces through them.
 //!
@@ -31,6 +32,7 @@
 //! - **REPLACE-2** Nothing is allocated after the policy was made: it may run inside a program's fault on its own heap.
 //! - **REPLACE-3** The same calls give the same victims (random policies are seeded).
 
+pub mod adaptive;
 pub mod clock;
 pub mod fifo;
 mod list;
@@ -49,6 +51,7 @@ pub mod swap_in_history;
 use std::fmt;
 use std::time::Duration;
 
+pub use adaptive::Adaptive;
 pub use clock::UClock;
 pub use fifo::Fifo;
 pub use nru::{Clearing, UNru};

@@ -1,6 +1,7 @@
 //! `lab`: the papers' evaluations, run again. One file per lab, thin over `azekura_bench::lab`.
 
 mod bottleneck;
+mod far_memory;
 mod mariadb;
 mod nb_gclock;
 mod p_wal;
@@ -23,6 +24,7 @@ pub(crate) struct Lab {
 enum What {
     Bottleneck(bottleneck::Bottleneck),
     NbGclock(nb_gclock::NbGclock),
+    FarMemory(far_memory::FarMemory),
     Mariadb(mariadb::Mariadb),
     PWal(p_wal::PWal),
 }
@@ -32,6 +34,7 @@ impl Lab {
         match &self.what {
             What::Bottleneck(lab) => lab.run(out),
             What::NbGclock(lab) => lab.run(out),
+            What::FarMemory(lab) => lab.run(out),
             What::Mariadb(lab) => lab.run(out),
             What::PWal(lab) => lab.run(out),
         }

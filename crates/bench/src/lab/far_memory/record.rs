@@ -1,0 +1,60 @@
+//! A program's touches of pages.
+
+use azekura_far::replace::replay::{Trace, optimal_swap_ins};
+use azekura_far::{Access, PageNo};
+use azekura_kernels::{Kernel, Recorder};
+
+use super::LabError;
+
+/// Accesses of an epoch: few enough that no policy would want a page out and in again within one.
+const EPOCH: u32 = 256;
+
+/// A program and its trace.
+#[derive(Debug)]
+pub struct Recorded {
+    pub(super) kernel: Kernel,
+    pub(super) trace: Trace,
+}
+
+impl Recorded {
+    /// Runs the program once.
+    ///
+    /// # Errors
+    ///
+    /// If its verification fails.
+    ///
+    /// # Panics
+    ///
+    /// If the page is no power of two.
+    pub fn of(kernel: Kernel, page_bytes: usize) -> Result<Self, LabError> {
+        let mut memory = Recorder::new(page_bytes, EPOCH);
+        let verdict = kernel.run(&mut memory).map_err(|source| LabError::Memory { kernel, source })?;
+        if !verdict.verified() {
+            return Err(LabError::Unverified { kernel, verdict });
+        }
+        let recording = memory.finish();
+        let mut trace = Trace::new(EPOCH);
+        let mut at = 0;
+        for end in recording.epochs {
+            for &(page, write) in &recording.touches[at..end] {
+                trace.touch(PageNo(page), if write { Access::Write } else { Access::Read });
+            }
+            trace.end_epoch();
+            at = end;
+        }
+        Ok(Self { kernel, trace })
+    }
+
+    /// Frames of a share of local memory.
+    #[must_use]
+    pub fn frames(&self, local: u32) -> u32 {
+        let frames = u64::from(self.trace.pages()) * u64::from(local) / 100;
+        u32::try_from(frames).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// Swaps that no policy avoids.
+    #[must_use]
+    pub fn optimal(&self, local: u32) -> u64 {
+        optimal_swap_ins(&self.trace, self.frames(local))
+    }
+}

@@ -1,0 +1,177 @@
+//! Adaptive: the page whose next use is predicted to be farthest, by whichever of five judges has been right of late. Ours, not the paper's: its open
+//! problem is a policy that fits each program without a parameter (§3.3, §4).
+//!
+//! 1. **Time** is counted in what can be seen: pages that come in and reference bits that are set again.
+//! 2. **Clearing** ([`watch`]). A touched page is left alone until its burst of use should be over, then its bit is cleared, so that its next use is seen. How long
+//!    that takes is learnt per page: touched again at once means wait twice as long next time, not at once half as long. Each page that comes in pays
+//!    for a fixed number of clearings, so their cost stays a small part of the swaps'.
+//! 3. **Prediction** ([`rhythm`]). A page is used again after the mean of its last two intervals; farthest is the page with the largest
+//!    distance from now to then, either way: a page long overdue is as good a victim as one not due for long. In a cyclic sweep that is the page just
+//!    passed, so most of the sweep stays (what LRU, FIFO and Clock get wrong); without rhythm it is the page unused for longest.
+//! 4. **Judges** ([`jury`]). Prediction is one of five ways to choose. Each page that leaves is remembered with the judge that chose it, and the time until it
+//!    is wanted again is that judge's reward: the very quantity that Belady's rule maximises. The judge with the highest recent mean decides; one victim in
+//!    sixteen is chosen by lot among all five, so that each stays known.
+//!
+//! Cost: a look at every resident page for a victim, at most [`watch::CLEARED_PER_SWAP`] changes of protection and later faults per swap, and
+//! some 60 bytes per page. Weak at use without any pattern in space or time, where nothing helps, and with few swaps, where there is nothing to learn from.
+//! The constants are of the method, none is of a program: changing any by two moves the geometric mean of the evaluation by a few per cent.
+
+pub mod jury;
+pub mod rhythm;
+pub mod watch;
+
+use super::rng::{Lots, Urn};
+use super::set::PageSet;
+use super::{Access, AccessBits, PageNo, Replacement, Shape};
+use jury::{Judge, Jury};
+use rhythm::Rhythm;
+use watch::Watch;
+
+/// The resident pages and all that is known of every page.
+#[derive(Clone, Debug)]
+pub struct Adaptive {
+    resident: PageSet,
+    pages: Vec<Rhythm>,
+    watch: Watch,
+    jury: Jury,
+    hand: PageNo,
+    lots: Lots,
+    now: u64,
+}
+
+impl Adaptive {
+    /// With nothing resident and nothing known.
+    #[must_use]
+    pub fn new(shape: Shape, seed: u64) -> Self {
+        let watch = Watch::new(shape);
+        Self {
+            resident: PageSet::new(shape.pages),
+            pages: vec![Rhythm::new(watch.first_patience()); shape.pages as usize],
+            watch,
+            jury: Jury::new(shape),
+            hand: PageNo(0),
+            lots: Lots::new(seed),
+            now: 0,
+        }
+    }
+
+    fn touched(&mut self, page: PageNo, bits: &mut dyn AccessBits) {
+        self.pages[page.index()].touch(self.now, self.watch.longest_patience());
+        self.watch.touched(page, &self.pages);
+        self.watch.clear_due(self.now, &mut self.pages, bits);
+    }
+
+    /// The page that a judge would have leave.
+    fn choose(&mut self, judge: Judge, bits: &dyn AccessBits) -> PageNo {
+        let now = self.now;
+        let unreferenced = || self.resident.iter().filter(|&page| !bits.is_referenced(page));
+        let chosen = match judge {
+            Judge::Farthest => {
+                unreferenced().max_by_key(|page| self.pages[page.index()].next_use().abs_diff(now))
+            }
+            Judge::Oldest => unreferenced().min_by_key(|page| self.pages[page.index()].last_touch()),
+            Judge::LowestClass => {
+                let mut classes: [Urn; 2] = Default::default();
+                for page in unreferenced() {
+                    classes[usize::from(bits.is_modified(page))].show(page, &mut self.lots);
+                }
+                classes.into_iter().find_map(Urn::chosen)
+            }
+            Judge::Hand => self.resident.next_from(self.hand),
+            Judge::Lot => self.resident.iter().nth(self.lots.below(self.resident.len()) as usize),
+        };
+        // With every bit set, the page known to be in use for longest.
+        let oldest = || self.resident.iter().min_by_key(|page| self.pages[page.index()].last_touch());
+        chosen.or_else(oldest).expect("a page is resident")
+    }
+}
+
+impl Replacement for Adaptive {
+    fn page_in(&mut self, page: PageNo, _: Access, bits: &mut dyn AccessBits) {
+        self.now += 1;
+        self.jury.came_back(page, self.now);
+        self.watch.pay();
+        self.resident.insert(page);
+        self.touched(page, bits);
+    }
+
+    fn referenced(&mut self, page: PageNo, _: Access, bits: &mut dyn AccessBits) {
+        self.now += 1;
+        self.touched(page, bits);
+    }
+
+    fn victim(&mut self, _: Option<PageNo>, bits: &mut dyn AccessBits) -> PageNo {
+        let judge = self.jury.decide(&mut self.lots);
+        let mut victim = self.choose(judge, bits);
+        if self.jury.just_chose(victim) {
+            // It could not leave.
+            victim = self.resident.next_from(PageNo(victim.0 + 1)).unwrap_or(victim);
+        }
+        if judge == Judge::Hand {
+            self.hand = PageNo(victim.0 + 1);
+        }
+        self.jury.chose(victim, judge);
+        victim
+    }
+
+    fn page_out(&mut self, page: PageNo) {
+        self.resident.remove(page);
+        self.watch.left(page);
+        self.jury.left(page, self.now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::replace::replay::{Costs, Trace, optimal_swap_ins, replay};
+    use crate::replace::rng::Lots;
+    use crate::replace::{Access, PageNo, Policy};
+
+    fn swap_ins(trace: &Trace, policy: Policy, frames: u32) -> u64 {
+        replay(trace, policy, frames, &Costs::PAPER, 1).swap_ins
+    }
+
+    #[test]
+    fn cyclic_sweeps_cost_little_more_than_they_must() {
+        for (pages, frames) in [(400, 100), (400, 200), (400, 300)] {
+            let trace = Trace::of_reads((0..60 * pages).map(|touch| PageNo(touch % pages)));
+            let (found, least) =
+                (swap_ins(&trace, Policy::Adaptive, frames), optimal_swap_ins(&trace, frames));
+            assert!(found * 10 <= least * 13, "{frames} of {pages}: {found} swaps, {least} must be");
+        }
+    }
+
+    #[test]
+    fn a_few_pages_always_in_use_stay_through_a_sweep() {
+        // Between the touches of two pages of the sweep, each of ten is touched.
+        let mut trace = Trace::new(16);
+        for touch in 0..20_000 {
+            trace.touch(PageNo(100 + touch % 1000), Access::Read);
+            (0..10).for_each(|page| trace.touch(PageNo(page), Access::Write));
+            trace.end_epoch();
+        }
+        let (found, least) = (swap_ins(&trace, Policy::Adaptive, 300), optimal_swap_ins(&trace, 300));
+        assert!(found * 10 <= least * 13, "{found} swaps, {least} must be");
+    }
+
+    #[test]
+    fn it_follows_a_program_that_changes_its_ways() {
+        // Sweeps, then use by lot with nine in ten on a tenth of the pages, then sweeps again.
+        let mut lots = Lots::new(3);
+        let mut trace = Trace::new(1);
+        for touch in 0..60_000 {
+            let page = match touch / 20_000 {
+                1 if lots.below(10) > 0 => lots.below(100),
+                1 => lots.below(1000),
+                _ => touch % 1000,
+            };
+            trace.touch(PageNo(page), Access::Read);
+            trace.end_epoch();
+        }
+        for frames in [250, 500, 750] {
+            let ours = swap_ins(&trace, Policy::Adaptive, frames);
+            let best = Policy::PAPER.into_iter().map(|policy| swap_ins(&trace, policy, frames)).min();
+            assert!(Some(ours) < best, "{frames} frames: {ours} swaps, the best of the eight {best:?}");
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Which reference bits are cleared, and when.
+
+use super::rhythm::Rhythm;
+use crate::replace::list::PageLists;
+use crate::replace::{AccessBits, PageNo, Shape};
+
+/// Clearings that a page's coming in pays for: half for pages whose burst is over just now, half for those that had to wait.
+pub const CLEARED_PER_SWAP: u32 = 8;
+
+/// The resident pages whose bit is set, by how long they are left alone. Within a list all wait equally long, so the first is due first.
+#[derive(Clone, Debug)]
+pub struct Watch {
+    lists: PageLists,
+    /// Behind the lists of the patient: the pages that were due when there was no credit.
+    waiting: usize,
+    credit_due: u32,
+    credit_waiting: u32,
+    frames: u32,
+}
+
+impl Watch {
+    /// Bursts of at most a quarter of the frames.
+    #[must_use]
+    pub fn new(shape: Shape) -> Self {
+        let longest = (shape.frames / 4).max(1).ilog2() as usize;
+        let lists = PageLists::new(shape.pages, longest + 2);
+        Self { lists, waiting: longest + 1, credit_due: 0, credit_waiting: 0, frames: shape.frames }
+    }
+
+    /// Of a page that nothing is known of: the middle.
+    #[must_use]
+    pub fn first_patience(&self) -> u8 {
+        self.longest_patience() / 2
+    }
+
+    /// Of a page that is always in use.
+    #[must_use]
+    pub fn longest_patience(&self) -> u8 {
+        self.waiting as u8 - 1
+    }
+
+    /// A page came in. Credit for more clearings than there are frames would let one burst of them undo what was saved.
+    pub fn pay(&mut self) {
+        for credit in [&mut self.credit_due, &mut self.credit_waiting] {
+            *credit = (*credit + CLEARED_PER_SWAP / 2).min(self.frames);
+        }
+    }
+
+    /// The page's bit is set from now.
+    pub fn touched(&mut self, page: PageNo, pages: &[Rhythm]) {
+        self.lists.push_back(pages[page.index()].patience().into(), page);
+    }
+
+    /// The page is no longer resident.
+    pub fn left(&mut self, page: PageNo) {
+        self.lists.remove(page);
+    }
+
+    /// Clears what is due, as far as the credit goes.
+    pub fn clear_due(&mut self, now: u64, pages: &mut [Rhythm], bits: &mut dyn AccessBits) {
+        for patience in 0..self.waiting {
+            while let Some(page) = self.lists.head(patience)
+                && now - pages[page.index()].last_touch() >= 1 << patience
+            {
+                self.lists.remove(page);
+                if self.credit_due > 0 {
+                    self.credit_due -= 1;
+                    clear(page, now, pages, bits);
+                } else {
+                    self.lists.push_back(self.waiting, page);
+                }
+            }
+        }
+        while self.credit_waiting > 0
+            && let Some(page) = self.lists.head(self.waiting)
+        {
+            self.lists.remove(page);
+            self.credit_waiting -= 1;
+            clear(page, now, pages, bits);
+        }
+    }
+}
+
+fn clear(page: PageNo, now: u64, pages: &mut [Rhythm], bits: &mut dyn AccessBits) {
+    bits.clear_referenced(page);
+    pages[page.index()].clear(now);
+}
