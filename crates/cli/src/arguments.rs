@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::UsageError;
 use crate::command::{
-    Bench, Check, Delete, Demo, DemoChild, Dump, Get, Lab, Load, Put, Scan, Stats, Tables, Trace,
+    Bench, Check, Delete, Demo, DemoChild, Dump, Far, Get, Lab, Load, Memd, Put, Scan, Stats, Tables, Trace,
 };
 use crate::format::escape;
 
@@ -55,6 +55,8 @@ pub(crate) enum Command {
     Check(Check),
     Bench(Bench),
     Trace(Trace),
+    Memd(Memd),
+    Far(Far),
     Lab(Lab),
     #[command(hide = true)]
     DemoChild(DemoChild),

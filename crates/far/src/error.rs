@@ -20,7 +20,9 @@ pub enum FarError {
         page_bytes: usize,
     },
     /// Too little local memory to work with.
-    #[error("{local} bytes of local memory: at least {least} are needed, eight pages; ask for more or for smaller pages")]
+    #[error(
+        "{local} bytes of local memory: at least {least} are needed, eight pages; ask for more or for smaller pages"
+    )]
     Local {
         /// What was given.
         local: usize,
@@ -65,9 +67,13 @@ pub enum FarError {
 /// Why a program had to be stopped: it needs bytes that nobody has any more, or that cannot be put anywhere.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Loss {
-    #[error("page {page} (bytes {from:#x}..{to:#x} of the region) was only on a server that is lost; run with --copies 2 or --spill FILE to survive this")]
+    #[error(
+        "page {page} (bytes {from:#x}..{to:#x} of the region) was only on a server that is lost; run with --copies 2 or --spill FILE to survive this"
+    )]
     Page { page: u32, from: usize, to: usize },
-    #[error("nobody takes page {page} any more ({why}), and local memory is used up; give another server, or --spill FILE")]
+    #[error(
+        "nobody takes page {page} any more ({why}), and local memory is used up; give another server, or --spill FILE"
+    )]
     NoTaker { page: u32, why: String },
     #[error("faults can no longer be heard of: {source}")]
     Faults { source: io::Error },

@@ -263,7 +263,11 @@ impl FarMemoryBuilder {
         Err(last.expect("at least one was tried"))
     }
 
-    fn keepers(&self, pager: &Arc<Pager>, pages: u32) -> Result<(Vec<Arc<dyn Keeper>>, Vec<Server>), FarError> {
+    fn keepers(
+        &self,
+        pager: &Arc<Pager>,
+        pages: u32,
+    ) -> Result<(Vec<Arc<dyn Keeper>>, Vec<Server>), FarError> {
         let share = (u64::from(pages) * self.copies as u64).div_ceil(self.servers.len().max(1) as u64);
         #[expect(clippy::cast_possible_truncation, reason = "checked: at most 2 MiB")]
         let manner = Manner {
@@ -360,7 +364,8 @@ impl FarMemory {
     /// The range lies within, and nobody uses it during the call.
     pub unsafe fn discard_shared(&self, bytes: Range<usize>) {
         let first = bytes.start.div_ceil(self.page);
-        let last = if bytes.end == self.bytes { bytes.end.div_ceil(self.page) } else { bytes.end / self.page };
+        let last =
+            if bytes.end == self.bytes { bytes.end.div_ceil(self.page) } else { bytes.end / self.page };
         if first < last {
             #[expect(clippy::cast_possible_truncation, reason = "a region has fewer than 2^32 pages")]
             self.pager.discard(first as u32, (last - first) as u32);

@@ -9,7 +9,11 @@ const PAGE: usize = 16 << 10;
 const PAGES: usize = 96;
 
 fn setting(server: &Server) -> FarMemoryBuilder {
-    FarMemory::builder().bytes(PAGES * PAGE).local(24 * PAGE).page(PAGE).servers([server.address().to_string()])
+    FarMemory::builder()
+        .bytes(PAGES * PAGE)
+        .local(24 * PAGE)
+        .page(PAGE)
+        .servers([server.address().to_string()])
 }
 
 fn server() -> Server {
@@ -43,7 +47,10 @@ fn work(memory: &mut [u8], seed: u64, rounds: usize) {
             }
             1 => {
                 let first = rng.random_range(0..memory.len() - 8 * PAGE);
-                assert!(memory[first..first + 8 * PAGE] == plain[first..first + 8 * PAGE], "seed {seed}, round {round}");
+                assert!(
+                    memory[first..first + 8 * PAGE] == plain[first..first + 8 * PAGE],
+                    "seed {seed}, round {round}"
+                );
             }
             2..6 => {
                 let at = rng.random_range(0..memory.len());
@@ -89,10 +96,20 @@ fn pages_of_every_size_from_4_kib_to_2_mib_come_and_go() {
     with_each_mechanism(|mechanism| {
         for page in [4 << 10, 64 << 10, 2 << 20] {
             let server = Server::builder().capacity(64 << 20).listen("127.0.0.1:0").unwrap();
-            let mut memory = setting(&server).page(page).bytes(12 * page).local(8 * page).mechanism(mechanism).build().unwrap();
+            let mut memory = setting(&server)
+                .page(page)
+                .bytes(12 * page)
+                .local(8 * page)
+                .mechanism(mechanism)
+                .build()
+                .unwrap();
             for pass in 0..3_u8 {
                 for at in (0..memory.len()).step_by(1111) {
-                    assert_eq!(memory[at], if pass == 0 { 0 } else { (at % 251) as u8 ^ (pass - 1) }, "{mechanism} {page} {at}");
+                    assert_eq!(
+                        memory[at],
+                        if pass == 0 { 0 } else { (at % 251) as u8 ^ (pass - 1) },
+                        "{mechanism} {page} {at}"
+                    );
                     memory[at] = (at % 251) as u8 ^ pass;
                 }
             }
@@ -118,7 +135,11 @@ fn f3_threads_that_touch_the_same_pages_lose_no_write() {
                         let at = (base + (word * 4 + t) * 8) as *mut u64;
                         // SAFETY: within the region, and this thread's alone.
                         unsafe {
-                            assert_eq!(at.read_volatile(), plain[word], "{mechanism}: thread {t}, round {round}, word {word}");
+                            assert_eq!(
+                                at.read_volatile(),
+                                plain[word],
+                                "{mechanism}: thread {t}, round {round}, word {word}"
+                            );
                             plain[word] = rng.random();
                             at.write_volatile(plain[word]);
                         }
@@ -156,7 +177,10 @@ fn zeros_are_never_sent_and_given_back_pages_are_zeros() {
         memory.fill(9);
         assert!(server.stats().pages > 60);
         memory.discard(PAGE + 1..memory.len());
-        assert!(memory[..2 * PAGE].iter().all(|&b| b == 9) && memory[2 * PAGE..].iter().all(|&b| b == 0), "{mechanism}");
+        assert!(
+            memory[..2 * PAGE].iter().all(|&b| b == 9) && memory[2 * PAGE..].iter().all(|&b| b == 0),
+            "{mechanism}"
+        );
     });
 }
 
@@ -170,5 +194,8 @@ fn what_cannot_be_is_refused_with_what_to_do() {
     assert!(refused(setting(&server).servers([""; 0])).contains("no memory server"));
     assert!(refused(setting(&server).copies(2)).contains("2 copies on 1 servers"));
     assert!(refused(setting(&server).servers(["127.0.0.1:1"])).starts_with("connect to memory server"));
-    assert!(refused(setting(&server).bytes(1 << 30)).contains("1073741824 bytes wanted, 67108864 can be had here"));
+    assert!(
+        refused(setting(&server).bytes(1 << 30))
+            .contains("1073741824 bytes wanted, 67108864 can be had here")
+    );
 }

@@ -108,7 +108,12 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// Connects, shows the key, reserves room.
-    pub(crate) fn connect(server: &str, index: usize, manner: &Manner, sink: Weak<dyn Sink>) -> Result<Self, ConnectError> {
+    pub(crate) fn connect(
+        server: &str,
+        index: usize,
+        manner: &Manner,
+        sink: Weak<dyn Sink>,
+    ) -> Result<Self, ConnectError> {
         let failed = |source| ConnectError::Connect { server: server.into(), source };
         let mut stream = dial(server, manner.stall).map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
@@ -119,7 +124,9 @@ impl Connection {
         let open = Open { page_bytes: manner.page_bytes, reserve_bytes: manner.reserve_bytes }.encode();
         stream.write_all(&Header::with(Kind::Open, 0, 0, &open).encode()).map_err(failed)?;
         stream.write_all(&open).map_err(failed)?;
-        opened(&mut stream).map_err(failed)?.map_err(|why| ConnectError::Refused { server: server.into(), why })?;
+        opened(&mut stream)
+            .map_err(failed)?
+            .map_err(|why| ConnectError::Refused { server: server.into(), why })?;
         stream.set_read_timeout(Some(Duration::from_millis(200).min(manner.stall))).map_err(failed)?;
         let shared = Arc::new(Shared {
             name: server.into(),
@@ -131,8 +138,10 @@ impl Connection {
             sink,
         });
         let writing = Arc::clone(&shared);
-        let writer =
-            thread::Builder::new().name("far-writer".into()).spawn(move || writing.write()).map_err(failed)?;
+        let writer = thread::Builder::new()
+            .name("far-writer".into())
+            .spawn(move || writing.write())
+            .map_err(failed)?;
         let reading = Arc::clone(&shared);
         let reader = thread::Builder::new()
             .name("far-reader".into())
@@ -290,7 +299,8 @@ impl Shared {
         self.shut();
         let _ = writer.join();
         let mut queues = self.lock();
-        let mut orders: Vec<Order> = queues.pending.drain().filter_map(|(_, pending)| pending.order).collect();
+        let mut orders: Vec<Order> =
+            queues.pending.drain().filter_map(|(_, pending)| pending.order).collect();
         orders.extend(queues.urgent.drain(..));
         orders.extend(queues.bulk.drain(..).filter_map(|bulk| match bulk {
             Bulk::Put(order) => Some(order),
@@ -313,7 +323,11 @@ impl Shared {
         let Some(mut pending) = pending else { return Err("it answers what was not asked".into()) };
         self.moved.notify_all();
         let Some(order) = &mut pending.order else {
-            return if header.kind == Kind::Pong && header.length == 0 { Ok(()) } else { Err("a ping was not answered by a pong".into()) };
+            return if header.kind == Kind::Pong && header.length == 0 {
+                Ok(())
+            } else {
+                Err("a ping was not answered by a pong".into())
+            };
         };
         let outcome = self.judge(&header, order).and_then(|refused| self.sent(header.tag).map(|()| refused));
         match (outcome, pending.order.take()) {
@@ -408,7 +422,9 @@ impl Shared {
     fn not_overdue(&self) -> Result<(), String> {
         let oldest = self.lock().pending.values().map(|pending| pending.since).min();
         match oldest {
-            Some(since) if since.elapsed() >= self.stall * PATIENCE => Err(format!("a request is {:.1} s old", since.elapsed().as_secs_f64())),
+            Some(since) if since.elapsed() >= self.stall * PATIENCE => {
+                Err(format!("a request is {:.1} s old", since.elapsed().as_secs_f64()))
+            }
             _ => Ok(()),
         }
     }
@@ -422,7 +438,8 @@ impl Bulk {
             Self::Put(order) => {
                 #[expect(clippy::cast_possible_truncation, reason = "pages are at most MAX_PAYLOAD")]
                 let length = order.bytes as u32;
-                let header = Header { kind: Kind::Put, length, tag, page: order.page.into(), digest: order.digest };
+                let header =
+                    Header { kind: Kind::Put, length, tag, page: order.page.into(), digest: order.digest };
                 (header, Some(Source(order.at, order.bytes)), Some(order))
             }
             Self::Free(page) => (Header::bare(Kind::Free, tag, page.into()), None, None),

@@ -96,7 +96,9 @@ impl Shared {
             match done {
                 Ok(()) => sink.finished(self.index, order, None),
                 // A full disk refuses pages; those it has it can still give.
-                Err(error) if order.verb == Verb::Put => sink.finished(self.index, order, Some(error.to_string())),
+                Err(error) if order.verb == Verb::Put => {
+                    sink.finished(self.index, order, Some(error.to_string()))
+                }
                 Err(error) => {
                     let mut queue = self.lock();
                     queue.closed = true;

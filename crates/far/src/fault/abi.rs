@@ -132,7 +132,14 @@ impl Userfault {
         self.transfer(iowr(0x05, size_of::<Transfer>()), dst, src, len, mode)
     }
 
-    fn transfer(&self, request: u64, dst: usize, src: usize, len: usize, mode: u64) -> (usize, Option<io::Error>) {
+    fn transfer(
+        &self,
+        request: u64,
+        dst: usize,
+        src: usize,
+        len: usize,
+        mode: u64,
+    ) -> (usize, Option<io::Error>) {
         let mut transfer = Transfer { dst: dst as u64, src: src as u64, len: len as u64, mode, done: 0 };
         let error = self.call(request, &mut transfer).err();
         (usize::try_from(transfer.done).unwrap_or(0), error)
@@ -147,7 +154,8 @@ impl Userfault {
     pub(crate) fn read(&self) -> io::Result<Option<Message>> {
         let mut message = Message::default();
         // SAFETY: the message is as long as said.
-        let read = unsafe { libc::read(self.fd(), std::ptr::from_mut(&mut message).cast(), size_of::<Message>()) };
+        let read =
+            unsafe { libc::read(self.fd(), std::ptr::from_mut(&mut message).cast(), size_of::<Message>()) };
         if read < 0 {
             let error = io::Error::last_os_error();
             return if error.kind() == io::ErrorKind::WouldBlock { Ok(None) } else { Err(error) };

@@ -30,14 +30,23 @@ impl Mapping {
         let mapping = Self::reserve(bytes, libc::PROT_NONE)?;
         // SAFETY: replaces a mapping that was just made and that nobody knows.
         let at = unsafe {
-            libc::mmap(mapping.at.cast(), bytes, protection, libc::MAP_SHARED | libc::MAP_FIXED, file.as_raw_fd(), 0)
+            libc::mmap(
+                mapping.at.cast(),
+                bytes,
+                protection,
+                libc::MAP_SHARED | libc::MAP_FIXED,
+                file.as_raw_fd(),
+                0,
+            )
         };
         if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(mapping) }
     }
 
     fn reserve(bytes: usize, protection: i32) -> io::Result<Self> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        let Some(with_margin) = bytes.checked_add(ALIGN) else { return Err(io::ErrorKind::OutOfMemory.into()) };
+        let Some(with_margin) = bytes.checked_add(ALIGN) else {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        };
         // SAFETY: a new mapping where the system likes.
         let at = unsafe { libc::mmap(ptr::null_mut(), with_margin, protection, flags, -1, 0) };
         if at == libc::MAP_FAILED {
@@ -80,7 +89,11 @@ impl Drop for Mapping {
 
 pub(crate) fn advise(at: *mut u8, bytes: usize, advice: i32) -> io::Result<()> {
     // SAFETY: callers pass ranges of their own mappings; advice that empties memory is part of what they do.
-    if unsafe { libc::madvise(at.cast(), bytes, advice) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if unsafe { libc::madvise(at.cast(), bytes, advice) } < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }
 
 /// A descriptor that becomes readable when rung.

@@ -84,7 +84,9 @@ impl fmt::Display for Mechanism {
 
 /// No mechanism has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no mechanism {0:?}: there are auto, userfault-move, userfault-copy, user-mode-move, user-mode-copy, sigsegv")]
+#[error(
+    "no mechanism {0:?}: there are auto, userfault-move, userfault-copy, user-mode-move, user-mode-copy, sigsegv"
+)]
 pub struct ParseMechanismError(String);
 
 impl FromStr for Mechanism {

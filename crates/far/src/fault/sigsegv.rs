@@ -65,10 +65,16 @@ struct Place {
 }
 
 static TABLE: [Request; REQUESTS] = [const {
-    Request { state: AtomicU32::new(FREE), region: AtomicUsize::new(0), address: AtomicUsize::new(0), wrote: AtomicBool::new(false) }
+    Request {
+        state: AtomicU32::new(FREE),
+        region: AtomicUsize::new(0),
+        address: AtomicUsize::new(0),
+        wrote: AtomicBool::new(false),
+    }
 }; REQUESTS];
 static PLACES: [Place; REGIONS] =
-    [const { Place { base: AtomicUsize::new(0), bytes: AtomicUsize::new(0), bell: AtomicI32::new(-1) } }; REGIONS];
+    [const { Place { base: AtomicUsize::new(0), bytes: AtomicUsize::new(0), bell: AtomicI32::new(-1) } };
+        REGIONS];
 /// Who takes and gives back places, and installs the handler.
 static REGISTRY: Mutex<()> = Mutex::new(());
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
@@ -174,7 +180,8 @@ impl Backend for SigsegvBackend {
         let offset = (page as usize * self.page_bytes) as libc::off_t;
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         // SAFETY: no memory is passed; what is emptied is ours and closed to the program.
-        let done = unsafe { libc::fallocate(self.file.as_raw_fd(), mode, offset, self.page_bytes as libc::off_t) };
+        let done =
+            unsafe { libc::fallocate(self.file.as_raw_fd(), mode, offset, self.page_bytes as libc::off_t) };
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
@@ -342,7 +349,13 @@ fn post(region: usize, address: usize, wrote: bool) {
 fn futex(word: &AtomicU32, operation: c_int, value: u32) {
     // SAFETY: the word lives for ever.
     unsafe {
-        libc::syscall(libc::SYS_futex, word.as_ptr(), operation | libc::FUTEX_PRIVATE_FLAG, value, ptr::null::<c_void>());
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            operation | libc::FUTEX_PRIVATE_FLAG,
+            value,
+            ptr::null::<c_void>(),
+        );
     }
 }
 
@@ -357,7 +370,8 @@ unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_voi
                 libc::sigaction(signal, before, ptr::null_mut());
             }
             handler if before.sa_flags & libc::SA_SIGINFO != 0 => {
-                let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = std::mem::transmute(handler);
+                let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
+                    std::mem::transmute(handler);
                 handler(signal, info, context);
             }
             handler => {

@@ -43,7 +43,12 @@ pub(crate) struct UserfaultBackend {
 }
 
 impl UserfaultBackend {
-    pub(crate) fn new(mechanism: Mechanism, bytes: usize, page_bytes: usize, frames: usize) -> io::Result<Self> {
+    pub(crate) fn new(
+        mechanism: Mechanism,
+        bytes: usize,
+        page_bytes: usize,
+        frames: usize,
+    ) -> io::Result<Self> {
         let mut features = abi::FEATURE_PAGEFAULT_FLAG_WP;
         if mechanism.moves() {
             features |= abi::FEATURE_MOVE;
@@ -61,7 +66,15 @@ impl UserfaultBackend {
             // Pages may only be moved into memory of the same userfaultfd. Its own missing pages come from the system.
             uffd.register(frames.at() as usize, frames.bytes(), abi::REGISTER_WP)?;
         }
-        Ok(Self { mechanism, uffd, region, frames, page_bytes, bell: Bell::new()?, stopped: AtomicBool::new(false) })
+        Ok(Self {
+            mechanism,
+            uffd,
+            region,
+            frames,
+            page_bytes,
+            bell: Bell::new()?,
+            stopped: AtomicBool::new(false),
+        })
     }
 
     fn page(&self, page: u32) -> *mut u8 {
@@ -105,7 +118,11 @@ impl UserfaultBackend {
             done += copied;
             match error {
                 None => {}
-                Some(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) && tries < TRIES => tries += 1,
+                Some(error)
+                    if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) && tries < TRIES =>
+                {
+                    tries += 1
+                }
                 Some(error) => return Err(error),
             }
         }
@@ -114,7 +131,11 @@ impl UserfaultBackend {
 
     /// Copies out of the region what cannot be moved, from byte `done` on: nobody writes it meanwhile, nobody reads it afterwards.
     fn copy_out(&self, page: u32, frame: u32, done: usize) -> io::Result<()> {
-        let (from, to, left) = (self.page(page).wrapping_add(done), self.frame(frame).wrapping_add(done), self.page_bytes - done);
+        let (from, to, left) = (
+            self.page(page).wrapping_add(done),
+            self.frame(frame).wrapping_add(done),
+            self.page_bytes - done,
+        );
         self.uffd.write_protect(from as usize, left, abi::WP_PROTECT)?;
         // SAFETY: both lie in our mappings and are not the same. The page is present (it is resident), so reading it does not fault, and
         // protected, so nobody writes it.

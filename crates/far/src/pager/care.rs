@@ -52,7 +52,10 @@ impl Pager {
         for &index in lost {
             // What it has promised to others meanwhile it need not promise us.
             let manner = Manner { reserve_bytes: 0, ..servers[index].manner.clone() };
-            let Ok(connection) = Connection::connect(&servers[index].address, index, &manner, self.sink()) else { continue };
+            let Ok(connection) = Connection::connect(&servers[index].address, index, &manner, self.sink())
+            else {
+                continue;
+            };
             let connection = Arc::new(connection);
             if !self.lock().regained(index, connection.clone()) {
                 crate::client::Keeper::close(&*connection);

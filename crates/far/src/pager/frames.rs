@@ -14,7 +14,10 @@ impl Frames {
 
     /// One to write into; whether it has memory does not matter.
     pub(super) fn take(&mut self) -> u32 {
-        self.full.pop().or_else(|| self.empty.pop()).expect("there are frames for all pages that may be local or leaving")
+        self.full
+            .pop()
+            .or_else(|| self.empty.pop())
+            .expect("there are frames for all pages that may be local or leaving")
     }
 
     /// One without memory, for a page to be moved into; `empty` takes a frame's memory away.

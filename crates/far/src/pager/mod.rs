@@ -30,8 +30,8 @@ use crate::error::Loss;
 use crate::fault::{Backend, Event};
 use crate::stats::FarStats;
 pub(crate) use care::Server;
-pub(crate) use core::Plan;
 use core::Core;
+pub(crate) use core::Plan;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 
@@ -58,7 +58,11 @@ impl Pager {
     }
 
     /// Begins to answer faults.
-    pub(crate) fn start(self: &Arc<Self>, keepers: Vec<Arc<dyn Keeper>>, servers: Vec<Server>) -> std::io::Result<()> {
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        keepers: Vec<Arc<dyn Keeper>>,
+        servers: Vec<Server>,
+    ) -> std::io::Result<()> {
         self.lock().begin(keepers, servers.len());
         let faulting = Arc::clone(self);
         let caring = Arc::clone(self);
@@ -85,7 +89,7 @@ impl Pager {
     }
 
     pub(crate) fn stats(&self) -> FarStats {
-        self.lock().stats
+        self.lock().stats()
     }
 
     /// These pages are zeros from now on, and nobody keeps them.
@@ -116,6 +120,7 @@ impl Sink for Pager {
             Verb::Put => core.put_answered(order.page, keeper, refused),
         }
         core.serve_waiting();
+        core.recopy();
     }
 
     fn lost(&self, keeper: usize, why: String, orders: Vec<Order>) {

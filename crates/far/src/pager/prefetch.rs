@@ -45,7 +45,10 @@ impl Prefetch {
             *stream = Stream { last: page, confirmed: stream.confirmed + 1, used: clock, ..*stream };
             return Some(Guess { from: page, stride: stream.stride, depth: self.depth });
         }
-        let near = self.streams.iter_mut().find(|s| s.confirmed == 0 && s.last != page && (s.last - page).abs() <= REACH);
+        let near = self
+            .streams
+            .iter_mut()
+            .find(|s| s.confirmed == 0 && s.last != page && (s.last - page).abs() <= REACH);
         let stream = match near {
             Some(stream) => {
                 stream.stride = page - stream.last;

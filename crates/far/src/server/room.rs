@@ -39,7 +39,10 @@ impl Room {
 
     fn promise(&self, bytes: u64) -> Result<(), u64> {
         let more = |promised: u64| promised.checked_add(bytes).filter(|&sum| sum <= self.capacity);
-        self.promised.try_update(Relaxed, Relaxed, more).map(drop).map_err(|promised| self.capacity - promised)
+        self.promised
+            .try_update(Relaxed, Relaxed, more)
+            .map(drop)
+            .map_err(|promised| self.capacity - promised)
     }
 
     /// Room for a session, or how much there is.

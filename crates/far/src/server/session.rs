@@ -152,7 +152,8 @@ impl Session<'_> {
             && let Err(left) = self.share.take(self.page_bytes as u64)
         {
             self.spare.push(bytes);
-            return self.refuse(header, &format!("no room: a page has {} bytes, {left} are left", self.page_bytes));
+            return self
+                .refuse(header, &format!("no room: a page has {} bytes, {left} are left", self.page_bytes));
         }
         match self.pages.insert(header.page, Stored { bytes, digest: header.digest }) {
             Some(old) => self.spare.push(old.bytes),
@@ -164,7 +165,8 @@ impl Session<'_> {
 
     fn refuse(&mut self, header: &Header, why: &str) -> Result<(), Ended> {
         self.counters.refused.fetch_add(1, Relaxed);
-        let refused = Header { page: header.page, ..Header::with(Kind::Refused, header.tag, 0, why.as_bytes()) };
+        let refused =
+            Header { page: header.page, ..Header::with(Kind::Refused, header.tag, 0, why.as_bytes()) };
         Ok(send(&mut self.stream, &refused, why.as_bytes())?)
     }
 

@@ -44,7 +44,10 @@ impl AuthKey {
         Self::new(bytes.trim_ascii_end()).ok_or_else(|| {
             io::Error::new(
                 io::ErrorKind::InvalidData,
-                format!("a key has at least {} bytes; make one: head -c 32 /dev/urandom | base64", Self::MIN_BYTES),
+                format!(
+                    "a key has at least {} bytes; make one: head -c 32 /dev/urandom | base64",
+                    Self::MIN_BYTES
+                ),
             )
         })
     }
@@ -148,10 +151,9 @@ pub fn introduce(stream: &mut (impl Read + Write), key: Option<&AuthKey>) -> Res
     }
     match key {
         // In constant time, as the library does it.
-        Some(key) => key
-            .mac(SERVER, &hello, &challenge)
-            .verify_slice(&answer[1..])
-            .map_err(|_| AuthError::KeyWrong),
+        Some(key) => {
+            key.mac(SERVER, &hello, &challenge).verify_slice(&answer[1..]).map_err(|_| AuthError::KeyWrong)
+        }
         None => Ok(()),
     }
 }

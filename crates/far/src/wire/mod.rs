@@ -304,6 +304,9 @@ mod tests {
         assert_eq!(judge(&|b| b[7] = 1), Err(WireError::Length(1 << 24)));
         assert_eq!(judge(&|b| b[2] = 1), Err(WireError::Reserved));
         assert_eq!(Open::decode(&[0; 11]), Err(WireError::Payload(11)));
-        assert_eq!(Open::decode(&Open { page_bytes: 5000, reserve_bytes: 0 }.encode()), Err(WireError::Payload(5000)));
+        assert_eq!(
+            Open::decode(&Open { page_bytes: 5000, reserve_bytes: 0 }.encode()),
+            Err(WireError::Payload(5000))
+        );
     }
 }

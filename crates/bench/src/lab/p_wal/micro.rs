@@ -131,7 +131,8 @@ impl Micro {
         let identity = LogIdentity { database_id: 1, incarnation: 1, first_lsn: Lsn(1) };
         let dir = site.dir.join("wal");
         let options = self.variant.wal_options(self.workers);
-        let wal = Wal::create(Arc::clone(&site.fs), &dir, identity, options).map_err(failed("making the log"))?;
+        let wal =
+            Wal::create(Arc::clone(&site.fs), &dir, identity, options).map_err(failed("making the log"))?;
         let (start, stop) = (Barrier::new(self.workers + 1), AtomicBool::new(false));
         let mut all = Stretch::default();
         let took = std::thread::scope(|scope| {
@@ -210,7 +211,9 @@ impl<'a> Client<'a> {
             updates: micro.updates,
             window: micro.window.max(1),
             pace: micro.variant.pace(),
-            random: Xoshiro256PlusPlus::seed_from_u64(micro.seed.wrapping_mul(1009).wrapping_add(worker as u64)),
+            random: Xoshiro256PlusPlus::seed_from_u64(
+                micro.seed.wrapping_mul(1009).wrapping_add(worker as u64),
+            ),
             queue: VecDeque::new(),
             unflushed: 0,
             tally: Stretch::default(),
