@@ -36,6 +36,7 @@ mod heap;
 mod hooks;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[path = "../../preload/src/next.rs"]
+#[allow(dead_code, reason = "what only the recorder's hooks need")]
 mod next;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod session;
