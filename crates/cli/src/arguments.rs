@@ -9,7 +9,8 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::UsageError;
 use crate::command::{
-    Bench, Check, Delete, Demo, DemoChild, Dump, Get, Lab, Load, Put, Scan, Serve, Stats, Tables, Trace,
+    Bench, Check, Delete, Demo, DemoChild, Dump, Far, Get, Lab, Load, Memd, Put, Scan, Serve, Stats, Tables,
+    Trace,
 };
 use crate::format::escape;
 
@@ -56,6 +57,8 @@ pub(crate) enum Command {
     Serve(Serve),
     Bench(Bench),
     Trace(Trace),
+    Memd(Memd),
+    Far(Far),
     Lab(Lab),
     #[command(hide = true)]
     DemoChild(DemoChild),

@@ -25,9 +25,11 @@
 //! | `fault` | [`Mechanism`]: how pages come and go: userfaultfd, or SIGSEGV and memory protection as in the paper |
 //! | `pager` | answers faults, sends pages away, has them brought back |
 //! | `client` | where pages are kept: connections to memory servers, a spill file |
+//! | [`launch`] | unmodified programs: what their launcher tells the library in them |
 //! | [`server`] | a memory server: holds pages for clients that it knows |
 //! | [`wire`] | what clients and servers say to each other |
 //! | [`replace`] | [`Replacement`]: who leaves when a page comes; the policies; their replay without real paging |
+//! | [`ffi`] | the same for C: `include/azekura_far.h` |
 //! | [`digest`] | what a page's bytes are known by |
 
 #![cfg(not(loom))]
@@ -36,6 +38,8 @@ mod client;
 pub mod digest;
 mod error;
 mod fault;
+pub mod ffi;
+pub mod launch;
 mod pager;
 mod region;
 pub mod replace;

@@ -56,6 +56,8 @@ stats! {
     keepers_regained,
     /// Pages that were copied again after a loss.
     recopied,
+    /// Pages that are away with fewer copies than were asked for, now.
+    thin_pages,
     /// Time spent clearing reference bits.
     clear_ns,
     /// Time spent in faults that only set a bit.

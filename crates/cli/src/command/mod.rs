@@ -5,9 +5,11 @@ mod check;
 mod delete;
 mod demo;
 mod dump;
+mod far;
 mod get;
 mod lab;
 mod load;
+mod memd;
 mod put;
 mod scan;
 mod serve;
@@ -25,9 +27,11 @@ pub(crate) use check::Check;
 pub(crate) use delete::Delete;
 pub(crate) use demo::{Demo, DemoChild};
 pub(crate) use dump::Dump;
+pub(crate) use far::Far;
 pub(crate) use get::Get;
 pub(crate) use lab::Lab;
 pub(crate) use load::Load;
+pub(crate) use memd::Memd;
 pub(crate) use put::Put;
 pub(crate) use scan::Scan;
 pub(crate) use serve::Serve;
@@ -57,6 +61,8 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<Outcome>
         Some(Command::Serve(command)) => command.run(store, out),
         Some(Command::Bench(command)) => command.run(store, out),
         Some(Command::Trace(command)) => command.run(out),
+        Some(Command::Memd(command)) => command.run(out),
+        Some(Command::Far(command)) => command.run(),
         Some(Command::Lab(command)) => command.run(out),
     }
 }

@@ -1,4 +1,7 @@
 //! Address space that is ours: mappings that go away when dropped, and a descriptor to wake a thread by.
+//!
+//! These calls go to the kernel directly: in a program with the preload library the C library's names are that library's, which would take
+//! our own region for the program's and come back here under the pager's lock.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -30,7 +33,7 @@ impl Mapping {
         let mapping = Self::reserve(bytes, libc::PROT_NONE)?;
         // SAFETY: replaces a mapping that was just made and that nobody knows.
         let at = unsafe {
-            libc::mmap(
+            sys_mmap(
                 mapping.at.cast(),
                 bytes,
                 protection,
@@ -48,7 +51,7 @@ impl Mapping {
             return Err(io::ErrorKind::OutOfMemory.into());
         };
         // SAFETY: a new mapping where the system likes.
-        let at = unsafe { libc::mmap(ptr::null_mut(), with_margin, protection, flags, -1, 0) };
+        let at = unsafe { sys_mmap(ptr::null_mut(), with_margin, protection, flags, -1, 0) };
         if at == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -58,9 +61,9 @@ impl Mapping {
         unsafe {
             let start = at.add(head);
             if head > 0 {
-                libc::munmap(at.cast(), head);
+                sys_munmap(at.cast(), head);
             }
-            libc::munmap(start.add(bytes).cast(), ALIGN - head);
+            sys_munmap(start.add(bytes).cast(), ALIGN - head);
             Ok(Self { at: start, bytes })
         }
     }
@@ -82,14 +85,14 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: ours; its owner let no reference outlive it.
         unsafe {
-            libc::munmap(self.at.cast(), self.bytes);
+            sys_munmap(self.at.cast(), self.bytes);
         }
     }
 }
 
 pub(crate) fn advise(at: *mut u8, bytes: usize, advice: i32) -> io::Result<()> {
     // SAFETY: callers pass ranges of their own mappings; advice that empties memory is part of what they do.
-    if unsafe { libc::madvise(at.cast(), bytes, advice) } < 0 {
+    if unsafe { sys_madvise(at.cast(), bytes, advice) } < 0 {
         Err(io::Error::last_os_error())
     } else {
         Ok(())
@@ -136,4 +139,44 @@ pub(crate) fn ring(fd: RawFd) {
     unsafe {
         libc::write(fd, ptr::from_ref(&one).cast(), 8);
     }
+}
+
+/// # Safety
+///
+/// As `mmap`.
+unsafe fn sys_mmap(
+    at: *mut libc::c_void,
+    bytes: usize,
+    protection: i32,
+    flags: i32,
+    fd: i32,
+    offset: i64,
+) -> *mut libc::c_void {
+    // SAFETY: the caller's.
+    let at = unsafe { libc::syscall(libc::SYS_mmap, at, bytes, protection, flags, fd, offset) };
+    at as *mut libc::c_void
+}
+
+/// # Safety
+///
+/// As `munmap`.
+unsafe fn sys_munmap(at: *mut libc::c_void, bytes: usize) -> i64 {
+    // SAFETY: the caller's.
+    unsafe { libc::syscall(libc::SYS_munmap, at, bytes) }
+}
+
+/// # Safety
+///
+/// As `madvise`.
+unsafe fn sys_madvise(at: *mut libc::c_void, bytes: usize, advice: i32) -> i64 {
+    // SAFETY: the caller's.
+    unsafe { libc::syscall(libc::SYS_madvise, at, bytes, advice) }
+}
+
+/// # Safety
+///
+/// As `mprotect`.
+pub(super) unsafe fn sys_mprotect(at: *mut libc::c_void, bytes: usize, protection: i32) -> i64 {
+    // SAFETY: the caller's.
+    unsafe { libc::syscall(libc::SYS_mprotect, at, bytes, protection) }
 }

@@ -119,7 +119,7 @@ impl SigsegvBackend {
     fn protect(&self, page: u32, protection: i32) -> io::Result<()> {
         let at = self.seen.at().wrapping_add(page as usize * self.page_bytes);
         // SAFETY: a page of our mapping; that the program can no longer touch it without a fault is what is wanted.
-        let done = unsafe { libc::mprotect(at.cast(), self.page_bytes, protection) };
+        let done = unsafe { super::arena::sys_mprotect(at.cast(), self.page_bytes, protection) };
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 

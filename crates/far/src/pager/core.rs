@@ -67,7 +67,7 @@ pub(super) struct Core {
     recopying: usize,
     closing: bool,
     on_loss: fn(&str) -> !,
-    pub(super) stats: FarStats,
+    stats: FarStats,
 }
 
 /// The bits as a policy sees them: all but the policy itself.
@@ -517,9 +517,29 @@ impl Core {
     }
 
     fn drop_unchanged(&mut self, page: u32, frame: u32) {
-        let entry = &mut self.pages[page as usize];
-        entry.state = if entry.holders == 0 { State::Empty } else { State::Away };
+        self.goes_back(page);
         self.free(frame);
+    }
+
+    /// What is at its holders is all there is to know of the page.
+    fn goes_back(&mut self, page: u32) {
+        let holders = self.pages[page as usize].holders;
+        self.pages[page as usize].state = if holders == 0 { State::Empty } else { State::Away };
+        if holders != 0 && self.is_thin(holders) {
+            self.recopy.push_back(page);
+        }
+    }
+
+    /// Whether fewer servers have a page than should.
+    fn is_thin(&self, holders: Keepers) -> bool {
+        let servers: Keepers = (1 << self.servers) - 1;
+        ((holders & servers & self.live).count_ones() as usize) < self.copies
+    }
+
+    /// What was done until now, and how many pages have too few copies.
+    pub(super) fn stats(&self) -> FarStats {
+        let is_thin = |entry: &&Entry| matches!(entry.state, State::Away) && self.is_thin(entry.holders);
+        FarStats { thin_pages: self.pages.iter().filter(is_thin).count() as u64, ..self.stats }
     }
 
     /// The page is zeros, and nobody need keep it.
@@ -557,7 +577,7 @@ impl Core {
         if self.pages[page as usize].holders == 0 {
             return self.send(page, frame, 0);
         }
-        self.pages[page as usize].state = State::Away;
+        self.goes_back(page);
         self.free(frame);
     }
 
@@ -648,7 +668,7 @@ impl Core {
             self.stats.swap_ns += nanos(touch.since);
             return self.make_resident(page, touch.access, frame);
         } else {
-            self.pages[page as usize].state = State::Away;
+            self.goes_back(page);
         }
         self.free(frame);
         if let Some(touch) = touch {
@@ -777,14 +797,13 @@ impl Core {
         true
     }
 
-    /// Gives pages with too few copies another, a few at a time.
+    /// Gives pages with too few copies another, a few at a time; those that cannot have one yet wait for a server.
     pub(super) fn recopy(&mut self) {
         let possible = (self.live & ((1 << self.servers) - 1)).count_ones() as usize;
         while self.recopying < RECOPIES && self.copies.min(possible) > 1 {
             let Some(page) = self.recopy.pop_front() else { return };
             let Entry { state, holders, .. } = self.pages[page as usize];
-            let copies = (holders & self.live & ((1 << self.servers) - 1)).count_ones() as usize;
-            if !matches!(state, State::Away) || copies >= self.copies || holders & self.live == 0 {
+            if !matches!(state, State::Away) || !self.is_thin(holders) || holders & self.live == 0 {
                 continue;
             }
             if self.leaving >= self.slack || !self.make_room(None) {

@@ -89,7 +89,7 @@ impl Pager {
     }
 
     pub(crate) fn stats(&self) -> FarStats {
-        self.lock().stats
+        self.lock().stats()
     }
 
     /// These pages are zeros from now on, and nobody keeps them.
@@ -120,6 +120,7 @@ impl Sink for Pager {
             Verb::Put => core.put_answered(order.page, keeper, refused),
         }
         core.serve_waiting();
+        core.recopy();
     }
 
     fn lost(&self, keeper: usize, why: String, orders: Vec<Order>) {

@@ -1,0 +1,118 @@
+//! `far`: a program that needs more memory than there is here.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use azekura_far::launch::Launch;
+use azekura_far::{Mechanism, Policy};
+use clap::Args;
+
+use crate::arguments::size;
+use crate::{Outcome, UsageError};
+
+const EXAMPLES: &str = "\
+Examples:
+  azekura memd --capacity 8G &                                   # on another machine, with --listen and --auth-key
+  azekura far --local 1G --server 127.0.0.1:7470 -- sort --buffer-size=4G big.txt
+  azekura far --local 1G --server a:7470,b:7470 --copies 2 --auth-key far.key -- ./solver
+  azekura far --local 256M --spill /var/tmp --server a:7470 --stats-json far.json -- python3 model.py
+
+The program is started unmodified, with one library put before its own: blocks of memory from --block on (malloc, calloc,
+realloc, aligned allocations, private anonymous mmap) are far memory, of which --local is here. Static arrays, stacks, files and shared
+memory stay ordinary memory. A child made by fork has no far memory until it execs; statically linked and set-user-id programs cannot be run this
+way. With userfaultfd for the kernel (root, CAP_SYS_PTRACE, or vm.unprivileged_userfaultfd = 1) system calls work on far memory; without,
+read, write, pread, pwrite, recv, send, fread and fwrite do.
+The exit code is the program's; 71 if far memory could not be set up, or pages were lost with a server.";
+
+/// Run a program, unchanged, with its large blocks of memory on memory servers
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Far {
+    /// Large blocks use at most so much memory here
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = bytes)]
+    local: usize,
+
+    /// Memory servers
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
+    server: Vec<String>,
+
+    /// So many servers have each page
+    #[arg(long, value_name = "N", default_value = "1")]
+    copies: usize,
+
+    /// Keep each page in a file of this directory, too; it has no name and goes with the program
+    #[arg(long, value_name = "DIR")]
+    spill: Option<PathBuf>,
+
+    /// The key that the servers know
+    #[arg(long, value_name = "FILE")]
+    auth_key: Option<PathBuf>,
+
+    /// The unit of transfer: 4K to 2M
+    #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = bytes)]
+    page: usize,
+
+    /// Blocks from so many bytes on are far memory
+    #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = bytes)]
+    block: usize,
+
+    /// Large blocks may take so much in all
+    #[arg(long, value_name = "SIZE", default_value = "64G", value_parser = bytes)]
+    space: usize,
+
+    /// Who leaves when a page comes
+    #[arg(long, value_name = "NAME", default_value = "swap-in-history")]
+    policy: Policy,
+
+    /// auto, userfault-move, userfault-copy, user-mode-move, user-mode-copy or sigsegv
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    mechanism: Mechanism,
+
+    /// Append the statistics to a file, a line of JSON for each process
+    #[arg(long, value_name = "FILE")]
+    stats_json: Option<PathBuf>,
+
+    /// Say nothing at the start and the end
+    #[arg(long)]
+    quiet: bool,
+
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    command: Vec<OsString>,
+}
+
+fn bytes(text: &str) -> Result<usize, String> {
+    usize::try_from(size(text)?).map_err(|_| format!("{text} is more than this machine can address"))
+}
+
+impl Far {
+    pub(crate) fn run(&self) -> Result<Outcome> {
+        if self.server.is_empty() && self.spill.is_none() {
+            return Err(UsageError("far needs --server HOST:PORT or --spill DIR".into()).into());
+        }
+        let here = |path: &PathBuf| std::path::absolute(path);
+        let launch = Launch {
+            servers: self.server.clone(),
+            local: self.local,
+            space: self.space,
+            page: self.page,
+            block: self.block,
+            copies: self.copies,
+            spill: self.spill.as_ref().map(here).transpose()?,
+            auth_key: self.auth_key.as_ref().map(here).transpose()?,
+            policy: self.policy,
+            mechanism: self.mechanism,
+            stats_json: self.stats_json.as_ref().map(here).transpose()?,
+            quiet: self.quiet,
+        };
+        let (program, arguments) = self.command.split_first().context("a program to run")?;
+        let mut command = Command::new(program);
+        command.args(arguments);
+        launch.prepare(&mut command)?;
+        // In our place: signals, exit code and terminal are the program's.
+        Err(anyhow::Error::new(command.exec()).context(format!("start {}", program.display())))
+    }
+}

@@ -1,0 +1,104 @@
+//! `memd`: memory for programs on other machines.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use azekura_far::{AuthKey, Server, ServerStats};
+use clap::Args;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::arguments::size;
+use crate::{Outcome, show};
+
+const EXAMPLES: &str = "\
+Examples:
+  azekura memd --capacity 8G
+  head -c 32 /dev/urandom | base64 > far.key
+  azekura memd --listen 0.0.0.0:7470 --capacity 64G --auth-key far.key
+
+Each connection is one program, whose pages nobody else can reach; they are forgotten when it ends. An address that other
+machines can reach needs a key, which clients give by the same option. Pages are neither encrypted on their way nor
+signed one by one: on a network where others could write into a TCP stream, use a tunnel. Ctrl-C ends the server; programs that have
+pages only here are then stopped.";
+
+/// Lend this machine's memory to programs on other machines
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Memd {
+    /// Where to listen; port 0 takes any that is free
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7470")]
+    listen: String,
+
+    /// All programs together hold at most so much
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = size)]
+    capacity: u64,
+
+    /// One program holds at most so much [unless given: the capacity]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    quota: Option<u64>,
+
+    /// At most so many programs at once
+    #[arg(long, value_name = "N", default_value = "1024")]
+    sessions: usize,
+
+    /// Serve only clients that know this file's content, at least 16 bytes
+    #[arg(long, value_name = "FILE")]
+    auth_key: Option<PathBuf>,
+
+    /// Say what is held so often
+    #[arg(long, value_name = "S", value_parser = crate::arguments::seconds)]
+    stats: Option<Duration>,
+}
+
+impl Memd {
+    pub(crate) fn run(&self, out: &mut dyn Write) -> Result<Outcome> {
+        let ends = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::flag::register(signal, Arc::clone(&ends)).context("listen to signals")?;
+        }
+        let mut setting = Server::builder().capacity(self.capacity).max_sessions(self.sessions);
+        if let Some(quota) = self.quota {
+            setting = setting.quota(quota);
+        }
+        if let Some(path) = &self.auth_key {
+            setting =
+                setting.auth_key(AuthKey::read(path).with_context(|| format!("key {}", path.display()))?);
+        }
+        let mut server = setting.listen(&self.listen)?;
+        writeln!(out, "listening on {}", server.address())?;
+        out.flush()?;
+        let mut told = Instant::now();
+        // Relaxed: a flag that stands for nothing else.
+        while !ends.load(Relaxed) {
+            std::thread::sleep(Duration::from_millis(50));
+            if self.stats.is_some_and(|every| told.elapsed() >= every) {
+                told = Instant::now();
+                writeln!(out, "{}", line(&server.stats()))?;
+                out.flush()?;
+            }
+        }
+        let stats = server.stats();
+        server.shutdown();
+        writeln!(out, "{}", line(&stats))?;
+        Ok(Outcome::Well)
+    }
+}
+
+fn line(stats: &ServerStats) -> String {
+    format!(
+        "{} now, {} ever, {} turned away; {} held, {} bytes, {} promised; {} taken, {} given, {} refused",
+        show::counted(stats.sessions, "program"),
+        show::count(stats.sessions_ever),
+        show::count(stats.turned_away),
+        show::counted(stats.pages, "page"),
+        show::count(stats.held_bytes),
+        show::count(stats.promised_bytes),
+        show::count(stats.puts),
+        show::count(stats.gets),
+        show::count(stats.refused),
+    )
+}

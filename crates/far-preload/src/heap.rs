@@ -1,0 +1,174 @@
+//! The far memory of this process, and which of its pages are given out.
+//!
+//! Blocks are whole pages, found first-fit; a block's length is kept beside it, not in it, so that giving memory out touches none. Memory
+//! that was mapped (not allocated) can be unmapped in pieces of 4 KiB: each page counts its pieces and is free when none is left.
+
+use azekura_far::FarMemory;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What `munmap` counts in.
+const PIECE: usize = 4096;
+
+/// See the [module](self).
+pub(crate) struct Heap {
+    memory: FarMemory,
+    base: usize,
+    bytes: usize,
+    page: usize,
+    space: Mutex<Space>,
+}
+
+#[derive(Default)]
+struct Space {
+    /// First page and number of pages of what is free, by address.
+    free: BTreeMap<usize, usize>,
+    /// First page of each allocated block → bytes that it may use.
+    blocks: BTreeMap<usize, usize>,
+    /// Page → pieces that are still mapped, for memory that was mapped.
+    pieces: BTreeMap<usize, usize>,
+}
+
+impl Heap {
+    pub(crate) fn new(memory: FarMemory, page: usize) -> Self {
+        let (base, bytes) = (memory.as_ptr() as usize, memory.len() / page * page);
+        let free = BTreeMap::from([(0, bytes / page)]);
+        Self { memory, base, bytes, page, space: Mutex::new(Space { free, ..Space::default() }) }
+    }
+
+    pub(crate) fn memory(&self) -> &FarMemory {
+        &self.memory
+    }
+
+    /// Whether an address is far memory.
+    pub(crate) fn has(&self, address: usize) -> bool {
+        address.wrapping_sub(self.base) < self.bytes
+    }
+
+    /// Whether any byte of a range is.
+    pub(crate) fn overlaps(&self, address: usize, bytes: usize) -> bool {
+        address < self.base + self.bytes && address.saturating_add(bytes) > self.base
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Space> {
+        self.space.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A block of zeros, or `None` if there is no room for it.
+    pub(crate) fn allocate(&self, bytes: usize, align: usize) -> Option<*mut u8> {
+        let pages = bytes.div_ceil(self.page).max(1);
+        let mut space = self.lock();
+        let first = space.take(pages, align.div_ceil(self.page).max(1))?;
+        space.blocks.insert(first, pages * self.page);
+        Some((self.base + first * self.page) as *mut u8)
+    }
+
+    /// Bytes that the block at this address may use.
+    pub(crate) fn usable(&self, address: usize) -> Option<usize> {
+        self.lock().blocks.get(&((address - self.base) / self.page)).copied()
+    }
+
+    /// Gives a block back. What is no block's beginning is left alone, as nothing better can be done with it.
+    pub(crate) fn release(&self, address: usize) {
+        let first = (address - self.base) / self.page;
+        let Some(bytes) = self.lock().blocks.remove(&first) else { return };
+        self.give_back(first, bytes / self.page);
+    }
+
+    /// Memory for `mmap`.
+    pub(crate) fn map(&self, bytes: usize) -> Option<*mut u8> {
+        let pages = bytes.div_ceil(self.page);
+        let mut space = self.lock();
+        let first = space.take(pages, 1)?;
+        let mut left = bytes.div_ceil(PIECE);
+        for page in first..first + pages {
+            let here = left.min(self.page / PIECE);
+            space.pieces.insert(page, here);
+            left -= here;
+        }
+        Some((self.base + first * self.page) as *mut u8)
+    }
+
+    /// Gives a mapped range back, whole pages when their last piece goes.
+    pub(crate) fn unmap(&self, address: usize, bytes: usize) {
+        let (start, end) =
+            (address.max(self.base) - self.base, (address + bytes).min(self.base + self.bytes) - self.base);
+        let (mut page, mut at) = (start / self.page, start);
+        while at < end {
+            let next = ((page + 1) * self.page).min(end);
+            let gone = (next - at).div_ceil(PIECE);
+            let mut space = self.lock();
+            let is_free = match space.pieces.get_mut(&page) {
+                Some(pieces) => {
+                    *pieces = pieces.saturating_sub(gone);
+                    *pieces == 0
+                }
+                None => false,
+            };
+            if is_free {
+                space.pieces.remove(&page);
+            }
+            drop(space);
+            if is_free {
+                self.give_back(page, 1);
+            }
+            (page, at) = (page + 1, next);
+        }
+    }
+
+    /// A range is zeros from now on: what lies between whole pages is written, by the caller's own stores.
+    pub(crate) fn zero(&self, address: usize, bytes: usize) {
+        let (start, end) = (address - self.base, (address - self.base + bytes).min(self.bytes));
+        let (first, last) = (start.next_multiple_of(self.page), end / self.page * self.page);
+        let clear = |from: usize, to: usize| {
+            if from < to {
+                // SAFETY: within far memory, and the caller owns the range that it wants zeroed.
+                unsafe { ((self.base + from) as *mut u8).write_bytes(0, to - from) };
+            }
+        };
+        if first >= last {
+            return clear(start, end);
+        }
+        clear(start, first);
+        // SAFETY: within, and the caller owns the range.
+        unsafe { self.memory.discard_shared(first..last) };
+        clear(last, end);
+    }
+
+    fn give_back(&self, first: usize, pages: usize) {
+        // SAFETY: no longer given out, not yet free for others.
+        unsafe { self.memory.discard_shared(first * self.page..(first + pages) * self.page) };
+        self.lock().give(first, pages);
+    }
+}
+
+impl Space {
+    fn take(&mut self, pages: usize, align: usize) -> Option<usize> {
+        let fits = |(&start, &length): (&usize, &usize)| {
+            let first = start.next_multiple_of(align);
+            (first + pages <= start + length).then_some((start, length, first))
+        };
+        let (start, length, first) = self.free.iter().find_map(fits)?;
+        self.free.remove(&start);
+        if first > start {
+            self.free.insert(start, first - start);
+        }
+        if first + pages < start + length {
+            self.free.insert(first + pages, start + length - first - pages);
+        }
+        Some(first)
+    }
+
+    fn give(&mut self, mut first: usize, mut pages: usize) {
+        if let Some((&before, &length)) = self.free.range(..first).next_back()
+            && before + length == first
+        {
+            self.free.remove(&before);
+            (first, pages) = (before, pages + length);
+        }
+        if let Some(length) = self.free.remove(&(first + pages)) {
+            pages += length;
+        }
+        self.free.insert(first, pages);
+    }
+}

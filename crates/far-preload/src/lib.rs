@@ -1,0 +1,42 @@
+//! The library that `azekura far` puts before a program's own (`LD_PRELOAD`): blocks of memory from a certain size on come from far memory,
+//! everything else from the C library as ever.
+//!
+//! It is not for linking: its symbols are those of the C library.
+//!
+//! | module | noun |
+//! |---|---|
+//! | `heap` | the far memory of this process, and which of its pages are given out |
+//! | `session` | before `main`: settings, servers; at the end: statistics; child processes |
+//! | `hooks::block` | `malloc`, `calloc`, `realloc`, `free` and their like |
+//! | `hooks::map` | `mmap`, `munmap`, `mremap`, `madvise`, `mprotect` of private anonymous memory |
+//! | `hooks::transfer` | system calls on far memory where the kernel does not wait for pages |
+//! | `next` | the C library's functions behind our own |
+//! | `alloc` | our own memory: from the C library's heap, never far |
+//!
+//! # Rules
+//!
+//! - **FAR-1** No thread holds a lock of ours while it touches far memory, and none of our threads ever touches it.
+//! - **FAR-2** Our own memory is never far memory.
+//! - **FAR-3** What cannot be set up ends the process before `main`, with a message and code 71.
+//!
+//! # What it cannot do
+//!
+//! Static arrays, stacks, files and shared memory stay ordinary memory. A child made by `fork` without `exec` has no far memory and ends when it touches
+//! it. Without the right to use userfaultfd for the kernel, only the calls in `hooks::transfer` work on far memory; others give `EFAULT`.
+
+#![cfg_attr(not(all(target_os = "linux", target_env = "gnu")), allow(unused))]
+#![cfg(not(loom))]
+
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[path = "../../preload/src/alloc.rs"]
+mod alloc;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod heap;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod hooks;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[path = "../../preload/src/next.rs"]
+#[allow(dead_code, reason = "what only the recorder's hooks need")]
+mod next;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod session;

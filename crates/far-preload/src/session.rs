@@ -1,0 +1,174 @@
+//! Before `main`: settings and servers. At the end: statistics. In between: whether a call is to be served from far memory.
+
+use crate::heap::Heap;
+use azekura_far::launch::Launch;
+use azekura_far::{AuthKey, FarMemory};
+use std::error::Error;
+use std::io::Write;
+use std::sync::atomic::{
+    AtomicPtr, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use std::{fmt, ptr};
+
+/// The exit code when far memory could not be set up, or was lost.
+const CODE: i32 = 71;
+
+/// Null until far memory is there, and in child processes.
+static HEAP: AtomicPtr<Session> = AtomicPtr::new(ptr::null_mut());
+/// Blocks from so many bytes on are far; nothing is before far memory is there.
+static THRESHOLD: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+/// Where far memory was, for child processes: base and length.
+static PLACE: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+/// Far memory of this process; never dropped, as threads may use it to the very end.
+pub(crate) struct Session {
+    pub(crate) heap: Heap,
+    launch: Launch,
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEGIN: extern "C" fn() = begin;
+
+/// The far heap, if there is one.
+pub(crate) fn heap() -> Option<&'static Heap> {
+    // Acquire: pairs with Release in `begin`. SAFETY: null, or a session that is never dropped.
+    unsafe { HEAP.load(Acquire).as_ref() }.map(|session| &session.heap)
+}
+
+/// The far heap for a new block of this size.
+#[inline]
+pub(crate) fn heap_for(bytes: usize) -> Option<&'static Heap> {
+    // Relaxed: a number for itself; `heap` orders the rest.
+    if bytes < THRESHOLD.load(Relaxed) { None } else { heap() }
+}
+
+/// The far heap that an address belongs to.
+#[inline]
+pub(crate) fn heap_of(address: usize) -> Option<&'static Heap> {
+    heap().filter(|heap| heap.has(address))
+}
+
+/// Whether an address was far memory in this process's parent.
+pub(crate) fn was_far(address: usize) -> bool {
+    // Relaxed: written before `main`, read in children.
+    address.wrapping_sub(PLACE[0].load(Relaxed)) < PLACE[1].load(Relaxed)
+}
+
+extern "C" fn begin() {
+    let launch = match Launch::from_environment() {
+        Ok(Some(launch)) => launch,
+        Ok(None) => return,
+        Err(error) => refuse(&error),
+    };
+    let memory = match set_up(&launch) {
+        Ok(memory) => memory,
+        Err(error) => refuse(&*error),
+    };
+    if !launch.quiet {
+        let servers = launch.servers.join(", ");
+        say(format_args!(
+            "azekura far: pages of {} by {}, {} local, the rest at {servers}\n",
+            Size(launch.page),
+            memory.mechanism(),
+            Size(launch.local)
+        ));
+    }
+    let threshold = launch.block.max(launch.page);
+    let session = Box::leak(Box::new(Session { heap: Heap::new(memory, launch.page), launch }));
+    PLACE[0].store(session.heap.memory().as_ptr() as usize, Relaxed);
+    PLACE[1].store(session.heap.memory().len(), Relaxed);
+    // Release: pairs with Acquire in `heap`.
+    HEAP.store(session, Release);
+    THRESHOLD.store(threshold, Relaxed);
+    // SAFETY: both are functions of this library, which is never unloaded.
+    unsafe {
+        libc::pthread_atfork(None, None, Some(in_child));
+        libc::atexit(at_end);
+    }
+}
+
+fn set_up(launch: &Launch) -> Result<FarMemory, Box<dyn Error>> {
+    let mut setting = FarMemory::builder()
+        .bytes(launch.space)
+        .local(launch.local)
+        .page(launch.page)
+        .servers(launch.servers.iter().cloned())
+        .copies(launch.copies)
+        .policy(launch.policy)
+        .mechanism(launch.mechanism)
+        .reserve(0)
+        .on_loss(lost);
+    if let Some(directory) = &launch.spill {
+        setting = setting.spill(directory.join(format!("azekura-far-{}.spill", std::process::id())));
+    }
+    if let Some(path) = &launch.auth_key {
+        setting = setting.auth_key(AuthKey::read(path).map_err(|e| format!("key {}: {e}", path.display()))?);
+    }
+    Ok(setting.build()?)
+}
+
+/// The program cannot go on without wrong bytes.
+fn lost(message: &str) -> ! {
+    say(format_args!("{message}"));
+    // SAFETY: ends the process at once; handlers of the program could touch what is lost.
+    unsafe { libc::_exit(CODE) }
+}
+
+/// Before `main`, with all reasons.
+fn refuse(error: &dyn Error) -> ! {
+    let mut text = format!("azekura far: {error}");
+    let mut cause = error.source();
+    while let Some(reason) = cause {
+        text += &format!(": {reason}");
+        cause = reason.source();
+    }
+    say(format_args!("{text}\n"));
+    // SAFETY: as above.
+    unsafe { libc::_exit(CODE) }
+}
+
+fn say(what: fmt::Arguments<'_>) {
+    let text = what.to_string();
+    // SAFETY: as long as said.
+    unsafe {
+        libc::write(2, text.as_ptr().cast(), text.len());
+    }
+}
+
+/// A child has no far memory: what it allocates is ordinary, what it had is not there.
+extern "C" fn in_child() {
+    HEAP.store(ptr::null_mut(), Release);
+    THRESHOLD.store(usize::MAX, Relaxed);
+}
+
+extern "C" fn at_end() {
+    // SAFETY: as in `heap`.
+    let Some(session) = (unsafe { HEAP.load(Acquire).as_ref() }) else { return };
+    let stats = session.heap.memory().stats();
+    if !session.launch.quiet {
+        say(format_args!("azekura far: {stats}\n"));
+    }
+    if let Some(path) = &session.launch.stats_json {
+        let line = format!("{}\n", stats.to_json());
+        let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
+        if let Err(error) = file.and_then(|mut file| file.write_all(line.as_bytes())) {
+            say(format_args!("azekura far: write {}: {error}\n", path.display()));
+        }
+    }
+}
+
+/// Bytes for people.
+struct Size(usize);
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            n if n % (1 << 30) == 0 => write!(f, "{} GiB", n >> 30),
+            n if n % (1 << 20) == 0 => write!(f, "{} MiB", n >> 20),
+            n => write!(f, "{} KiB", n >> 10),
+        }
+    }
+}

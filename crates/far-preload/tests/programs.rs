@@ -1,0 +1,215 @@
+//! Programs that know nothing of far memory do with it what they do without: C programs with blocks, maps, threads, children and
+//! system calls, and GNU sort where it is installed. `others` is a test of programs that are not everywhere, run by a command of its own.
+
+use azekura_far::launch::Launch;
+use azekura_far::{FarError, FarMemory, Mechanism, Server};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+use tempfile::TempDir;
+
+/// Much less than the programs use.
+fn launch(server: &Server) -> Launch {
+    Launch {
+        servers: vec![server.address().to_string()],
+        local: 4 << 20,
+        space: 256 << 20,
+        page: 256 << 10,
+        block: 256 << 10,
+        ..Launch::default()
+    }
+}
+
+fn server() -> Server {
+    Server::builder().capacity(128 << 20).listen("127.0.0.1:0").unwrap()
+}
+
+/// Those that this machine and user can have.
+fn mechanisms() -> Vec<Mechanism> {
+    let can = |mechanism: &Mechanism| {
+        let server = server();
+        let made = FarMemory::builder()
+            .bytes(1 << 20)
+            .local(1 << 20)
+            .page(4096)
+            .mechanism(*mechanism)
+            .servers([server.address().to_string()])
+            .build();
+        match made {
+            Ok(_) => true,
+            Err(FarError::Mechanism { source, .. }) => {
+                println!("skipped: {mechanism} is not to be had here: {source}");
+                false
+            }
+            Err(error) => panic!("{error}"),
+        }
+    };
+    Mechanism::LADDER.into_iter().filter(can).collect()
+}
+
+fn compiled(name: &str) -> PathBuf {
+    static DIRECTORY: OnceLock<TempDir> = OnceLock::new();
+    let directory = DIRECTORY.get_or_init(|| tempfile::tempdir().unwrap()).path();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name).with_extension("c");
+    let program = directory.join(name);
+    let out = Command::new("cc")
+        .args(["-O1", "-pthread", "-Wall"])
+        .arg(source)
+        .arg("-o")
+        .arg(&program)
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    program
+}
+
+fn run(mut command: Command, launch: Option<&Launch>) -> Output {
+    if let Some(launch) = launch {
+        launch.prepare(&mut command).unwrap();
+    }
+    command.stdin(Stdio::null()).output().unwrap()
+}
+
+/// The program's output is the same with far memory as without, and pages were really away.
+fn same(name: &str, arguments: &[&str], mechanism: Mechanism) {
+    let program = compiled(name);
+    let command = || {
+        let mut command = Command::new(&program);
+        command.args(arguments);
+        command
+    };
+    let plain =
+        if arguments.is_empty() { run(command(), None).stdout } else { b"the child was stopped\n".to_vec() };
+    let server = server();
+    let far = run(command(), Some(&Launch { mechanism, ..launch(&server) }));
+    let said = String::from_utf8_lossy(&far.stderr);
+    assert!(
+        far.status.success(),
+        "{name} by {mechanism}: {}, {}{said}",
+        far.status,
+        String::from_utf8_lossy(&far.stdout)
+    );
+    assert_eq!(
+        String::from_utf8_lossy(&far.stdout),
+        String::from_utf8_lossy(&plain),
+        "{name} by {mechanism}: {said}"
+    );
+    assert!(said.contains(mechanism.name()), "{said}");
+    assert!(server.stats().puts > 10, "{name} by {mechanism}: {:?} {said}", server.stats());
+}
+
+#[test]
+fn blocks_come_grow_and_go() {
+    mechanisms().into_iter().for_each(|mechanism| same("blocks", &[], mechanism));
+}
+
+#[test]
+fn threads_share_what_is_far() {
+    mechanisms().into_iter().for_each(|mechanism| same("threads", &[], mechanism));
+}
+
+#[test]
+fn maps_are_cut_moved_and_emptied() {
+    mechanisms().into_iter().for_each(|mechanism| same("maps", &[], mechanism));
+}
+
+#[test]
+fn children_are_born_and_run_other_programs() {
+    mechanisms().into_iter().for_each(|mechanism| same("children", &[], mechanism));
+}
+
+#[test]
+fn a_child_that_touches_its_parents_far_memory_is_stopped_and_reads_no_zeros() {
+    mechanisms().into_iter().for_each(|mechanism| same("children", &["touch"], mechanism));
+}
+
+#[test]
+fn f1_system_calls_on_pages_that_are_away_are_served() {
+    mechanisms().into_iter().for_each(|mechanism| same("transfers", &[], mechanism));
+}
+
+#[test]
+fn what_cannot_be_set_up_is_refused_before_main() {
+    let mut setting = launch(&server());
+    setting.servers = vec!["127.0.0.1:1".into()];
+    let out = run(Command::new(compiled("blocks")), Some(&setting));
+    assert_eq!(out.status.code(), Some(71));
+    assert!(out.stdout.is_empty());
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(said.starts_with("azekura far: connect to memory server 127.0.0.1:1: "), "{said}");
+}
+
+#[test]
+fn statistics_are_appended_as_json() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("far.json");
+    let server = server();
+    let setting = Launch { stats_json: Some(path.clone()), quiet: true, ..launch(&server) };
+    for _ in 0..2 {
+        let out = run(Command::new(compiled("maps")), Some(&setting));
+        assert!(out.status.success() && out.stderr.is_empty(), "{out:?}");
+    }
+    let lines = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(
+        lines.lines().filter(|line| line.starts_with("{\"region_bytes\":268435456,")).count(),
+        2,
+        "{lines}"
+    );
+}
+
+/// What a shell command prints, with and without far memory; `None` if a program is not installed.
+fn shell(needs: &str, script: &str, setting: &Launch) -> Option<()> {
+    let found = Command::new("sh").args(["-c", &format!("{needs} >/dev/null 2>&1")]).status().unwrap();
+    if !found.success() {
+        println!("skipped: {needs:?} does not run here");
+        return None;
+    }
+    let command = || {
+        let mut command = Command::new("bash");
+        command.args(["-c", script]);
+        command
+    };
+    let plain = run(command(), None);
+    let far = run(command(), Some(setting));
+    let said = String::from_utf8_lossy(&far.stderr);
+    assert!(plain.status.success() && far.status.success(), "{script}: {said}");
+    assert!(!plain.stdout.is_empty() && plain.stdout == far.stdout, "{script}: {said}");
+    println!(
+        "{script}: {}",
+        said.lines().filter(|line| line.contains("faults")).collect::<Vec<_>>().join("\n")
+    );
+    Some(())
+}
+
+const SORT: &str = "LC_ALL=C; export LC_ALL; seq 1 400000 | awk '{print ($1 * 7919) % 1000003, $1}' | sort -S 24M --parallel=2 -k1,1n | cksum";
+
+#[test]
+fn gnu_sort_sorts_in_far_memory() {
+    for mechanism in mechanisms() {
+        let server = server();
+        if shell("sort --version | grep -q GNU", SORT, &Launch { mechanism, ..launch(&server) }).is_some() {
+            assert!(server.stats().puts > 0, "{mechanism}: {:?}", server.stats());
+        }
+    }
+}
+
+#[test]
+#[ignore = "programs that are not everywhere; see docs/testing.md"]
+fn others() {
+    let sqlite = "sqlite3 :memory: 'create table t(a integer primary key, b text); with recursive n(i) as (select 1 union all select i+1 from n where i < 200000) insert into t select i, hex(i * 7919) from n; create index u on t(b); select count(*), sum(length(b)), min(b), max(b) from t; select * from t order by b limit 20;'";
+    let numpy = "python3 -c 'import numpy as n; a = n.arange(3000000, dtype=float).reshape(1000, 3000); b = n.sort(n.sin(a), axis=1); print(b.sum(), b[7, :5], n.cumsum(a)[-3:])'";
+    let python = "python3 -c 'a = [i * 7919 % 1000003 for i in range(1000000)]; a.sort(); d = {i: str(i) for i in a[:300000]}; print(len(d), a[:10], sum(a), sum(len(v) for v in d.values()))'";
+    let redis = "d=$(mktemp -d); redis-server --port 0 --unixsocket $d/s --save '' --daemonize no >/dev/null & p=$!; while ! redis-cli -s $d/s ping >/dev/null 2>&1; do sleep 0.1; done; redis-cli -s $d/s debug populate 100000 key 200; redis-cli -s $d/s getrange key:777 0 20; redis-cli -s $d/s dbsize; kill $p; wait $p; rm -r $d";
+    for mechanism in mechanisms() {
+        for (needs, script) in [
+            ("sqlite3 --version", sqlite),
+            ("python3 -c 'import numpy'", numpy),
+            ("python3 --version", python),
+            ("redis-server --version", redis),
+        ] {
+            let server = server();
+            let _ = shell(needs, script, &Launch { mechanism, ..launch(&server) });
+            println!("{mechanism}: {:?}", server.stats());
+        }
+    }
+}

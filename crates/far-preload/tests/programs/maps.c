@@ -1,0 +1,36 @@
+/* mmap, munmap in pieces, mremap, madvise and MAP_FIXED over memory that is there. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define MAP(n) mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+#define MUST(what) do { if (!(what)) return printf("line %d\n", __LINE__), 1; } while (0)
+
+static int all(const unsigned char *at, size_t n, int value)
+{
+    for (size_t i = 0; i < n; i++)
+        if (at[i] != value) return 0;
+    return 1;
+}
+
+int main(void)
+{
+    size_t mb = 1 << 20;
+    for (int round = 0; round < 40; round++) { /* would be more than there is if pieces were lost */
+        unsigned char *a = MAP(6 * mb + 12288);
+        MUST(a != MAP_FAILED && all(a, 6 * mb + 12288, 0));
+        memset(a, 7, 6 * mb + 12288);
+        MUST(munmap(a, mb / 2) == 0 && munmap(a + mb / 2, mb / 2) == 0 && munmap(a + 6 * mb, 12288) == 0);
+        MUST(all(a + mb, 5 * mb, 7));
+        MUST(madvise(a + mb + 4096, 2 * mb, MADV_DONTNEED) == 0);
+        MUST(all(a + mb, 4096, 7) && all(a + mb + 4096, 2 * mb, 0) && all(a + 3 * mb + 4096, 3 * mb - 4096, 7));
+        unsigned char *b = mremap(a + mb, 5 * mb, 9 * mb, MREMAP_MAYMOVE);
+        MUST(b != MAP_FAILED && all(b, 4096, 7) && all(b + 2 * mb + 4096, 3 * mb - 4096, 7) && all(b + 5 * mb, 4 * mb, 0));
+        MUST(mmap(b, 2 * mb, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == b && all(b, 2 * mb, 0));
+        MUST(mprotect(b, mb, PROT_READ | PROT_WRITE) == 0);
+        MUST(mremap(b, 9 * mb, 2 * mb, 0) == b && munmap(b, 2 * mb) == 0);
+    }
+    puts("well");
+    return 0;
+}

@@ -1,0 +1,204 @@
+//! A program run unmodified with its large blocks of memory in far memory: what the launcher tells the library that is put before the
+//! program's own, through the environment.
+
+use crate::fault::Mechanism;
+use crate::replace::Policy;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The library's file name.
+const LIBRARY: &str = "libazekura_far_preload.so";
+/// Names of the environment.
+const SERVERS: &str = "AZEKURA_FAR_SERVERS";
+const LOCAL: &str = "AZEKURA_FAR_LOCAL";
+const SPACE: &str = "AZEKURA_FAR_SPACE";
+const PAGE: &str = "AZEKURA_FAR_PAGE";
+const BLOCK: &str = "AZEKURA_FAR_BLOCK";
+const COPIES: &str = "AZEKURA_FAR_COPIES";
+const SPILL: &str = "AZEKURA_FAR_SPILL";
+const KEY: &str = "AZEKURA_FAR_AUTH_KEY";
+const POLICY: &str = "AZEKURA_FAR_POLICY";
+const MECHANISM: &str = "AZEKURA_FAR_MECHANISM";
+const STATS: &str = "AZEKURA_FAR_STATS_JSON";
+const QUIET: &str = "AZEKURA_FAR_QUIET";
+
+/// How a program is to use far memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// Memory servers, as `host:port`.
+    pub servers: Vec<String>,
+    /// Bytes of large blocks that may be local at once.
+    pub local: usize,
+    /// Bytes of large blocks that there can be at once.
+    pub space: usize,
+    /// Bytes of a page.
+    pub page: usize,
+    /// Blocks from so many bytes on are far memory.
+    pub block: usize,
+    /// Servers that have each page.
+    pub copies: usize,
+    /// A directory for spill files; each process makes one of its own, without a name.
+    pub spill: Option<PathBuf>,
+    /// The file with the key that the servers know.
+    pub auth_key: Option<PathBuf>,
+    /// Who leaves when a page comes.
+    pub policy: Policy,
+    /// How pages come and go.
+    pub mechanism: Mechanism,
+    /// Where the statistics go at the end, as a line of JSON for each process.
+    pub stats_json: Option<PathBuf>,
+    /// Nothing is said at the start and the end.
+    pub quiet: bool,
+}
+
+/// What is in the environment cannot be understood, or is missing.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LaunchError {
+    /// A setting is missing or makes no sense.
+    #[error("{name}: {value:?} makes no sense; start the program by `azekura far`")]
+    Setting {
+        /// The name in the environment.
+        name: &'static str,
+        /// What is there.
+        value: String,
+    },
+    /// The library was not found.
+    #[error("no {LIBRARY} beside this program ({}); build it with `cargo build --release -p azekura-far-preload`, or give its path in AZEKURA_FAR_PRELOAD", looked.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", "))]
+    NoLibrary {
+        /// Where it was looked for.
+        looked: Vec<PathBuf>,
+    },
+}
+
+impl Default for Launch {
+    fn default() -> Self {
+        Self {
+            servers: Vec::new(),
+            local: 1 << 30,
+            space: 64 << 30,
+            page: 1 << 20,
+            block: 1 << 20,
+            copies: 1,
+            spill: None,
+            auth_key: None,
+            policy: Policy::SwapInHistory,
+            mechanism: Mechanism::Auto,
+            stats_json: None,
+            quiet: false,
+        }
+    }
+}
+
+impl Launch {
+    /// Prepares a command: the library before the program's own, and the settings.
+    ///
+    /// # Errors
+    ///
+    /// [`LaunchError::NoLibrary`].
+    pub fn prepare(&self, command: &mut Command) -> Result<(), LaunchError> {
+        let mut preload = OsString::from(find_library()?);
+        if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+            preload.push(":");
+            preload.push(others);
+        }
+        command.env("LD_PRELOAD", preload).envs(self.environment());
+        Ok(())
+    }
+
+    fn environment(&self) -> Vec<(&'static str, OsString)> {
+        let mut settings: Vec<(&'static str, OsString)> = vec![
+            (SERVERS, self.servers.join(",").into()),
+            (LOCAL, self.local.to_string().into()),
+            (SPACE, self.space.to_string().into()),
+            (PAGE, self.page.to_string().into()),
+            (BLOCK, self.block.to_string().into()),
+            (COPIES, self.copies.to_string().into()),
+            (POLICY, self.policy.to_string().into()),
+            (MECHANISM, self.mechanism.to_string().into()),
+            (QUIET, if self.quiet { "1" } else { "0" }.into()),
+        ];
+        let paths = [(SPILL, &self.spill), (KEY, &self.auth_key), (STATS, &self.stats_json)];
+        settings.extend(paths.into_iter().filter_map(|(name, path)| Some((name, path.as_ref()?.into()))));
+        settings
+    }
+
+    /// What a launcher put into this process's environment; `None` if nobody did.
+    ///
+    /// # Errors
+    ///
+    /// [`LaunchError::Setting`].
+    pub fn from_environment() -> Result<Option<Self>, LaunchError> {
+        Self::from_settings(&|name| std::env::var_os(name))
+    }
+
+    fn from_settings(get: &dyn Fn(&str) -> Option<OsString>) -> Result<Option<Self>, LaunchError> {
+        let Some(servers) = get(SERVERS) else { return Ok(None) };
+        let servers =
+            servers.to_string_lossy().split(',').filter(|s| !s.is_empty()).map(str::to_owned).collect();
+        Ok(Some(Self {
+            servers,
+            local: parsed(get, LOCAL)?,
+            space: parsed(get, SPACE)?,
+            page: parsed(get, PAGE)?,
+            block: parsed(get, BLOCK)?,
+            copies: parsed(get, COPIES)?,
+            spill: get(SPILL).map(Into::into),
+            auth_key: get(KEY).map(Into::into),
+            policy: parsed(get, POLICY)?,
+            mechanism: parsed(get, MECHANISM)?,
+            stats_json: get(STATS).map(Into::into),
+            quiet: parsed::<u8>(get, QUIET)? != 0,
+        }))
+    }
+}
+
+fn parsed<T: std::str::FromStr>(
+    get: &dyn Fn(&str) -> Option<OsString>,
+    name: &'static str,
+) -> Result<T, LaunchError> {
+    let value = get(name).unwrap_or_default().to_string_lossy().into_owned();
+    value.parse().map_err(|_| LaunchError::Setting { name, value })
+}
+
+/// Beside this program, or where its tests lie; the newest, as cargo leaves an older one when it builds only the program anew.
+fn find_library() -> Result<PathBuf, LaunchError> {
+    if let Some(path) = std::env::var_os("AZEKURA_FAR_PRELOAD") {
+        return Ok(path.into());
+    }
+    let program = std::env::current_exe().unwrap_or_default();
+    let here = program.parent().unwrap_or(Path::new("."));
+    let looked = ["", "deps", "..", "../lib", "../lib/azekura"].map(|place| here.join(place).join(LIBRARY));
+    let newest = |path: &&PathBuf| path.metadata().and_then(|m| m.modified()).ok();
+    let found = looked.iter().filter(|path| path.is_file()).max_by_key(newest);
+    let found = found.and_then(|path| path.canonicalize().ok());
+    found.ok_or_else(|| LaunchError::NoLibrary { looked: looked.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    #[test]
+    fn what_the_launcher_says_is_what_the_library_hears() {
+        let launch = Launch {
+            servers: vec!["a:1".into(), "b:2".into()],
+            copies: 2,
+            spill: Some("/spill dir".into()),
+            policy: Policy::UClock,
+            mechanism: Mechanism::Sigsegv,
+            ..Launch::default()
+        };
+        let mut said: HashMap<_, _> = launch.environment().into_iter().collect();
+        assert_eq!(Launch::from_settings(&|name| said.get(name).cloned()).unwrap(), Some(launch));
+        said.insert(PAGE, "much".into());
+        let refused = Launch::from_settings(&|name| said.get(name).cloned()).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "AZEKURA_FAR_PAGE: \"much\" makes no sense; start the program by `azekura far`"
+        );
+        assert_eq!(Launch::from_settings(&|_| None).unwrap(), None);
+    }
+}
