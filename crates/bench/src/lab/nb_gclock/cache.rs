@@ -170,4 +170,35 @@ mod tests {
             assert!((5_000..40_000).contains(&tally.misses), "{}: {tally:?}", kind.name());
         }
     }
+
+    /// Frames so few that threads keep taking them from each other, and every way of reading a page in: what the stress tests of the pool do,
+    /// for the rivals too.
+    #[test]
+    fn under_threads_and_with_few_frames_every_way_of_reading_gives_the_page_asked_for() {
+        use crate::lab::nb_gclock::device::Reading;
+        let dir = tempfile::tempdir().unwrap();
+        for kind in Kind::ALL {
+            for reading in [Reading::Memory, Reading::Blocking, Reading::Optimistic] {
+                let cache = kind.build(8, Device::file(dir.path(), 1 << 20, reading).unwrap());
+                let visits = 1_000;
+                std::thread::scope(|s| {
+                    for seed in 0..4 {
+                        let cache = &cache;
+                        s.spawn(move || {
+                            for page in References::new(40, Skew::NAMED_45_20, seed).take(visits) {
+                                assert_eq!(cache.visit(page), page, "{}, {reading:?}", kind.name());
+                            }
+                        });
+                    }
+                });
+                let Tally { misses, duplicate_reads } = cache.tally();
+                let (all, kind) = (4 * visits as u64, kind.name());
+                assert!(misses > all / 4 && misses <= all, "{kind}, {reading:?}: {misses} misses");
+                assert!(
+                    duplicate_reads < misses,
+                    "{kind}, {reading:?}: {duplicate_reads} of {misses} in vain"
+                );
+            }
+        }
+    }
 }
