@@ -33,7 +33,7 @@ pub enum StreamCount {
 ///
 /// | | `PWal` | `Serial` | `Epoch` |
 /// |---|---|---|---|
-/// | buffers | one per worker | one, insertion by a [consolidation array](crate::serial_buffer) | one per worker |
+/// | buffers | one per worker | one, insertion by a [consolidation array](crate::serial) | one per worker |
 /// | files written at the same time | `streams` | 1 | `streams` |
 /// | who writes | a committer that waits, or a flusher | the flusher | the flushers |
 /// | when | as soon as the stream is free | as soon as the stream is free | at the end of each [epoch](crate::epoch) |

@@ -1,5 +1,5 @@
 //! The buffer of the serial log, after Aether (Johnson et al., VLDB 2010, section 5; the P-WAL paper's rival): one for all
-//! threads, with insertion by a [consolidation array](slot) and copies outside the latch.
+//! threads, with insertion by a consolidation array (`slot`) and copies outside the latch.
 //!
 //! 1. A thread that finds the latch free reserves LSN and bytes for its record, lets the latch go, and copies.
 //! 2. One that finds it taken joins a group in the array; the group's leader reserves for all at once, by one draw on the
