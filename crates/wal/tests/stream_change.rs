@@ -196,3 +196,32 @@ fn a_log_left_to_itself_runs_on_whatever_it_tries() {
     let (_, records) = read(&fs, &[open_range(1, 1)], 1);
     assert_eq!(records.len(), 4 * 3000);
 }
+
+/// Appenders that never wait meet every moment of a change: what one stream has told to be complete must stay so (ASSIGN-2).
+#[test]
+fn no_record_gets_into_a_stream_below_what_it_has_told_to_be_complete() {
+    let fs = DeviceFs::new(Arc::new(MemFs::new()), DeviceModel::plp());
+    let options = WalOptions { streams: StreamCount::UpTo(4), background: true, ..small(6, 1) };
+    let wal = create(&fs, options);
+    const EACH: u64 = 4000;
+    std::thread::scope(|s| {
+        let appenders: Vec<_> = (0..6)
+            .map(|at| {
+                let wal = &wal;
+                s.spawn(move || {
+                    for n in 0..EACH {
+                        wal.append(worker(at), &body(at as u32, n, 40)).expect("appends");
+                    }
+                })
+            })
+            .collect();
+        let mut count = 0;
+        while appenders.iter().any(|thread| !thread.is_finished()) {
+            count += 1;
+            wal.use_streams(1 + count * 3 % 4).expect("no failure");
+        }
+    });
+    wal.close().expect("closes");
+    let (_, records) = read(&fs, &[open_range(1, 1)], 1);
+    assert_eq!(records.len() as u64, 6 * EACH);
+}
