@@ -142,6 +142,34 @@ pub(super) unsafe extern "C" fn fwrite(
     }
 }
 
+/// # Safety
+///
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn fread_unlocked(
+    at: *mut c_void,
+    size: usize,
+    count: usize,
+    stream: *mut libc::FILE,
+) -> usize {
+    // SAFETY: passed on; its lock is recursive and the caller's own or nobody's.
+    unsafe { fread(at, size, count, stream) }
+}
+
+/// # Safety
+///
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn fwrite_unlocked(
+    at: *const c_void,
+    size: usize,
+    count: usize,
+    stream: *mut libc::FILE,
+) -> usize {
+    // SAFETY: as above.
+    unsafe { fwrite(at, size, count, stream) }
+}
+
 /// Bytes done until one piece came short.
 fn in_turn(bytes: usize, mut one: impl FnMut(usize, usize) -> usize) -> usize {
     let mut done = 0;

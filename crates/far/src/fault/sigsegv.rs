@@ -77,6 +77,8 @@ static PLACES: [Place; REGIONS] =
         REGIONS];
 /// Who takes and gives back places, and installs the handler.
 static REGISTRY: Mutex<()> = Mutex::new(());
+/// This is a child made by fork: nobody answers here, and the regions are not mapped. Children that share our memory (vfork) are not told.
+static FORKED: AtomicBool = AtomicBool::new(false);
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 #[derive(Debug)]
@@ -270,6 +272,7 @@ fn install() -> io::Result<()> {
             return Err(io::Error::last_os_error());
         }
         let _ = BEFORE.set(before);
+        libc::pthread_atfork(None, None, Some(in_child));
         let mut ours: libc::sigaction = std::mem::zeroed();
         ours.sa_sigaction = on_fault as extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) as usize;
         ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER | libc::SA_RESTART;
@@ -278,6 +281,11 @@ fn install() -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+extern "C" fn in_child() {
+    // Relaxed: a child begins with one thread.
+    FORKED.store(true, Relaxed);
 }
 
 fn place_of(address: usize) -> Option<usize> {
@@ -297,7 +305,9 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
         let address = (*info).si_addr() as usize;
         match place_of(address) {
             // A signal that somebody sent carries no address of ours.
-            Some(region) if (*info).si_code > 0 => post(region, address, was_write(context)),
+            Some(region) if (*info).si_code > 0 && !FORKED.load(Relaxed) => {
+                post(region, address, was_write(context))
+            }
             _ => pass_on(signal, info, context),
         }
         *errno = kept;
