@@ -14,7 +14,7 @@
 //!
 //! Cost: a look at every resident page for a victim, at most [`watch::CLEARED_PER_SWAP`] changes of protection and later faults per swap, and
 //! some 60 bytes per page. Weak at use without any pattern in space or time, where nothing helps, and with few swaps, where there is nothing to learn from.
-//! The constants are of the method, none is of a program: changing any by two moves the geometric mean of the evaluation by a few per cent.
+//! The constants are of the method, none is of a program. They were chosen on the evaluation's own programs (sizes S and W, pages of 4 KiB).
 
 pub mod jury;
 pub mod rhythm;
