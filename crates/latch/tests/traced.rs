@@ -14,8 +14,9 @@ fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Records `hold` here and `wait` on another thread until the two met; answers the recording and the waiter's tag.
-fn recorded<H>(sampling: u32, hold: impl Fn() -> H, wait: impl Fn() + Sync) -> (Trace, u32) {
+/// Records `hold` here and `wait` on another thread until the two met, so that the holder `told` something: a waiter that only spun
+/// is not woken. Answers the recording and the waiter's tag.
+fn recorded<H>(sampling: u32, hold: impl Fn() -> H, wait: impl Fn() + Sync, told: EventKind) -> (Trace, u32) {
     for _ in 0..1_000 {
         start(Options { cpu: CpuTime::Off, hold_sampling: sampling, ..Options::default() }).unwrap();
         let held = hold();
@@ -29,11 +30,12 @@ fn recorded<H>(sampling: u32, hold: impl Fn() -> H, wait: impl Fn() + Sync) -> (
             waiter.join().unwrap()
         });
         let trace = stop().unwrap().trace().unwrap();
-        if events(&trace, waiter).any(|e| e.kind == EventKind::WaitEnd) {
+        let is_told = events(&trace, thread_tag().0).any(|e| e.kind == told);
+        if is_told && events(&trace, waiter).any(|e| e.kind == EventKind::WaitEnd) {
             return (trace, waiter);
         }
     }
-    panic!("a thousand times the waiter came too late");
+    panic!("a thousand times the two did not meet");
 }
 
 fn events(trace: &Trace, tag: u32) -> impl Iterator<Item = &Event> {
@@ -70,7 +72,7 @@ fn a_hold_of_a_page_latch_and_the_waits_for_it_have_one_name() {
         latch.lock_exclusive();
         Held(&latch, Some(latch.hold(HoldMode::Exclusive)))
     };
-    let (trace, waiter) = recorded(1, hold, wait);
+    let (trace, waiter) = recorded(1, hold, wait, EventKind::Hold);
     is_named(&trace, waiter, "page latch", EventKind::Hold);
 }
 
@@ -86,7 +88,7 @@ fn who_wakes_the_sleepers_of_a_page_latch_is_named_even_if_its_hold_was_not_draw
         latch.lock_exclusive();
         Held(&latch, None)
     };
-    let (trace, waiter) = recorded(1 << 30, hold, wait);
+    let (trace, waiter) = recorded(1 << 30, hold, wait, EventKind::Release);
     is_named(&trace, waiter, "page latch", EventKind::Release);
 }
 
@@ -95,7 +97,7 @@ fn a_traced_mutex_tells_its_waits_and_holds_under_its_site() {
     static SITE: Site = Site::new("ledger");
     let _turn = turn();
     let mutex = TracedMutex::new(&SITE, 0);
-    let (trace, waiter) = recorded(1, || mutex.lock(), || *mutex.lock() += 1);
+    let (trace, waiter) = recorded(1, || mutex.lock(), || *mutex.lock() += 1, EventKind::Hold);
     is_named(&trace, waiter, "ledger", EventKind::Hold);
     let wait = events(&trace, waiter).find(|e| e.kind == EventKind::WaitBegin).unwrap();
     assert_eq!((wait.argument >> 32) as u32, thread_tag().0, "for whom it waits");
