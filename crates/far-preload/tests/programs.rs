@@ -1,6 +1,8 @@
 //! Programs that know nothing of far memory do with it what they do without: C programs with blocks, maps, threads, children and
 //! system calls, and (not yet by default) GNU sort. `others` is a test of programs that are not everywhere, run by a command of its own.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
+
 use azekura_far::launch::Launch;
 use azekura_far::{FarError, FarMemory, Mechanism, Server};
 use std::path::{Path, PathBuf};

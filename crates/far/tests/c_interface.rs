@@ -1,5 +1,7 @@
 //! The example in C compiles with the header, links with the library, and does what it says.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
+
 use azekura_far::Server;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,6 +1,8 @@
 //! F4: a memory server that dies, stalls or lies never gives the program wrong bytes: with a second copy it goes on, without
 //! one it is stopped with a message that says why. Servers here do wrong at a random request; each trial prints its seed.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
+
 use azekura_far::server::mischief::{Act, Mischief};
 use azekura_far::{FarMemory, FarMemoryBuilder, Mechanism, Server};
 use rand::rngs::StdRng;

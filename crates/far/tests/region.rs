@@ -1,5 +1,7 @@
 //! A region behaves as memory does, by every mechanism that this machine and user can have, under every policy.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
+
 use azekura_far::{FarError, FarMemory, FarMemoryBuilder, Mechanism, Policy, Server};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
