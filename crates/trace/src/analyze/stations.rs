@@ -10,7 +10,9 @@
 //! **Handing over.** A lock that sleepers wait for is free, and nobody can use it, from its holder's letting go until the next
 //! one has woken up. So an instance serves its threads more slowly *in a row* than *alone*, by the median of that time
 //! per hold. The recording shows it at the locks that have queues now; a lock that has none yet is taken to need the same
-//! when it gets one, because it is a matter of the machine and not of the lock. The **ceiling** is what it allows in a row.
+//! when it gets one, because it is a matter of the machine and not of the lock; but never more than its mean hold: while a
+//! sleeper wakes up, those who run take a lock that is held for less than that again and again. The **ceiling** is what it
+//! allows in a row.
 //!
 //! Queues are told by mean value analysis, with one station per instance whose service takes `alone` if one thread is there and
 //! `in_a_row` if there are more.
@@ -120,7 +122,8 @@ pub(crate) fn stations(threads: &[ThreadSpans], duration: u64, throughput: f64) 
                 };
             };
             let held = part(used.held);
-            let handing_over = used.holds / seconds * handovers.get(&instance).unwrap_or(&usual) / 1e9;
+            let handover = handovers.get(&instance).unwrap_or(&usual).min(used.held / used.holds);
+            let handing_over = used.holds / seconds * handover / 1e9;
             Station {
                 site: instance.0,
                 utilisation: held.max(waited),
@@ -256,6 +259,7 @@ fn union_length(mut spans: Vec<(u64, u64)>) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::WaitKind;
 
     fn station(alone: f64, in_a_row: f64) -> Station {
         Station { site: 1, utilisation: 0.0, is_inferred: false, alone, in_a_row, waiting: BTreeMap::new() }
@@ -295,6 +299,53 @@ mod tests {
             let found = mean_value_analysis(n.into(), z, &[&station]);
             assert!((found / exact - 1.0).abs() < 1e-6, "{n}: {found} and not {exact}");
         }
+    }
+
+    #[test]
+    fn a_lock_held_for_nothing_is_not_charged_the_wake_ups_that_another_needs() {
+        const LOG: u32 = 1;
+        const COUNTER: u32 = 2;
+        let hold = |site, begin, end| HoldSpan {
+            site,
+            object: 0,
+            operation: 0,
+            begin,
+            end,
+            weight: 1,
+            shared: false,
+        };
+        let wait = |begin, end| WaitSpan {
+            site: LOG,
+            object: 0,
+            kind: WaitKind::Latch,
+            holder: 0,
+            op: None,
+            parent: None,
+            begin,
+            end: Some(end),
+            cpu: 0,
+        };
+        // Two threads take turns: a millisecond under the log's lock, handed over in 60 µs, and 300 times the counter's for 20 ns.
+        let mut threads = [ThreadSpans::default(), ThreadSpans::default()];
+        for turn in 0..40_u64 {
+            let begin = turn * 1_060_000;
+            let (mine, other) = ((turn % 2) as usize, (1 - turn % 2) as usize);
+            threads[mine].holds.push(hold(LOG, begin, begin + 1_000_000));
+            threads[other].waits.push(wait(begin + 1_000, begin + 1_060_000));
+            threads[other]
+                .holds
+                .extend((0..300).map(|n| hold(COUNTER, begin + n * 100, begin + n * 100 + 20)));
+        }
+        let found = stations(&threads, 40 * 1_060_000, 1_000.0);
+        let [log] = &found[..] else {
+            panic!("the counter's lock is in use for 0.6 % of the time: {found:?}")
+        };
+        assert_eq!(log.site, LOG);
+        assert!(log.in_a_row > 1.05 * log.alone, "its own wake-ups count: {log:?}");
+        threads.iter_mut().flat_map(|t| &mut t.holds).filter(|h| h.site == COUNTER).for_each(|h| h.end += 60);
+        let found = stations(&threads, 40 * 1_060_000, 1_000.0);
+        let counter = found.iter().find(|s| s.site == COUNTER).expect("in use for 2 %");
+        assert!(counter.in_a_row <= 2.0 * counter.alone + 1e-12, "{counter:?}");
     }
 
     #[test]
