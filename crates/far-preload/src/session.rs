@@ -57,6 +57,9 @@ pub(crate) fn was_far(address: usize) -> bool {
     address.wrapping_sub(PLACE[0].load(Relaxed)) < PLACE[1].load(Relaxed)
 }
 
+/// In the environment once somebody has said what is in force.
+const SAID: &str = "AZEKURA_FAR_SAID";
+
 extern "C" fn begin() {
     let launch = match Launch::from_environment() {
         Ok(Some(launch)) => launch,
@@ -67,7 +70,9 @@ extern "C" fn begin() {
         Ok(memory) => memory,
         Err(error) => refuse(&*error),
     };
-    if !launch.quiet {
+    if !launch.quiet && std::env::var_os(SAID).is_none() {
+        // SAFETY: before `main`, there is one thread. Programs that this one starts say it no more.
+        unsafe { std::env::set_var(SAID, "1") };
         let servers = launch.servers.join(", ");
         say(format_args!(
             "azekura far: pages of {} by {}, {} local, the rest at {servers}\n",
@@ -148,7 +153,8 @@ extern "C" fn at_end() {
     // SAFETY: as in `heap`.
     let Some(session) = (unsafe { HEAP.load(Acquire).as_ref() }) else { return };
     let stats = session.heap.memory().stats();
-    if !session.launch.quiet {
+    // Who had nothing in far memory has nothing to say: shells that only start the program.
+    if !session.launch.quiet && stats.faults > 0 {
         say(format_args!("azekura far: {stats}\n"));
     }
     if let Some(path) = &session.launch.stats_json {
