@@ -116,7 +116,8 @@ fn turn_until_stopped(log: &Log, interval: Duration) {
 }
 
 fn prepare_until_stopped(log: &Log) {
-    let is_stopping = || log.stopping.load(Acquire);
+    // A log that has failed needs no more room.
+    let is_stopping = || log.stopping.load(Acquire) || log.failure.get().is_some();
     while !is_stopping() {
         log.preparer.take_request();
         for stream in &log.streams {

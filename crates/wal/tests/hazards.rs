@@ -193,6 +193,7 @@ fn w10_the_first_write_error_poisons_the_log_for_ever() {
         let wal = create(&fs, WalOptions { protocol, background, ..small(2, 1) });
         let durable = append(&wal, 0, 1);
         wal.make_durable(durable).expect("durable");
+        wait_for_prepared_segments(&wal, 2);
         let lost = append(&wal, 1, 2);
         fs.fail_at(1, FailKind::Io);
         let error = wal.make_durable(lost).expect_err("the write failed");
@@ -206,6 +207,13 @@ fn w10_the_first_write_error_poisons_the_log_for_ever() {
         assert_eq!(wal.make_durable(durable), Ok(()), "what was durable stays so");
         assert_eq!(wal.close(), Err(error));
         assert_eq!(fs.io_count(), writes, "not one more write");
+    }
+}
+
+/// From then on a log with background threads does I/O only for its records.
+fn wait_for_prepared_segments(wal: &Wal, count: u64) {
+    while wal.stats().segments_prepared < count {
+        std::thread::yield_now();
     }
 }
 
