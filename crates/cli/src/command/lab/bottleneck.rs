@@ -4,12 +4,13 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use azekura_bench::Progress;
 use azekura_bench::lab::bottleneck::{Settings, page, slowdowns, study, text};
 use azekura_workload::bookstore::{Conformance, Mix, Scale, Think};
 use clap::{Args, ValueEnum};
 
+use super::{Forms, Output};
 use crate::Outcome;
 use crate::arguments::seconds;
 
@@ -41,13 +42,8 @@ pub(crate) struct Bottleneck {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pairs: Option<u16>,
 
-    /// Print the numbers as JSON instead of text
-    #[arg(long)]
-    json: bool,
-
-    /// Write a page with the figures
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
 
     /// Keep a recording from before the cure and one from after it in this directory, for `azekura trace`
     #[arg(long, value_name = "DIR")]
@@ -99,29 +95,26 @@ impl Bottleneck {
             return self.slowdown(&progress, out);
         }
         let study = study(&self.settings(), self.traces.as_deref(), &progress)?;
-        if let Some(path) = &self.html {
-            std::fs::write(path, page::html(&study))
-                .with_context(|| format!("cannot write {}", path.display()))?;
-        }
-        if self.json {
-            serde_json::to_writer_pretty(&mut *out, &study)?;
-            out.write_all(b"\n")?;
-        } else {
-            out.write_all(text::render(&study).as_bytes())?;
-        }
+        self.output.deliver(
+            out,
+            &Forms {
+                text: &|| text::render(&study),
+                json: &|| Ok(serde_json::to_string_pretty(&study)?),
+                html: Some(&|| page::html(&study)),
+            },
+        )?;
         Ok(if study.is_well() { Outcome::Well } else { Outcome::Failed })
     }
 
     fn slowdown(&self, progress: &Progress, out: &mut dyn Write) -> Result<Outcome> {
         let slowdowns = slowdowns(&self.settings(), progress)?;
-        if self.json {
-            serde_json::to_writer_pretty(&mut *out, &slowdowns)?;
-            out.write_all(b"\n")?;
-        } else {
+        let table = || {
             let mut table = String::new();
             text::slowdowns(&mut table, &slowdowns);
-            out.write_all(table.as_bytes())?;
-        }
+            table
+        };
+        let json = || Ok(serde_json::to_string_pretty(&slowdowns)?);
+        self.output.deliver(out, &Forms { text: &table, json: &json, html: None })?;
         Ok(Outcome::Well)
     }
 

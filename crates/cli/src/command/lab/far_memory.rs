@@ -1,14 +1,14 @@
 //! `lab far-memory`: replacement policies for far memory.
 
 use std::io::Write;
-use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use azekura_bench::Progress;
 use azekura_bench::lab::far_memory::live::Live;
 use azekura_bench::lab::far_memory::{Kernel, Lab, Mechanism, Policy};
 use clap::Args;
 
+use super::{Forms, Output};
 use crate::Outcome;
 
 const EXAMPLES: &str = "\
@@ -32,13 +32,8 @@ pub(super) struct FarMemory {
     #[arg(long)]
     quick: bool,
 
-    /// Print one JSON object instead of tables
-    #[arg(long)]
-    json: bool,
-
-    /// Write charts and tables to this page
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
 
     /// Programs with their size, as cg.w [unless given: all, .w or with --quick .s]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
@@ -78,14 +73,14 @@ impl FarMemory {
         let progress = Progress::stderr();
         let report = self.lab().run(&progress)?;
         progress.finish();
-        if let Some(file) = &self.html {
-            std::fs::write(file, report.to_html()).with_context(|| format!("write {}", file.display()))?;
-        }
-        if self.json {
-            writeln!(out, "{}", report.to_json())?;
-        } else {
-            out.write_all(report.to_text().as_bytes())?;
-        }
+        self.output.deliver(
+            out,
+            &Forms {
+                text: &|| report.to_text(),
+                json: &|| Ok(report.to_json()),
+                html: Some(&|| report.to_html()),
+            },
+        )?;
         Ok(Outcome::Well)
     }
 

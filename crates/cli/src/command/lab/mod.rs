@@ -7,8 +7,9 @@ mod nb_gclock;
 mod p_wal;
 
 use std::io::Write;
+use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 
 use crate::Outcome;
@@ -38,5 +39,36 @@ impl Lab {
             What::Mariadb(lab) => lab.run(out),
             What::PWal(lab) => lab.run(out),
         }
+    }
+}
+
+/// Where a lab's report goes.
+#[derive(Args, Debug)]
+struct Output {
+    /// Print one JSON object instead of tables
+    #[arg(long)]
+    json: bool,
+
+    /// Write charts and tables to this page
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// What a lab found, in its three forms.
+struct Forms<'f> {
+    text: &'f dyn Fn() -> String,
+    json: &'f dyn Fn() -> Result<String>,
+    /// `None` where there is no picture to be had.
+    html: Option<&'f dyn Fn() -> String>,
+}
+
+impl Output {
+    /// Writes the page if there is to be one, then the JSON or the tables.
+    fn deliver(&self, out: &mut dyn Write, forms: &Forms<'_>) -> Result<()> {
+        if let (Some(file), Some(html)) = (&self.html, forms.html) {
+            std::fs::write(file, html()).with_context(|| format!("write {}", file.display()))?;
+        }
+        let shown = if self.json { (forms.json)()? + "\n" } else { (forms.text)() };
+        Ok(out.write_all(shown.as_bytes())?)
     }
 }

@@ -9,6 +9,7 @@ use azekura_bench::Progress;
 use azekura_bench::lab::nb_gclock::Lab;
 use clap::Args;
 
+use super::{Forms, Output};
 use crate::Outcome;
 use crate::arguments::seconds;
 
@@ -30,13 +31,8 @@ pub(super) struct NbGclock {
     #[arg(long)]
     quick: bool,
 
-    /// Print one JSON object instead of tables
-    #[arg(long)]
-    json: bool,
-
-    /// Write charts and tables to this page
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
 
     /// Numbers of threads [unless given: 1 to 64]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -62,14 +58,14 @@ impl NbGclock {
         let report =
             lab.run(&progress).with_context(|| format!("make a file to read in {}", lab.dir.display()))?;
         progress.finish();
-        if let Some(file) = &self.html {
-            std::fs::write(file, report.to_html()).with_context(|| format!("write {}", file.display()))?;
-        }
-        if self.json {
-            writeln!(out, "{}", report.to_json())?;
-        } else {
-            out.write_all(report.to_text().as_bytes())?;
-        }
+        self.output.deliver(
+            out,
+            &Forms {
+                text: &|| report.to_text(),
+                json: &|| Ok(report.to_json()),
+                html: Some(&|| report.to_html()),
+            },
+        )?;
         Ok(Outcome::Well)
     }
 

@@ -11,6 +11,7 @@ use azekura_bench::lab::p_wal::variant::Variant;
 use azekura_bench::lab::p_wal::{Lab, Part};
 use clap::Args;
 
+use super::{Forms, Output};
 use crate::Outcome;
 use crate::arguments::seconds;
 
@@ -36,13 +37,8 @@ pub(super) struct PWal {
     #[arg(long)]
     quick: bool,
 
-    /// Print one JSON object instead of tables
-    #[arg(long)]
-    json: bool,
-
-    /// Write charts and tables to this page
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
 
     /// Devices, one after the other [unless given: real and iodrive]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
@@ -83,14 +79,14 @@ impl PWal {
         let progress = Progress::stderr();
         let report = lab.run(&progress).with_context(|| format!("measure logs in {}", lab.dir.display()))?;
         progress.finish();
-        if let Some(file) = &self.html {
-            std::fs::write(file, report.to_html()).with_context(|| format!("write {}", file.display()))?;
-        }
-        if self.json {
-            writeln!(out, "{}", report.to_json())?;
-        } else {
-            out.write_all(report.to_text().as_bytes())?;
-        }
+        self.output.deliver(
+            out,
+            &Forms {
+                text: &|| report.to_text(),
+                json: &|| Ok(report.to_json()),
+                html: Some(&|| report.to_html()),
+            },
+        )?;
         Ok(Outcome::Well)
     }
 
