@@ -3,7 +3,7 @@
 //! It is a program of its own in a workspace of its own, because it links C and C++ that the store needs nothing of.
 //!
 //! ```text
-//! azekura-bench-compare --workloads u1,read --threads 1,8 --runs 3 --dir /data/bench --json results.jsonl
+//! azekura-bench-compare --workloads u1,read --threads 1,8 --runs 3 --dir DIR --json results.jsonl
 //! ```
 //!
 //! | module | noun |
