@@ -5,9 +5,10 @@
 
 use azekura_far::launch::Launch;
 use azekura_far::{FarError, FarMemory, Mechanism, Server};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 use tempfile::TempDir;
 
 /// Much less than the programs use.
@@ -49,19 +50,19 @@ fn mechanisms() -> Vec<Mechanism> {
     Mechanism::LADDER.into_iter().filter(can).collect()
 }
 
+/// The program made of `name.c`, made once: several tests may run it at the same time.
 fn compiled(name: &str) -> PathBuf {
     static DIRECTORY: OnceLock<TempDir> = OnceLock::new();
-    let directory = DIRECTORY.get_or_init(|| tempfile::tempdir().unwrap()).path();
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name).with_extension("c");
-    let program = directory.join(name);
-    let out = Command::new("cc")
-        .args(["-O1", "-pthread", "-Wall"])
-        .arg(source)
-        .arg("-o")
-        .arg(&program)
-        .output()
-        .unwrap();
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    static MADE: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let program = DIRECTORY.get_or_init(|| tempfile::tempdir().unwrap()).path().join(name);
+    let mut made = MADE.lock().unwrap();
+    if made.insert(name.to_owned()) {
+        let source =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name).with_extension("c");
+        let cc = ["-O1", "-pthread", "-Wall"];
+        let out = Command::new("cc").args(cc).arg(source).arg("-o").arg(&program).output().unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    }
     program
 }
 
