@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 const PAGE: usize = 8 << 10;
 const PAGES: usize = 48;
+/// So long that a good server is not taken for a stalled one on a slow machine.
+const STALL: Duration = Duration::from_millis(1500);
 const WRONGS: [Act; 7] = [Act::Die, Act::Stall, Act::Lie, Act::Damage, Act::Zeros, Act::Deny, Act::Babble];
 
 /// Serves so many requests, then does wrong for ever.
@@ -30,7 +32,11 @@ impl Mischief for After {
 }
 
 fn good() -> Server {
-    Server::builder().capacity(32 << 20).listen("127.0.0.1:0").unwrap()
+    good_at("127.0.0.1:0")
+}
+
+fn good_at(address: &str) -> Server {
+    Server::builder().capacity(32 << 20).listen(address).unwrap()
 }
 
 fn bad(after: i64, act: Act) -> Server {
@@ -40,12 +46,7 @@ fn bad(after: i64, act: Act) -> Server {
 
 fn setting(servers: &[&Server]) -> FarMemoryBuilder {
     let names = servers.iter().map(|server| server.address().to_string());
-    FarMemory::builder()
-        .bytes(PAGES * PAGE)
-        .local(12 * PAGE)
-        .page(PAGE)
-        .servers(names)
-        .stall(Duration::from_millis(300))
+    FarMemory::builder().bytes(PAGES * PAGE).local(12 * PAGE).page(PAGE).servers(names).stall(STALL)
 }
 
 /// Writes and reads beside a plain array; panics at the first wrong byte.
@@ -94,13 +95,14 @@ fn f4_with_a_spill_file_any_wrong_of_the_only_server_leaves_every_byte_right() {
 
 #[test]
 fn f4_a_server_that_is_ended_and_comes_back_is_used_again_and_copies_are_made_anew() {
-    let (mut a, b) = (good(), good());
+    // An address of its own: nobody else is given the port meanwhile.
+    let (mut a, b) = (good_at("127.0.0.77:0"), good());
     let address = a.address().to_string();
     let mut memory = setting(&[&a, &b]).copies(2).build().unwrap();
     memory.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i % 241) as u8);
     a.shutdown();
     assert!(memory.iter().enumerate().all(|(i, &byte)| byte == (i % 241) as u8));
-    let a = Server::builder().capacity(32 << 20).listen(&address).unwrap();
+    let a = good_at(&address);
     wait_for("second copies of all pages", || {
         memory.stats().keepers_regained == 1 && memory.stats().thin_pages == 0
     });

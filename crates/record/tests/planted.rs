@@ -391,7 +391,11 @@ fn a_process_that_runs_already_is_recorded_where_the_kernel_permits() {
     let mut programs = turn();
     let program = build("server", &mut programs);
     let mut server = Command::new(program).spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(50));
+    // With all its threads, whenever they come.
+    let tasks = format!("/proc/{}/task", server.id());
+    while std::fs::read_dir(&tasks).expect("it runs").count() < 6 {
+        std::thread::yield_now();
+    }
     let output = scratch().join("attached.trace");
     let recorded = attach_until(server.id(), Some(Duration::from_millis(400)), &output);
     server.kill().unwrap();
