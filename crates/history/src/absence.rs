@@ -3,10 +3,14 @@
 //! A key is absent in version 0 and in every version that ends with a tombstone. If only one of these is possible,
 //! the range read saw that version: it depends on its maker, and the maker of the next version depends on it (a
 //! phantom, if that closes a circle). If several are, it still saw none before the first of them and none after the
-//! last; and a version is impossible if the reader is known to come before its maker, or after the next one's.
-//! Each dependency found so can make more versions impossible, so this is repeated until nothing changes.
+//! last. So much is certain ([`add_bounds`]).
 //!
-//! What is inferred is always true, but when several versions stay possible, something may stay unsaid.
+//! In a serializable history, a version is also impossible if the reader is known to come before its maker, or after the
+//! next one's. Each dependency found so can make more versions impossible, so this is repeated until nothing changes
+//! ([`add_eliminated`]). A circle that comes of it proves that the history is not serializable, and no more: which
+//! version was seen, and so which lower level it breaks, stays open.
+//!
+//! When several versions stay possible, something may stay unsaid.
 
 use crate::graph::{Graph, RW_RANGE, Why};
 use crate::infer::{add_wr, maker, next_writers};
@@ -20,12 +24,17 @@ struct Candidates {
     may_be_unseen: bool,
 }
 
-/// Adds what range reads prove by what they did not show.
-pub(crate) fn add_absences(graph: &mut Graph, all: &Observations) {
-    let mut open: Vec<Candidates> = all.absent.iter().map(|&absent| candidates(all, absent)).collect();
-    for of in &open {
-        add_bounds(graph, all, of);
+/// Adds what range reads prove by what they did not show, whatever the level of isolation.
+pub(crate) fn add_bounds(graph: &mut Graph, all: &Observations) {
+    for &absent in &all.absent {
+        add_bounds_of(graph, all, &candidates(all, absent));
     }
+}
+
+/// Adds what range reads prove by what they did not show if the history is serializable. The graph has the bounds and no
+/// circle; afterwards it may have one.
+pub(crate) fn add_eliminated(graph: &mut Graph, all: &Observations) {
+    let mut open: Vec<Candidates> = all.absent.iter().map(|&absent| candidates(all, absent)).collect();
     open.retain(|of| of.versions.len() > 1);
     while !open.is_empty() {
         let Some(reach) = Reach::new(graph) else { return }; // a circle already: no need for more
@@ -39,7 +48,7 @@ pub(crate) fn add_absences(graph: &mut Graph, all: &Observations) {
                 of.versions.extend(before.iter().rev().find(|&&v| !is_too_late(all, &reach, of.absent, v)));
             }
             if of.versions.len() < before.len() {
-                is_changed |= add_bounds(graph, all, of);
+                is_changed |= add_bounds_of(graph, all, of);
             }
         }
         open.retain(|of| of.versions.len() > 1);
@@ -62,7 +71,7 @@ fn candidates(all: &Observations, absent: Absent) -> Candidates {
 }
 
 /// The reader comes after the maker of the first candidate, and before whoever made a key of the last one.
-fn add_bounds(graph: &mut Graph, all: &Observations, of: &Candidates) -> bool {
+fn add_bounds_of(graph: &mut Graph, all: &Observations, of: &Candidates) -> bool {
     let Absent { txn, key } = of.absent;
     let versions = &all.versions[&key];
     let (Some(&first), Some(&last)) = (of.versions.first(), of.versions.last()) else { return false };

@@ -1,12 +1,12 @@
 //! The whole check: observe, infer, look for circles.
 
-use crate::absence::add_absences;
-use crate::cycle::{Cycle, cycles};
-use crate::graph::sentence;
+use crate::absence::{add_bounds, add_eliminated};
+use crate::cycle::{Cycle, any_cycle, cycles};
+use crate::graph::{Graph, sentence};
 use crate::history::History;
 use crate::infer::dependencies;
 use crate::report::{Anomaly, Level, Report};
-use crate::versions::observe;
+use crate::versions::{Observations, observe};
 
 /// Looks for anomalies that `level` forbids; of circles, the shortest of each kind.
 ///
@@ -20,23 +20,30 @@ use crate::versions::observe;
 pub fn check(history: &History, level: Level) -> Report {
     let mut all = observe(history);
     let mut anomalies = std::mem::take(&mut all.anomalies);
-    let known = dependencies(history, &all);
-    let mut graph = known.clone();
-    add_absences(&mut graph, &all);
-    let mut found = cycles(&graph, false);
-    let needs_time = found.is_empty() && level == Level::StrictSerializable;
-    if needs_time {
-        // Again, with time: it adds order, and so may also tell which version a range read saw.
-        graph = known;
+    let mut graph = dependencies(history, &all);
+    add_bounds(&mut graph, &all);
+    let mut found = circles(history, &all, &graph, false);
+    if found.is_empty() && level == Level::StrictSerializable {
         graph.add_time(history, |txn| all.counts[txn]);
-        add_absences(&mut graph, &all);
-        found = cycles(&graph, true);
+        found = circles(history, &all, &graph, true);
     }
-    anomalies.extend(found.iter().map(|cycle| tell(history, cycle, needs_time)));
+    anomalies.append(&mut found);
     anomalies.retain(|a| a.forbidden_from() <= level);
     anomalies.sort_by_key(|a| (a.forbidden_from(), a.kind));
     let (transactions, dependencies) = (history.transactions.len(), graph.dependencies());
     Report { anomalies, transactions, dependencies }
+}
+
+/// Circles of what is certain. If there are none, one of what would have to be if the history were serializable.
+fn circles(history: &History, all: &Observations, certain: &Graph, time: bool) -> Vec<Anomaly> {
+    let found = cycles(certain, time);
+    if !found.is_empty() {
+        return found.iter().map(|cycle| tell(history, cycle, time)).collect();
+    }
+    let mut graph = certain.clone();
+    add_eliminated(&mut graph, all);
+    let cycle = any_cycle(&graph, time);
+    cycle.iter().map(|cycle| tell(history, cycle, time)).map(Anomaly::of_several_explanations).collect()
 }
 
 fn tell(history: &History, cycle: &Cycle, is_realtime: bool) -> Anomaly {

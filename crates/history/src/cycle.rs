@@ -44,6 +44,12 @@ pub(crate) fn cycles(graph: &Graph, time: bool) -> Vec<Cycle> {
     CLASSES.iter().filter_map(|class| shortest(graph, class, extra)).collect()
 }
 
+/// The shortest circle of any edges, told as a phantom, the mildest.
+pub(crate) fn any_cycle(graph: &Graph, time: bool) -> Option<Cycle> {
+    let all = WW | WR | RW | RW_RANGE;
+    shortest(graph, &Class { kind: Kind::Phantom, one: all, rest: all }, if time { TIME } else { 0 })
+}
+
 fn shortest(graph: &Graph, class: &Class, extra: Edges) -> Option<Cycle> {
     let allowed = class.one | class.rest | extra;
     let component = components(graph, allowed);

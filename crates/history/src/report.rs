@@ -38,7 +38,7 @@ pub enum Kind {
     GSingle,
     /// G2-item (write skew among them): a circle with several reads that missed writes.
     G2Item,
-    /// G2: a circle with a range read that missed a key.
+    /// G2: a circle with a range read that missed a key, or a range read that fits nowhere, whichever versions it saw.
     Phantom,
 }
 
@@ -86,6 +86,14 @@ pub struct Anomaly {
 }
 
 impl Anomaly {
+    /// Says that the circle is one of several that are possible.
+    pub(crate) fn of_several_explanations(mut self) -> Self {
+        self.text.push_str(
+            "\n  Whichever version of a missing key was seen, there is a circle; this is one of them.",
+        );
+        self
+    }
+
     /// The weakest level that forbids it.
     #[must_use]
     pub const fn forbidden_from(&self) -> Level {

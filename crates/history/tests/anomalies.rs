@@ -241,7 +241,7 @@ fn what_two_range_reads_did_not_show_makes_one_circle() {
         vec![read(9, &[90]), remove(5, 51), append(6, 60)],
         vec![read(1, &[10, 11]), read(5, &[50, 51]), read(6, &[60]), read(9, &[90])],
     ]);
-    found(&history, Kind::GSingle, &[1, 2, 3]);
+    found(&history, Kind::Phantom, &[1, 2, 3]);
 }
 
 #[test]

@@ -171,9 +171,31 @@ proptest! {
         for anomaly in report.anomalies() {
             // Two transactions that each miss what the other wrote: at least two reads that missed something.
             let misses = anomaly.text.matches("-rw->").count();
-            prop_assert!(matches!(anomaly.kind, Kind::G2Item | Kind::Phantom) && misses >= 2, "{}", report);
+            let is_sure = !anomaly.text.contains("Whichever version");
+            prop_assert!(matches!(anomaly.kind, Kind::G2Item | Kind::Phantom), "{}", report);
+            prop_assert!(misses >= 2 || !is_sure, "{}", report);
         }
     }
+}
+
+/// T1 misses k1, either because T0 had not put it there yet, but T1 saw T0's k2, or because T4 had removed it, but T5,
+/// which T1 does not see, saw it before. No level below serializable is accused.
+#[test]
+fn a_range_read_with_several_explanations_is_not_blamed_for_the_worst_of_them() {
+    use Plan::{Append, Read, Remove, Scan};
+    let plans = [
+        vec![Append(1), Append(2)],
+        vec![Scan(0, 3), Read(0)],
+        vec![Append(1)],
+        vec![Append(0)],
+        vec![Remove(1)],
+        vec![Scan(0, 2), Append(0)],
+    ];
+    let history = simulate(Isolation::Snapshot, &plans, &[0, 0, 5, 10, 7, 5]);
+    let report = check(&history, Level::StrictSerializable);
+    let [anomaly] = report.anomalies() else { panic!("{report}") };
+    assert_eq!(anomaly.kind, Kind::Phantom, "{report}");
+    assert!(anomaly.text.contains("Whichever version"), "{report}");
 }
 
 /// The kinds found in a fixed set of runs.
