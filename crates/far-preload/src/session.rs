@@ -6,7 +6,7 @@ use azekura_far::{AuthKey, FarMemory};
 use std::error::Error;
 use std::io::Write;
 use std::sync::atomic::{
-    AtomicPtr, AtomicUsize,
+    AtomicI32, AtomicPtr, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 use std::{fmt, ptr};
@@ -57,6 +57,9 @@ pub(crate) fn was_far(address: usize) -> bool {
     address.wrapping_sub(PLACE[0].load(Relaxed)) < PLACE[1].load(Relaxed)
 }
 
+/// Standard error as it was before `main`: many programs close theirs before our turn comes at their end. 2 if there is no other.
+static VOICE: AtomicI32 = AtomicI32::new(2);
+
 /// In the environment once somebody has said what is in force.
 const SAID: &str = "AZEKURA_FAR_SAID";
 
@@ -66,6 +69,9 @@ extern "C" fn begin() {
         Ok(None) => return,
         Err(error) => refuse(&error),
     };
+    if !launch.quiet {
+        keep_voice();
+    }
     let memory = match set_up(&launch) {
         Ok(memory) => memory,
         Err(error) => refuse(&*error),
@@ -139,7 +145,16 @@ fn say(what: fmt::Arguments<'_>) {
     let text = what.to_string();
     // SAFETY: as long as said.
     unsafe {
-        libc::write(2, text.as_ptr().cast(), text.len());
+        libc::write(VOICE.load(Relaxed), text.as_ptr().cast(), text.len());
+    }
+}
+
+/// High up, where no program expects a descriptor of its own.
+fn keep_voice() {
+    // SAFETY: no memory is passed.
+    let copy = unsafe { libc::fcntl(2, libc::F_DUPFD_CLOEXEC, 500) };
+    if copy >= 0 {
+        VOICE.store(copy, Relaxed); // before there are other threads
     }
 }
 
@@ -147,6 +162,11 @@ fn say(what: fmt::Arguments<'_>) {
 extern "C" fn in_child() {
     HEAP.store(ptr::null_mut(), Release);
     THRESHOLD.store(usize::MAX, Relaxed);
+    let voice = VOICE.swap(2, Relaxed);
+    if voice != 2 {
+        // SAFETY: ours; who waits for the end of standard error is not to wait for a child that closed its own.
+        unsafe { libc::close(voice) };
+    }
 }
 
 extern "C" fn at_end() {
