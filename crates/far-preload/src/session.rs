@@ -22,6 +22,9 @@ static THRESHOLD: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// Where far memory was, for child processes: base and length.
 static PLACE: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
+/// Far memory that the kernel does not wait for: base and length; nothing where it does.
+static UNSERVED: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
 /// Far memory of this process; never dropped, as threads may use it to the very end.
 pub(crate) struct Session {
     pub(crate) heap: Heap,
@@ -60,6 +63,14 @@ pub(crate) fn was_far(address: usize) -> bool {
 /// Standard error as it was before `main`: many programs close theirs before our turn comes at their end. 2 if there is no other.
 static VOICE: AtomicI32 = AtomicI32::new(2);
 
+/// Whether the kernel would not reach any byte of a range, as it is far memory that it does not wait for (F1).
+#[inline]
+pub(crate) fn is_unserved(address: usize, bytes: usize) -> bool {
+    // Relaxed: written before `main`, and in children that have one thread.
+    let (base, length) = (UNSERVED[0].load(Relaxed), UNSERVED[1].load(Relaxed));
+    length != 0 && bytes != 0 && address < base + length && address.saturating_add(bytes) > base
+}
+
 /// In the environment once somebody has said what is in force.
 const SAID: &str = "AZEKURA_FAR_SAID";
 
@@ -72,6 +83,7 @@ extern "C" fn begin() {
     if !launch.quiet {
         keep_voice();
     }
+    crate::hooks::settle();
     let memory = match set_up(&launch) {
         Ok(memory) => memory,
         Err(error) => refuse(&*error),
@@ -91,6 +103,10 @@ extern "C" fn begin() {
     let session = Box::leak(Box::new(Session { heap: Heap::new(memory, launch.page), launch }));
     PLACE[0].store(session.heap.memory().as_ptr() as usize, Relaxed);
     PLACE[1].store(session.heap.memory().len(), Relaxed);
+    if !session.heap.memory().mechanism().serves_system_calls() {
+        UNSERVED[0].store(session.heap.memory().as_ptr() as usize, Relaxed);
+        UNSERVED[1].store(session.heap.memory().len(), Relaxed);
+    }
     // Release: pairs with Acquire in `heap`.
     HEAP.store(session, Release);
     THRESHOLD.store(threshold, Relaxed);
@@ -162,6 +178,7 @@ fn keep_voice() {
 extern "C" fn in_child() {
     HEAP.store(ptr::null_mut(), Release);
     THRESHOLD.store(usize::MAX, Relaxed);
+    UNSERVED[1].store(0, Relaxed);
     let voice = VOICE.swap(2, Relaxed);
     if voice != 2 {
         // SAFETY: ours; who waits for the end of standard error is not to wait for a child that closed its own.

@@ -132,6 +132,11 @@ fn f1_system_calls_on_pages_that_are_away_are_served() {
 }
 
 #[test]
+fn f1_calls_of_every_kind_work_on_pages_that_are_away() {
+    mechanisms().into_iter().for_each(|mechanism| same("calls", &[], mechanism));
+}
+
+#[test]
 fn what_cannot_be_set_up_is_refused_before_main() {
     let mut setting = launch(&server());
     setting.servers = vec!["127.0.0.1:1".into()];
