@@ -7,7 +7,7 @@
 //! | module | noun |
 //! |---|---|
 //! | `state` | what a page can be |
-//! | `core` | faults, arrivals, departures: the transitions between these |
+//! | `core` | the transitions between these: faults, and in modules of its own arrivals, departures, keepers that are lost |
 //! | `frames` | which frames hold memory |
 //! | `prefetch` | which pages will be touched next |
 //! | `care` | timers, lost servers that come back |

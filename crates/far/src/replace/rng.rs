@@ -1,27 +1,21 @@
-//! Lots for the policies that draw: SplitMix64, a few instructions and no allocation.
+//! Lots for the policies that draw: a small generator of the `rand` crate, seeded; it allocates nothing (REPLACE-2).
 
 use super::PageNo;
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
 
 /// A seeded stream of numbers.
 #[derive(Clone, Debug)]
-pub(crate) struct Lots(u64);
+pub(crate) struct Lots(Xoshiro256PlusPlus);
 
 impl Lots {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(Xoshiro256PlusPlus::seed_from_u64(seed))
     }
 
-    pub(crate) fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `end`, which is not zero. The bias is below `end / 2^32`.
+    /// A number below `end`, which is not zero.
     pub(crate) fn below(&mut self, end: u32) -> u32 {
-        (((self.next_u64() >> 32) * u64::from(end)) >> 32) as u32
+        self.0.random_range(0..end)
     }
 }
 

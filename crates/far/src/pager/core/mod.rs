@@ -1,0 +1,348 @@
+//! What is known of all pages, and faults: what a touch does to a page in each state (see `state`).
+//!
+//! | module | noun |
+//! |---|---|
+//! | `arrivals` | pages that come: asked for, lost, there, guessed |
+//! | `departures` | pages that leave: chosen, sent, given back |
+//! | `keepers` | keepers that are lost or come back, and copies made again |
+
+mod arrivals;
+mod departures;
+mod keepers;
+
+use super::frames::Frames;
+use super::prefetch::Prefetch;
+use super::state::{Entry, Keepers, State, Then, Touch};
+use crate::client::Keeper;
+use crate::digest::Digest;
+use crate::error::Loss;
+use crate::fault::{Allow, Backend, Fault, Frame};
+use crate::replace::{Access, AccessBits, PageNo, Replacement};
+use crate::stats::FarStats;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What a pager is made for.
+pub(crate) struct Plan {
+    pub(crate) pages: u32,
+    pub(crate) page_bytes: usize,
+    /// Pages that may be local, and pages that may be leaving.
+    pub(crate) limit: usize,
+    pub(crate) slack: usize,
+    pub(crate) frames: u32,
+    pub(crate) policy: Box<dyn Replacement>,
+    /// Whether the policy looks at modified bits.
+    pub(crate) wants_modified: bool,
+    pub(crate) prefetch: bool,
+    pub(crate) copies: usize,
+    pub(crate) on_loss: fn(&str) -> !,
+}
+
+/// What is known of all pages, and what is done with them.
+pub(super) struct Core {
+    backend: Arc<dyn Backend>,
+    pages: Vec<Entry>,
+    page_bytes: usize,
+    zero: Digest,
+    policy: Option<Box<dyn Replacement>>,
+    /// Pages that the policy knows.
+    resident: usize,
+    local: usize,
+    leaving: usize,
+    limit: usize,
+    slack: usize,
+    /// Kept free ahead of need.
+    reserve: usize,
+    tracks_writes: bool,
+    frames: Frames,
+    staged: VecDeque<u32>,
+    /// Prefetched and on their way.
+    guessed: usize,
+    waiting: VecDeque<(u32, Access)>,
+    prefetch: Option<Prefetch>,
+    keepers: Vec<Arc<dyn Keeper>>,
+    servers: usize,
+    live: Keepers,
+    /// Said themselves that they are lost; they may be asked anew.
+    down: Keepers,
+    /// Refused a page of late.
+    full: Keepers,
+    copies: usize,
+    last_refusal: String,
+    recopy: VecDeque<u32>,
+    recopying: usize,
+    closing: bool,
+    on_loss: fn(&str) -> !,
+    stats: FarStats,
+}
+
+/// The bits as a policy sees them: all but the policy itself.
+struct Bits<'a>(&'a mut Core);
+
+impl AccessBits for Bits<'_> {
+    fn is_referenced(&self, page: PageNo) -> bool {
+        matches!(self.0.pages[page.index()].state, State::Resident { .. })
+    }
+
+    fn is_modified(&self, page: PageNo) -> bool {
+        matches!(
+            self.0.pages[page.index()].state,
+            State::Resident { dirty: true, .. } | State::Armed { dirty: true, .. }
+        )
+    }
+
+    fn clear_referenced(&mut self, page: PageNo) {
+        self.0.arm(page.0);
+    }
+}
+
+impl Core {
+    pub(super) fn new(backend: Arc<dyn Backend>, plan: Plan) -> Self {
+        let zero = Digest::of(&vec![0; plan.page_bytes]);
+        let tracks_writes = backend.tells_every_write() || plan.wants_modified;
+        let bytes = |pages: usize| (pages * plan.page_bytes) as u64;
+        Self {
+            backend,
+            pages: vec![Entry { state: State::Empty, digest: zero, holders: 0 }; plan.pages as usize],
+            page_bytes: plan.page_bytes,
+            zero,
+            policy: Some(plan.policy),
+            resident: 0,
+            local: 0,
+            leaving: 0,
+            limit: plan.limit,
+            slack: plan.slack,
+            reserve: if plan.limit >= 32 { 2 } else { 0 },
+            tracks_writes,
+            frames: Frames::new(plan.frames),
+            staged: VecDeque::new(),
+            guessed: 0,
+            waiting: VecDeque::new(),
+            prefetch: plan.prefetch.then(Prefetch::new),
+            keepers: Vec::new(),
+            servers: 0,
+            live: 0,
+            down: 0,
+            full: 0,
+            copies: plan.copies,
+            last_refusal: "all are lost".into(),
+            recopy: VecDeque::new(),
+            recopying: 0,
+            closing: false,
+            on_loss: plan.on_loss,
+            stats: FarStats {
+                region_bytes: bytes(plan.pages as usize),
+                local_bytes: bytes(plan.limit + plan.slack),
+                page_bytes: plan.page_bytes as u64,
+                ..FarStats::default()
+            },
+        }
+    }
+
+    /// The keepers: servers first, then perhaps a spill file.
+    pub(super) fn begin(&mut self, keepers: Vec<Arc<dyn Keeper>>, servers: usize) {
+        self.live = keepers.iter().enumerate().fold(0, |set, (index, _)| set | 1 << index);
+        self.keepers = keepers;
+        self.servers = servers;
+    }
+
+    pub(super) fn end(&mut self) -> Vec<Arc<dyn Keeper>> {
+        self.closing = true;
+        std::mem::take(&mut self.keepers)
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
+        self.closing
+    }
+
+    /// What was done until now, and how many pages have too few copies.
+    pub(super) fn stats(&self) -> FarStats {
+        let is_thin = |entry: &&Entry| matches!(entry.state, State::Away) && self.is_thin(entry.holders);
+        FarStats { thin_pages: self.pages.iter().filter(is_thin).count() as u64, ..self.stats }
+    }
+
+    /// Says why, and ends the process: going on would mean wrong bytes.
+    pub(super) fn stop_program(&self, loss: &Loss) -> ! {
+        let message = format!("azekura far memory: {loss}\n");
+        (self.on_loss)(&message)
+    }
+
+    pub(super) fn answer(&mut self, fault: Fault) {
+        self.stats.faults += 1;
+        self.touched(fault.page, fault.access);
+        self.work_ahead();
+    }
+
+    fn touched(&mut self, page: u32, access: Access) {
+        match self.pages[page as usize].state {
+            State::Resident { writable, dirty } => self.touched_resident(page, access, writable, dirty),
+            State::Armed { frame, dirty } => self.touched_armed(page, access, frame, dirty),
+            State::Staged { frame } => self.touched_staged(page, access, frame),
+            State::Empty => self.touched_empty(page, access),
+            State::Away => self.touched_away(page, access),
+            State::Coming { frame, touch, then } => {
+                if touch.is_none() && then == Then::Use {
+                    self.guessed -= 1;
+                    self.stats.prefetch_hits += 1;
+                }
+                let touch = Some(Touch::join(touch, access));
+                self.pages[page as usize].state = State::Coming { frame, touch, then };
+                if then == Then::Use {
+                    self.look_ahead(page);
+                }
+            }
+            State::Leaving { frame, touch, out, discard } => {
+                let touch = Some(Touch::join(touch, access));
+                self.pages[page as usize].state = State::Leaving { frame, touch, out, discard };
+            }
+            State::Lost => self.stop_program(&self.loss_of(page)),
+        }
+    }
+
+    /// A first write, or a fault that another thread's fault has already answered.
+    fn touched_resident(&mut self, page: u32, access: Access, writable: bool, dirty: bool) {
+        if access == Access::Write && !(writable && dirty) {
+            let since = Instant::now();
+            if !writable {
+                self.check(page, "writable", self.backend.open(page, Allow::ReadWrite));
+                self.stats.bits_set += 1;
+            }
+            self.pages[page as usize].state = State::Resident { writable: true, dirty: true };
+            self.stats.set_ns += nanos(since);
+        }
+        self.backend.wake(page);
+    }
+
+    fn touched_armed(&mut self, page: u32, access: Access, frame: Option<u32>, dirty: bool) {
+        let since = Instant::now();
+        let dirty = dirty || access == Access::Write;
+        let allow = self.allow(dirty);
+        match frame {
+            Some(frame) => self.show(page, frame, allow),
+            None => self.check(page, "again", self.backend.open(page, allow)),
+        }
+        self.pages[page as usize].state = State::Resident { writable: allow == Allow::ReadWrite, dirty };
+        self.backend.wake(page);
+        self.with_policy(|policy, bits| policy.referenced(PageNo(page), access, bits));
+        self.stats.bits_set += 1;
+        self.stats.set_ns += nanos(since);
+    }
+
+    fn touched_staged(&mut self, page: u32, access: Access, frame: u32) {
+        self.staged.retain(|&other| other != page);
+        self.stats.prefetch_hits += 1;
+        if let Some(prefetch) = &mut self.prefetch {
+            prefetch.was_right();
+        }
+        self.make_resident(page, access, frame);
+        self.look_ahead(page);
+    }
+
+    fn touched_empty(&mut self, page: u32, access: Access) {
+        if !self.make_room(Some(page)) {
+            return self.waiting.push_back((page, access));
+        }
+        let frame = self.frames.take();
+        // SAFETY: a free frame is ours, and as long as a page.
+        unsafe { self.backend.frame(frame).write_bytes(0, self.page_bytes) };
+        self.local += 1;
+        self.stats.zero_fills += 1;
+        self.make_resident(page, access, frame);
+    }
+
+    fn touched_away(&mut self, page: u32, access: Access) {
+        if !self.make_room(Some(page)) {
+            return self.waiting.push_back((page, access));
+        }
+        self.stats.swap_ins += 1;
+        self.fetch(page, Some(Touch::now(access)), Then::Use);
+        self.look_ahead(page);
+    }
+
+    /// Faults that found no room.
+    pub(super) fn serve_waiting(&mut self) {
+        for _ in 0..self.waiting.len() {
+            if let Some((page, access)) = self.waiting.pop_front() {
+                self.touched(page, access);
+            }
+        }
+    }
+
+    fn allow(&self, dirty: bool) -> Allow {
+        if dirty || !self.tracks_writes { Allow::ReadWrite } else { Allow::Read }
+    }
+
+    /// The frame's bytes come to the program.
+    fn make_resident(&mut self, page: u32, access: Access, frame: u32) {
+        let dirty = access == Access::Write;
+        let allow = self.allow(dirty);
+        self.show(page, frame, allow);
+        self.pages[page as usize].state = State::Resident { writable: allow == Allow::ReadWrite, dirty };
+        self.backend.wake(page);
+        self.resident += 1;
+        self.with_policy(|policy, bits| policy.page_in(PageNo(page), access, bits));
+    }
+
+    fn show(&mut self, page: u32, frame: u32, allow: Allow) {
+        match self.backend.map_in(page, frame, allow) {
+            Ok(Frame::Full) => self.free(frame),
+            Ok(Frame::Empty) => self.frames.give_empty(frame),
+            Err(source) => self.stop_program(&Loss::Map { page, how: "in", source }),
+        }
+    }
+
+    fn check(&self, page: u32, how: &'static str, done: std::io::Result<()>) {
+        if let Err(source) = done {
+            self.stop_program(&Loss::Map { page, how, source });
+        }
+    }
+
+    /// A frame with memory in it is free; more of them than the budget has room for go back to the system.
+    fn free(&mut self, frame: u32) {
+        self.frames.give_full(frame);
+        while self.frames.full() + self.local + self.leaving > self.limit + self.slack {
+            let Some(frame) = self.frames.surplus() else { return };
+            self.backend.empty(frame);
+            self.frames.give_empty(frame);
+        }
+    }
+
+    fn with_policy<R>(&mut self, ask: impl FnOnce(&mut dyn Replacement, &mut dyn AccessBits) -> R) -> R {
+        let mut policy = self.policy.take().expect("a policy does not call the pager");
+        let answer = ask(&mut *policy, &mut Bits(self));
+        self.policy = Some(policy);
+        answer
+    }
+
+    /// Clears a reference bit. If the system does not let us, the bit stays set.
+    fn arm(&mut self, page: u32) {
+        let State::Resident { dirty, .. } = self.pages[page as usize].state else { return };
+        let since = Instant::now();
+        let backend = Arc::clone(&self.backend);
+        let frame = self.frames.take_empty(|frame| backend.empty(frame));
+        let armed = match backend.arm_access(page, frame) {
+            Ok(true) => Some(frame),
+            Ok(false) => {
+                self.frames.give_empty(frame);
+                None
+            }
+            Err(source) => self.stop_program(&Loss::Map { page, how: "out", source }),
+        };
+        self.pages[page as usize].state = State::Armed { frame: armed, dirty };
+        self.stats.bits_cleared += 1;
+        self.stats.clear_ns += nanos(since);
+    }
+
+    pub(super) fn timer(&self) -> Option<Duration> {
+        self.policy.as_ref().and_then(|policy| policy.timer())
+    }
+
+    pub(super) fn on_timer(&mut self) {
+        self.with_policy(|policy, bits| policy.on_timer(bits));
+    }
+}
+
+fn nanos(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
