@@ -9,7 +9,11 @@
 //! | `session` | before `main`: settings, servers; at the end: statistics; child processes |
 //! | `hooks::block` | `malloc`, `calloc`, `realloc`, `free` and their like |
 //! | `hooks::map` | `mmap`, `munmap`, `mremap`, `madvise`, `mprotect` of private anonymous memory |
-//! | `hooks::transfer` | system calls on far memory where the kernel does not wait for pages |
+//! | `hooks::transfer` | `read`, `write` and their like, where the kernel does not wait for far memory |
+//! | `hooks::message` | messages of sockets, likewise |
+//! | `hooks::stream` | `fread`, `fwrite`, `fputs`, likewise |
+//! | `hooks::again` | system calls that can be asked again, likewise |
+//! | `hooks::bounce` | ordinary memory that such a transfer goes through |
 //! | `next` | the C library's functions behind our own |
 //! | `alloc` | our own memory: from the C library's heap, never far |
 //!
@@ -22,7 +26,8 @@
 //! # What it cannot do
 //!
 //! Static arrays, stacks, files and shared memory stay ordinary memory. A child made by `fork` without `exec` has no far memory and ends when it touches
-//! it. Without the right to use userfaultfd for the kernel, only the calls in `hooks::transfer` work on far memory; others give `EFAULT`.
+//! it. Without the right to use userfaultfd for the kernel, the calls in `hooks` work on far memory; others, and those that the C library makes on its own
+//! (of `pthread_mutex_lock`, `printf` of a long text, `readdir`), give `EFAULT`.
 
 #![cfg_attr(not(all(target_os = "linux", target_env = "gnu")), allow(unused))]
 #![cfg(not(loom))]

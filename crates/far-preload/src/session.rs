@@ -6,7 +6,7 @@ use azekura_far::{AuthKey, FarMemory};
 use std::error::Error;
 use std::io::Write;
 use std::sync::atomic::{
-    AtomicPtr, AtomicUsize,
+    AtomicI32, AtomicPtr, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 use std::{fmt, ptr};
@@ -21,6 +21,9 @@ static THRESHOLD: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 /// Where far memory was, for child processes: base and length.
 static PLACE: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+/// Far memory that the kernel does not wait for: base and length; nothing where it does.
+static UNSERVED: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
 /// Far memory of this process; never dropped, as threads may use it to the very end.
 pub(crate) struct Session {
@@ -57,6 +60,17 @@ pub(crate) fn was_far(address: usize) -> bool {
     address.wrapping_sub(PLACE[0].load(Relaxed)) < PLACE[1].load(Relaxed)
 }
 
+/// Standard error as it was before `main`: many programs close theirs before our turn comes at their end. 2 if there is no other.
+static VOICE: AtomicI32 = AtomicI32::new(2);
+
+/// Whether the kernel would not reach any byte of a range, as it is far memory that it does not wait for (F1).
+#[inline]
+pub(crate) fn is_unserved(address: usize, bytes: usize) -> bool {
+    // Relaxed: written before `main`, and in children that have one thread.
+    let (base, length) = (UNSERVED[0].load(Relaxed), UNSERVED[1].load(Relaxed));
+    length != 0 && bytes != 0 && address < base + length && address.saturating_add(bytes) > base
+}
+
 /// In the environment once somebody has said what is in force.
 const SAID: &str = "AZEKURA_FAR_SAID";
 
@@ -66,6 +80,10 @@ extern "C" fn begin() {
         Ok(None) => return,
         Err(error) => refuse(&error),
     };
+    if !launch.quiet {
+        keep_voice();
+    }
+    crate::hooks::settle();
     let memory = match set_up(&launch) {
         Ok(memory) => memory,
         Err(error) => refuse(&*error),
@@ -85,6 +103,10 @@ extern "C" fn begin() {
     let session = Box::leak(Box::new(Session { heap: Heap::new(memory, launch.page), launch }));
     PLACE[0].store(session.heap.memory().as_ptr() as usize, Relaxed);
     PLACE[1].store(session.heap.memory().len(), Relaxed);
+    if !session.heap.memory().mechanism().serves_system_calls() {
+        UNSERVED[0].store(session.heap.memory().as_ptr() as usize, Relaxed);
+        UNSERVED[1].store(session.heap.memory().len(), Relaxed);
+    }
     // Release: pairs with Acquire in `heap`.
     HEAP.store(session, Release);
     THRESHOLD.store(threshold, Relaxed);
@@ -139,7 +161,16 @@ fn say(what: fmt::Arguments<'_>) {
     let text = what.to_string();
     // SAFETY: as long as said.
     unsafe {
-        libc::write(2, text.as_ptr().cast(), text.len());
+        libc::write(VOICE.load(Relaxed), text.as_ptr().cast(), text.len());
+    }
+}
+
+/// High up, where no program expects a descriptor of its own.
+fn keep_voice() {
+    // SAFETY: no memory is passed.
+    let copy = unsafe { libc::fcntl(2, libc::F_DUPFD_CLOEXEC, 500) };
+    if copy >= 0 {
+        VOICE.store(copy, Relaxed); // before there are other threads
     }
 }
 
@@ -147,6 +178,12 @@ fn say(what: fmt::Arguments<'_>) {
 extern "C" fn in_child() {
     HEAP.store(ptr::null_mut(), Release);
     THRESHOLD.store(usize::MAX, Relaxed);
+    UNSERVED[1].store(0, Relaxed);
+    let voice = VOICE.swap(2, Relaxed);
+    if voice != 2 {
+        // SAFETY: ours; who waits for the end of standard error is not to wait for a child that closed its own.
+        unsafe { libc::close(voice) };
+    }
 }
 
 extern "C" fn at_end() {

@@ -45,8 +45,23 @@ impl<F: Copy> Next<F> {
         unsafe { mem::transmute_copy(&found) }
     }
 
+    /// Finds the function now, if there is one.
+    #[allow(dead_code, reason = "what only far memory's hooks need")]
+    pub(crate) fn settle(&self) {
+        self.search();
+    }
+
     #[cold]
     fn find(&self) -> *mut c_void {
+        let found = self.search();
+        if found.is_null() {
+            // SAFETY: ends the process.
+            unsafe { libc::abort() }
+        }
+        found
+    }
+
+    fn search(&self) -> *mut c_void {
         let mut found = ptr::null_mut();
         // SAFETY: names and versions are NUL-terminated.
         unsafe {
@@ -55,9 +70,6 @@ impl<F: Copy> Next<F> {
             }
             if found.is_null() {
                 found = libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr());
-            }
-            if found.is_null() {
-                libc::abort();
             }
         }
         self.found.store(found, Relaxed);

@@ -24,7 +24,8 @@ The program is started unmodified, with one library put before its own: blocks o
 realloc, aligned allocations, private anonymous mmap) are far memory, of which --local is here. Static arrays, stacks, files and shared
 memory stay ordinary memory. A child made by fork has no far memory until it execs; statically linked and set-user-id programs cannot be run this
 way. With userfaultfd for the kernel (root, CAP_SYS_PTRACE, or vm.unprivileged_userfaultfd = 1) system calls work on far memory; without,
-read, write, pread, pwrite, recv, send, fread and fwrite do.
+those that the program makes through the C library's own functions do, but not those that the C library makes inside of others: printf of a
+text longer than a stream's buffer, or mutexes in far memory that threads wait for.
 The exit code is the program's; 71 if far memory could not be set up, or pages were lost with a server.";
 
 /// Run a program, unchanged, with its large blocks of memory on memory servers

@@ -166,3 +166,8 @@ pub(super) unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> usize 
         None => unsafe { USABLE.get()(block) },
     }
 }
+
+/// Finds the C library's functions.
+pub(super) fn settle() {
+    USABLE.settle();
+}

@@ -151,3 +151,12 @@ pub(super) unsafe extern "C" fn mprotect(at: *mut c_void, bytes: usize, protecti
     // SAFETY: passed on.
     unsafe { MPROTECT.get()(at, bytes, protection) }
 }
+
+/// Finds the C library's functions.
+pub(super) fn settle() {
+    MMAP.settle();
+    MUNMAP.settle();
+    MREMAP.settle();
+    MADVISE.settle();
+    MPROTECT.settle();
+}

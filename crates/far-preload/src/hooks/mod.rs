@@ -1,10 +1,25 @@
 //! The C library's functions as the program sees them.
 
+mod again;
 mod block;
+mod bounce;
 mod map;
+mod message;
+mod stream;
 mod transfer;
 
 use std::ffi::c_int;
+
+/// Finds the C library's functions behind ours, before `main`: our own threads call some of them, and the search takes the loader's lock, which a
+/// thread that waits for a page may hold (FAR-1).
+pub(crate) fn settle() {
+    again::settle();
+    block::settle();
+    map::settle();
+    message::settle();
+    stream::settle();
+    transfer::settle();
+}
 
 /// Sets `errno`.
 fn fail(code: c_int) {

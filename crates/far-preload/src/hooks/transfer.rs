@@ -1,185 +1,250 @@
-//! System calls on far memory where the kernel does not wait for pages (F1): it says `EFAULT`, we touch the buffer and ask again.
+//! `read`, `write` and their like on far memory where the kernel does not wait for pages (F1): by way of a bounce.
 //!
-//! Between the touch and the call a page can leave again, so the call is repeated; and it may do less than it was asked to, as it always may,
-//! because no more than a piece of the buffer is touched each time. Streams of the C library enter the kernel by a way of their
-//! own, so their large transfers go piece by piece through `fread` and `fwrite` here.
+//! A transfer that is longer than a bounce goes in several calls where it must do all that it can (writing; reading files). What a pipe or
+//! a socket gives comes from one call, as more calls could wait for what the program did not ask for; it may be short, as it always may.
 
+use super::bounce::{BOUNCE, Bounce, Parts};
 use super::{errno, fail};
 use crate::next::Next;
-use crate::session::heap_of;
+use crate::session::is_unserved;
+use libc::{iovec, off_t, size_t, ssize_t};
 use std::ffi::{c_int, c_void};
+use std::slice;
 
-type Read = unsafe extern "C" fn(c_int, *mut c_void, usize) -> isize;
-type Write = unsafe extern "C" fn(c_int, *const c_void, usize) -> isize;
-type ReadAt = unsafe extern "C" fn(c_int, *mut c_void, usize, i64) -> isize;
-type WriteAt = unsafe extern "C" fn(c_int, *const c_void, usize, i64) -> isize;
-type Receive = unsafe extern "C" fn(c_int, *mut c_void, usize, c_int) -> isize;
-type Send = unsafe extern "C" fn(c_int, *const c_void, usize, c_int) -> isize;
-type Stream = unsafe extern "C" fn(*mut c_void, usize, usize, *mut libc::FILE) -> usize;
-type StreamOut = unsafe extern "C" fn(*const c_void, usize, usize, *mut libc::FILE) -> usize;
+type Read = unsafe extern "C" fn(c_int, *mut c_void, size_t) -> ssize_t;
+type Write = unsafe extern "C" fn(c_int, *const c_void, size_t) -> ssize_t;
+type ReadAt = unsafe extern "C" fn(c_int, *mut c_void, size_t, off_t) -> ssize_t;
+type WriteAt = unsafe extern "C" fn(c_int, *const c_void, size_t, off_t) -> ssize_t;
+type Vector = unsafe extern "C" fn(c_int, *const iovec, c_int) -> ssize_t;
+type VectorAt = unsafe extern "C" fn(c_int, *const iovec, c_int, off_t) -> ssize_t;
+type VectorAtHow = unsafe extern "C" fn(c_int, *const iovec, c_int, off_t, c_int) -> ssize_t;
+type Random = unsafe extern "C" fn(*mut c_void, size_t, libc::c_uint) -> ssize_t;
 
 static READ: Next<Read> = Next::new(c"read");
 static WRITE: Next<Write> = Next::new(c"write");
 static PREAD: Next<ReadAt> = Next::new(c"pread64");
 static PWRITE: Next<WriteAt> = Next::new(c"pwrite64");
-static RECV: Next<Receive> = Next::new(c"recv");
-static SEND: Next<Send> = Next::new(c"send");
-static FREAD: Next<Stream> = Next::new(c"fread");
-static FWRITE: Next<StreamOut> = Next::new(c"fwrite");
+static READV: Next<Vector> = Next::new(c"readv");
+static WRITEV: Next<Vector> = Next::new(c"writev");
+static PREADV: Next<VectorAt> = Next::new(c"preadv64");
+static PWRITEV: Next<VectorAt> = Next::new(c"pwritev64");
+static PREADV2: Next<VectorAtHow> = Next::new(c"preadv64v2");
+static PWRITEV2: Next<VectorAtHow> = Next::new(c"pwritev64v2");
+static GETRANDOM: Next<Random> = Next::new(c"getrandom");
 
-/// Touched at once: less than the smallest local memory.
-const PIECE: usize = 64 << 10;
-/// Somebody who fails so often in a row has another reason.
-const TRIES: usize = 1000;
-const STEP: usize = 4096;
+/// As many parts as the kernel takes at once.
+const MOST_PARTS: c_int = 1024;
 
-/// Reads a byte of each 4 KiB, and writes it back if the kernel is going to write there.
-unsafe fn touch(at: *mut u8, bytes: usize, writes: bool) {
-    let mut offset = 0;
-    while offset < bytes {
-        // SAFETY: the caller lent the buffer for this call; a byte that is read and written back is as it was, and nobody else
-        // may use a buffer that a call is filling.
-        unsafe {
-            let byte = at.add(offset);
-            let value = byte.read_volatile();
-            if writes {
-                byte.write_volatile(value);
-            }
+/// Fills the parts by calls that each read at most so many bytes to the bounce, having read so many before.
+///
+/// # Safety
+///
+/// The parts are the caller's to write.
+pub(super) unsafe fn bounced_in(
+    parts: Parts<'_>,
+    goes_on: impl Fn() -> bool,
+    call: impl Fn(*mut u8, usize, usize) -> ssize_t,
+) -> ssize_t {
+    // SAFETY: never more than was asked for, which fits the bounce and is left in the parts.
+    carried(parts, goes_on, |bounce, asked, done| unsafe {
+        let got = call(bounce, asked, done);
+        if got > 0 {
+            parts.scatter(done, bounce, (got as usize).min(asked));
         }
-        offset = (offset + STEP).min(if offset + 1 < bytes { bytes - 1 } else { bytes }).max(offset + 1);
-    }
+        got
+    })
 }
 
-/// Calls, and calls again with the buffer touched while the kernel cannot reach it.
-unsafe fn served(at: *mut u8, bytes: usize, writes: bool, call: impl Fn(usize) -> isize) -> isize {
-    let mut result = call(bytes);
-    if result != -1 || errno() != libc::EFAULT || heap_of(at as usize).is_none() {
-        return result;
-    }
-    let piece = bytes.min(PIECE);
-    for _ in 0..TRIES {
-        // SAFETY: within the caller's buffer.
-        unsafe { touch(at, piece, writes) };
-        result = call(piece);
-        if result != -1 || errno() != libc::EFAULT {
-            return result;
+/// Writes the parts by calls that each write at most so many bytes of the bounce, having written so many before.
+///
+/// # Safety
+///
+/// The parts are the caller's to read.
+pub(super) unsafe fn bounced_out(
+    parts: Parts<'_>,
+    goes_on: impl Fn() -> bool,
+    call: impl Fn(*mut u8, usize, usize) -> ssize_t,
+) -> ssize_t {
+    // SAFETY: as above.
+    carried(parts, goes_on, |bounce, asked, done| unsafe {
+        parts.gather(done, bounce, asked);
+        call(bounce, asked, done)
+    })
+}
+
+/// Bytes carried until all are, or one call came short.
+fn carried(
+    parts: Parts<'_>,
+    goes_on: impl Fn() -> bool,
+    one: impl Fn(*mut u8, usize, usize) -> ssize_t,
+) -> ssize_t {
+    let Some(bytes) = parts.bytes() else {
+        fail(libc::EINVAL);
+        return -1;
+    };
+    let Some(bounce) = Bounce::take() else {
+        fail(libc::ENOMEM);
+        return -1;
+    };
+    let mut done = 0;
+    let result = loop {
+        let asked = (bytes - done).min(BOUNCE);
+        let here = one(bounce.at(), asked, done);
+        if here <= 0 {
+            break if done > 0 { done as ssize_t } else { here };
         }
-    }
-    fail(libc::EFAULT);
+        done += here as usize;
+        if (here as usize) < asked || done >= bytes || !goes_on() {
+            break done as ssize_t;
+        }
+    };
+    let kept = errno();
+    bounce.give_back();
+    fail(kept);
     result
 }
 
-macro_rules! transfer {
-    ($name:ident, $next:ident, $buffer:ty, $writes:expr, ($($argument:ident: $kind:ty),*)) => {
+/// Whether a descriptor is a file, of which a read gives all there is.
+fn is_file(fd: c_int) -> bool {
+    // SAFETY: all zeros is a valid stat, and the call fills it or does not.
+    unsafe {
+        let mut stat: libc::stat = std::mem::zeroed();
+        libc::fstat(fd, &raw mut stat) == 0
+            && matches!(stat.st_mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFBLK)
+    }
+}
+
+fn one(at: *const c_void, bytes: size_t) -> [iovec; 1] {
+    [iovec { iov_base: at.cast_mut(), iov_len: bytes }]
+}
+
+macro_rules! read {
+    ($name:ident, $next:ident $(, $offset:ident)?) => {
         /// # Safety
         ///
         /// As the C library's.
         #[unsafe(no_mangle)]
-        pub(super) unsafe extern "C" fn $name(fd: c_int, at: $buffer, bytes: usize, $($argument: $kind),*) -> isize {
+        pub(super) unsafe extern "C" fn $name(fd: c_int, at: *mut c_void, bytes: size_t $(, $offset: off_t)?) -> ssize_t {
             // SAFETY: passed on.
-            unsafe { served(at as *mut u8, bytes, $writes, |bytes| $next.get()(fd, at, bytes, $($argument),*)) }
+            unsafe {
+                if !is_unserved(at as usize, bytes) {
+                    return $next.get()(fd, at, bytes $(, $offset)?);
+                }
+                bounced_in(Parts(&one(at, bytes)), || is_file(fd), |to, n, _done| {
+                    $next.get()(fd, to.cast(), n $(, $offset.wrapping_add(_done as off_t))?)
+                })
+            }
         }
     };
 }
 
-transfer!(read, READ, *mut c_void, true, ());
-transfer!(write, WRITE, *const c_void, false, ());
-transfer!(pread, PREAD, *mut c_void, true, (offset: i64));
-transfer!(pread64, PREAD, *mut c_void, true, (offset: i64));
-transfer!(pwrite, PWRITE, *const c_void, false, (offset: i64));
-transfer!(pwrite64, PWRITE, *const c_void, false, (offset: i64));
-transfer!(recv, RECV, *mut c_void, true, (flags: c_int));
-transfer!(send, SEND, *const c_void, false, (flags: c_int));
-
-/// Whether a stream's transfer is to go in pieces: far memory, larger than what the stream buffers, and no help from the kernel.
-fn in_pieces(at: usize, bytes: usize) -> bool {
-    bytes >= STEP && heap_of(at).is_some_and(|heap| !heap.memory().mechanism().serves_system_calls())
+macro_rules! write {
+    ($name:ident, $next:ident $(, $offset:ident)?) => {
+        /// # Safety
+        ///
+        /// As the C library's.
+        #[unsafe(no_mangle)]
+        pub(super) unsafe extern "C" fn $name(fd: c_int, at: *const c_void, bytes: size_t $(, $offset: off_t)?) -> ssize_t {
+            // SAFETY: passed on.
+            unsafe {
+                if !is_unserved(at as usize, bytes) {
+                    return $next.get()(fd, at, bytes $(, $offset)?);
+                }
+                bounced_out(Parts(&one(at, bytes)), || true, |from, n, _done| {
+                    $next.get()(fd, from.cast(), n $(, $offset.wrapping_add(_done as off_t))?)
+                })
+            }
+        }
+    };
 }
+
+read!(read, READ);
+read!(pread, PREAD, offset);
+read!(pread64, PREAD, offset);
+write!(write, WRITE);
+write!(pwrite, PWRITE, offset);
+write!(pwrite64, PWRITE, offset);
+
+/// The parts of a call that the kernel cannot serve; `None` if it can, or is to say itself what is wrong.
+///
+/// # Safety
+///
+/// As `readv`: so many parts lie there.
+pub(super) unsafe fn unserved_parts<'a>(at: *const iovec, count: usize) -> Option<Parts<'a>> {
+    if at.is_null() || count == 0 || count > MOST_PARTS as usize {
+        return None;
+    }
+    // SAFETY: the caller's.
+    let parts = Parts(unsafe { slice::from_raw_parts(at, count) });
+    (is_unserved(at as usize, size_of_val(parts.0)) || parts.are_unserved()).then_some(parts)
+}
+
+macro_rules! vector {
+    ($name:ident, $next:ident, $bounced:ident, $goes_on:expr $(, $offset:ident $(, $how:ident)?)?) => {
+        /// # Safety
+        ///
+        /// As the C library's.
+        #[unsafe(no_mangle)]
+        pub(super) unsafe extern "C" fn $name(fd: c_int, parts: *const iovec, count: c_int $(, $offset: off_t $(, $how: c_int)?)?) -> ssize_t {
+            // SAFETY: passed on.
+            unsafe {
+                match usize::try_from(count).ok().and_then(|count| unserved_parts(parts, count)) {
+                    None => $next.get()(fd, parts, count $(, $offset $(, $how)?)?),
+                    Some(parts) => $bounced(parts, || $goes_on(fd), |at, n, _done| {
+                        let part = one(at.cast(), n);
+                        $next.get()(fd, part.as_ptr(), 1 $(, further($offset, _done) $(, $how)?)?)
+                    }),
+                }
+            }
+        }
+    };
+}
+
+/// Where the next piece lies; -1 stands for the file's own position, and stays.
+fn further(offset: off_t, done: usize) -> off_t {
+    if offset == -1 { -1 } else { offset.wrapping_add(done as off_t) }
+}
+
+fn always(_fd: c_int) -> bool {
+    true
+}
+
+vector!(readv, READV, bounced_in, is_file);
+vector!(writev, WRITEV, bounced_out, always);
+vector!(preadv, PREADV, bounced_in, is_file, offset);
+vector!(preadv64, PREADV, bounced_in, is_file, offset);
+vector!(pwritev, PWRITEV, bounced_out, always, offset);
+vector!(pwritev64, PWRITEV, bounced_out, always, offset);
+vector!(preadv2, PREADV2, bounced_in, is_file, offset, how);
+vector!(preadv64v2, PREADV2, bounced_in, is_file, offset, how);
+vector!(pwritev2, PWRITEV2, bounced_out, always, offset, how);
+vector!(pwritev64v2, PWRITEV2, bounced_out, always, offset, how);
 
 /// # Safety
 ///
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn fread(
-    at: *mut c_void,
-    size: usize,
-    count: usize,
-    stream: *mut libc::FILE,
-) -> usize {
-    let bytes = size.wrapping_mul(count);
-    // SAFETY: passed on, piece by piece; a piece that was just touched is within the buffer.
+pub(super) unsafe extern "C" fn getrandom(at: *mut c_void, bytes: size_t, flags: libc::c_uint) -> ssize_t {
+    // SAFETY: passed on.
     unsafe {
-        if !in_pieces(at as usize, bytes) {
-            return FREAD.get()(at, size, count, stream);
+        if !is_unserved(at as usize, bytes) {
+            return GETRANDOM.get()(at, bytes, flags);
         }
-        in_turn(bytes, |from, piece| {
-            touch(at.cast::<u8>().add(from), piece, true);
-            FREAD.get()(at.cast::<u8>().add(from).cast(), 1, piece, stream)
-        }) / size
+        bounced_in(Parts(&one(at, bytes)), || true, |to, n, _| GETRANDOM.get()(to.cast(), n, flags))
     }
 }
 
-/// # Safety
-///
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn fwrite(
-    at: *const c_void,
-    size: usize,
-    count: usize,
-    stream: *mut libc::FILE,
-) -> usize {
-    let bytes = size.wrapping_mul(count);
-    // SAFETY: as above.
-    unsafe {
-        if !in_pieces(at as usize, bytes) {
-            return FWRITE.get()(at, size, count, stream);
-        }
-        in_turn(bytes, |from, piece| {
-            touch(at.cast::<u8>().add(from).cast_mut(), piece, false);
-            FWRITE.get()(at.cast::<u8>().add(from).cast(), 1, piece, stream)
-        }) / size
-    }
-}
-
-/// # Safety
-///
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn fread_unlocked(
-    at: *mut c_void,
-    size: usize,
-    count: usize,
-    stream: *mut libc::FILE,
-) -> usize {
-    // SAFETY: passed on; its lock is recursive and the caller's own or nobody's.
-    unsafe { fread(at, size, count, stream) }
-}
-
-/// # Safety
-///
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn fwrite_unlocked(
-    at: *const c_void,
-    size: usize,
-    count: usize,
-    stream: *mut libc::FILE,
-) -> usize {
-    // SAFETY: as above.
-    unsafe { fwrite(at, size, count, stream) }
-}
-
-/// Bytes done until one piece came short.
-fn in_turn(bytes: usize, mut one: impl FnMut(usize, usize) -> usize) -> usize {
-    let mut done = 0;
-    while done < bytes {
-        let piece = (bytes - done).min(PIECE);
-        let here = one(done, piece);
-        done += here;
-        if here < piece {
-            break;
-        }
-    }
-    done
+/// Finds the C library's functions.
+pub(super) fn settle() {
+    READ.settle();
+    WRITE.settle();
+    PREAD.settle();
+    PWRITE.settle();
+    READV.settle();
+    WRITEV.settle();
+    PREADV.settle();
+    PWRITEV.settle();
+    PREADV2.settle();
+    PWRITEV2.settle();
+    GETRANDOM.settle();
 }

@@ -1,0 +1,296 @@
+//! System calls that can be asked again (F1): where the kernel does not wait for far memory it says `EFAULT`, we touch what is far and ask
+//! anew. Only for calls that have done nothing when they say so; `transfer` and `message` have the others.
+
+use super::{errno, fail};
+use crate::next::Next;
+use crate::session::is_unserved;
+use libc::{c_char, mode_t, nfds_t, size_t, ssize_t};
+use std::ffi::{c_int, c_long, c_void};
+use std::ptr;
+
+/// Who fails so often in a row has another reason.
+const TRIES: usize = 1000;
+/// What is touched of a buffer whose length only the kernel knows.
+const SOME: usize = 4096;
+const STEP: usize = 4096;
+/// Of arguments and environment, when a program is started.
+const MOST_STRINGS: usize = 1 << 16;
+
+/// Something that a call is given.
+#[derive(Clone, Copy)]
+enum Given {
+    /// So many bytes that the kernel reads.
+    Reads(usize, usize),
+    /// So many bytes that it writes.
+    Writes(usize, usize),
+    /// A text that it reads.
+    Text(usize),
+    /// Texts that it reads, to a null.
+    Texts(usize),
+}
+
+impl Given {
+    /// Whether the kernel does not reach it.
+    fn is_far(self) -> bool {
+        match self {
+            Self::Reads(at, bytes) | Self::Writes(at, bytes) => is_unserved(at, bytes),
+            Self::Text(at) => is_unserved(at, 1),
+            Self::Texts(at) => {
+                // SAFETY: the caller's texts, to a null.
+                at != 0 && (is_unserved(at, 1) || unsafe { texts(at) }.any(|text| is_unserved(text, 1)))
+            }
+        }
+    }
+
+    /// Has its pages come.
+    ///
+    /// # Safety
+    ///
+    /// It is what the caller's caller gave for this call.
+    unsafe fn touch(self) {
+        match self {
+            // SAFETY: the caller's. A byte that is read and written back is as it was, and nobody else may use a buffer that a call fills.
+            Self::Writes(at, bytes) => steps(at, bytes).for_each(|at| unsafe {
+                let byte = ptr::with_exposed_provenance_mut::<u8>(at);
+                byte.write_volatile(byte.read_volatile());
+            }),
+            // SAFETY: the caller's.
+            Self::Reads(at, bytes) => steps(at, bytes).for_each(|at| unsafe {
+                ptr::with_exposed_provenance::<u8>(at).read_volatile();
+            }),
+            // SAFETY: the caller's text.
+            Self::Text(at) => unsafe {
+                std::hint::black_box(libc::strnlen(
+                    ptr::with_exposed_provenance(at),
+                    libc::PATH_MAX as usize,
+                ));
+            },
+            // SAFETY: the caller's texts.
+            Self::Texts(at) => unsafe { texts(at) }.for_each(|text| unsafe { Self::Text(text).touch() }),
+        }
+    }
+}
+
+/// A place in each 4 KiB of what is far of a range, and its last.
+fn steps(at: usize, bytes: usize) -> impl Iterator<Item = usize> {
+    let is_far = bytes > 0 && is_unserved(at, bytes);
+    (at..at + bytes).step_by(STEP).chain([at + bytes.max(1) - 1]).filter(move |_| is_far)
+}
+
+/// The addresses of texts up to a null.
+unsafe fn texts(at: usize) -> impl Iterator<Item = usize> {
+    let at = ptr::with_exposed_provenance::<usize>(at);
+    // SAFETY: the caller's, and a null ends it.
+    (0..MOST_STRINGS).map(move |i| unsafe { *at.add(i) }).take_while(|&text| text != 0)
+}
+
+/// What a call gives: -1 if it failed.
+trait Answer: Copy + PartialEq {
+    const FAILED: Self;
+
+    fn failed(self) -> bool {
+        self == Self::FAILED
+    }
+}
+
+impl Answer for c_int {
+    const FAILED: Self = -1;
+}
+
+impl Answer for ssize_t {
+    const FAILED: Self = -1;
+}
+
+impl Answer for c_long {
+    const FAILED: Self = -1;
+}
+
+/// Calls, and calls again with what is far touched, while the kernel cannot reach it.
+fn asked<R: Answer>(given: &[Given], call: impl Fn() -> R) -> R {
+    let mut result = call();
+    if !result.failed() || errno() != libc::EFAULT || !given.iter().any(|given| given.is_far()) {
+        return result;
+    }
+    for _ in 0..TRIES {
+        // SAFETY: all that is given is the program's, for this call.
+        given.iter().for_each(|given| unsafe { given.touch() });
+        result = call();
+        if !result.failed() || errno() != libc::EFAULT {
+            return result;
+        }
+    }
+    fail(libc::EFAULT);
+    result
+}
+
+macro_rules! again {
+    ($($name:ident($($argument:ident: $kind:ty),*) -> $result:ty = [$($given:expr),+];)+) => {
+        /// The C library's own.
+        #[allow(non_upper_case_globals, reason = "named as what they find")]
+        mod next {
+            use super::*;
+            $(
+                pub(super) static $name: Next<unsafe extern "C" fn($($kind),*) -> $result> =
+                    match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                        Ok(name) => Next::new(name),
+                        Err(_) => panic!("a name ends where it ends"),
+                    };
+            )+
+        }
+
+        /// Finds them all.
+        pub(super) fn settle() {
+            $(next::$name.settle();)+
+            SYSCALL.settle();
+        }
+
+        $(
+            /// # Safety
+            ///
+            /// As the C library's.
+            #[unsafe(no_mangle)]
+            pub(super) unsafe extern "C" fn $name($($argument: $kind),*) -> $result {
+                // SAFETY: passed on.
+                asked(&[$($given),+], || unsafe { next::$name.get()($($argument),*) })
+            }
+        )+
+    };
+}
+
+type Path = *const c_char;
+type Any = *mut c_void;
+
+fn text(at: Path) -> Given {
+    Given::Text(at.expose_provenance())
+}
+
+fn reads<T>(at: *const T, bytes: usize) -> Given {
+    Given::Reads(at.expose_provenance(), bytes)
+}
+
+fn writes<T>(at: *mut T, bytes: usize) -> Given {
+    Given::Writes(at.expose_provenance(), bytes)
+}
+
+fn filled<T>(at: *mut T) -> Given {
+    writes(at, size_of::<T>())
+}
+
+again! {
+    // Names.
+    open(path: Path, flags: c_int, mode: mode_t) -> c_int = [text(path)];
+    open64(path: Path, flags: c_int, mode: mode_t) -> c_int = [text(path)];
+    openat(at: c_int, path: Path, flags: c_int, mode: mode_t) -> c_int = [text(path)];
+    openat64(at: c_int, path: Path, flags: c_int, mode: mode_t) -> c_int = [text(path)];
+    creat(path: Path, mode: mode_t) -> c_int = [text(path)];
+    access(path: Path, mode: c_int) -> c_int = [text(path)];
+    faccessat(at: c_int, path: Path, mode: c_int, flags: c_int) -> c_int = [text(path)];
+    unlink(path: Path) -> c_int = [text(path)];
+    unlinkat(at: c_int, path: Path, flags: c_int) -> c_int = [text(path)];
+    rmdir(path: Path) -> c_int = [text(path)];
+    mkdir(path: Path, mode: mode_t) -> c_int = [text(path)];
+    mkdirat(at: c_int, path: Path, mode: mode_t) -> c_int = [text(path)];
+    rename(old: Path, new: Path) -> c_int = [text(old), text(new)];
+    renameat(from: c_int, old: Path, to: c_int, new: Path) -> c_int = [text(old), text(new)];
+    link(old: Path, new: Path) -> c_int = [text(old), text(new)];
+    symlink(old: Path, new: Path) -> c_int = [text(old), text(new)];
+    chdir(path: Path) -> c_int = [text(path)];
+    chmod(path: Path, mode: mode_t) -> c_int = [text(path)];
+    truncate(path: Path, length: i64) -> c_int = [text(path)];
+    // What is known of files.
+    stat(path: Path, to: *mut libc::stat) -> c_int = [text(path), filled(to)];
+    stat64(path: Path, to: *mut libc::stat64) -> c_int = [text(path), filled(to)];
+    lstat(path: Path, to: *mut libc::stat) -> c_int = [text(path), filled(to)];
+    lstat64(path: Path, to: *mut libc::stat64) -> c_int = [text(path), filled(to)];
+    fstat(fd: c_int, to: *mut libc::stat) -> c_int = [filled(to)];
+    fstat64(fd: c_int, to: *mut libc::stat64) -> c_int = [filled(to)];
+    fstatat(at: c_int, path: Path, to: *mut libc::stat, flags: c_int) -> c_int = [text(path), filled(to)];
+    fstatat64(at: c_int, path: Path, to: *mut libc::stat64, flags: c_int) -> c_int = [text(path), filled(to)];
+    statx(at: c_int, path: Path, flags: c_int, mask: libc::c_uint, to: *mut libc::statx) -> c_int = [text(path), filled(to)];
+    statfs(path: Path, to: *mut libc::statfs) -> c_int = [text(path), filled(to)];
+    fstatfs(fd: c_int, to: *mut libc::statfs) -> c_int = [filled(to)];
+    readlink(path: Path, to: *mut c_char, bytes: size_t) -> ssize_t = [text(path), writes(to, bytes)];
+    readlinkat(at: c_int, path: Path, to: *mut c_char, bytes: size_t) -> ssize_t = [text(path), writes(to, bytes)];
+    getdents64(fd: c_int, to: Any, bytes: size_t) -> ssize_t = [writes(to, bytes.min(1 << 16))];
+    // Waiting: what is ready stays ready.
+    epoll_wait(fd: c_int, to: *mut libc::epoll_event, most: c_int, timeout: c_int) -> c_int = [writes(to, usize::try_from(most).unwrap_or(0) * size_of::<libc::epoll_event>())];
+    epoll_pwait(fd: c_int, to: *mut libc::epoll_event, most: c_int, timeout: c_int, mask: *const libc::sigset_t) -> c_int = [writes(to, usize::try_from(most).unwrap_or(0) * size_of::<libc::epoll_event>()), reads(mask, 8)];
+    epoll_ctl(fd: c_int, what: c_int, about: c_int, event: *mut libc::epoll_event) -> c_int = [reads(event, size_of::<libc::epoll_event>())];
+    poll(fds: *mut libc::pollfd, count: nfds_t, timeout: c_int) -> c_int = [writes(fds, count as usize * size_of::<libc::pollfd>())];
+    ppoll(fds: *mut libc::pollfd, count: nfds_t, timeout: *const libc::timespec, mask: *const libc::sigset_t) -> c_int = [writes(fds, count as usize * size_of::<libc::pollfd>()), reads(timeout, 16), reads(mask, 8)];
+    select(most: c_int, r: *mut libc::fd_set, w: *mut libc::fd_set, e: *mut libc::fd_set, timeout: *mut libc::timeval) -> c_int = [filled(r), filled(w), filled(e), filled(timeout)];
+    // Sockets.
+    bind(fd: c_int, name: *const libc::sockaddr, bytes: libc::socklen_t) -> c_int = [reads(name, bytes as usize)];
+    connect(fd: c_int, name: *const libc::sockaddr, bytes: libc::socklen_t) -> c_int = [reads(name, bytes as usize)];
+    getsockname(fd: c_int, name: *mut libc::sockaddr, bytes: *mut libc::socklen_t) -> c_int = [writes(name, 128), filled(bytes)];
+    getpeername(fd: c_int, name: *mut libc::sockaddr, bytes: *mut libc::socklen_t) -> c_int = [writes(name, 128), filled(bytes)];
+    getsockopt(fd: c_int, level: c_int, name: c_int, value: Any, bytes: *mut libc::socklen_t) -> c_int = [writes(value, 256), filled(bytes)];
+    setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, bytes: libc::socklen_t) -> c_int = [reads(value, bytes as usize)];
+    // Clocks, limits, signals.
+    clock_gettime(clock: c_int, to: *mut libc::timespec) -> c_int = [filled(to)];
+    clock_getres(clock: c_int, to: *mut libc::timespec) -> c_int = [filled(to)];
+    gettimeofday(to: *mut libc::timeval, zone: Any) -> c_int = [filled(to), writes(zone, 8)];
+    nanosleep(time: *const libc::timespec, left: *mut libc::timespec) -> c_int = [reads(time, 16), filled(left)];
+    getrlimit(which: libc::c_uint, to: *mut libc::rlimit) -> c_int = [filled(to)];
+    setrlimit(which: libc::c_uint, from: *const libc::rlimit) -> c_int = [reads(from, size_of::<libc::rlimit>())];
+    getrusage(who: c_int, to: *mut libc::rusage) -> c_int = [filled(to)];
+    sysinfo(to: *mut libc::sysinfo) -> c_int = [filled(to)];
+    uname(to: *mut libc::utsname) -> c_int = [filled(to)];
+    sched_getaffinity(process: libc::pid_t, bytes: size_t, to: *mut libc::cpu_set_t) -> c_int = [writes(to, bytes)];
+    // Devices: by far most arguments are this short.
+    ioctl(fd: c_int, request: libc::c_ulong, argument: Any) -> c_int = [writes(argument, SOME)];
+    // Other processes' memory.
+    process_vm_readv(process: libc::pid_t, to: *const libc::iovec, count: libc::c_ulong, from: *const libc::iovec, others: libc::c_ulong, flags: libc::c_ulong) -> ssize_t = [reads(to, count as usize * 16), first_part(to, count), reads(from, others as usize * 16)];
+    process_vm_writev(process: libc::pid_t, from: *const libc::iovec, count: libc::c_ulong, to: *const libc::iovec, others: libc::c_ulong, flags: libc::c_ulong) -> ssize_t = [reads(from, count as usize * 16), first_part(from, count), reads(to, others as usize * 16)];
+    // Programs.
+    execve(path: Path, arguments: *const Path, environment: *const Path) -> c_int = [text(path), texts_at(arguments), texts_at(environment)];
+    execv(path: Path, arguments: *const Path) -> c_int = [text(path), texts_at(arguments)];
+    execvp(path: Path, arguments: *const Path) -> c_int = [text(path), texts_at(arguments)];
+}
+
+fn texts_at(at: *const Path) -> Given {
+    Given::Texts(at.expose_provenance())
+}
+
+/// The kernel does the parts in order, and may do some of them only.
+fn first_part(parts: *const libc::iovec, count: libc::c_ulong) -> Given {
+    if parts.is_null() || count == 0 {
+        return Given::Reads(0, 0);
+    }
+    // SAFETY: the caller's parts.
+    let part = unsafe { *parts };
+    writes(part.iov_base, part.iov_len.min(1 << 16))
+}
+
+static SYSCALL: Next<unsafe extern "C" fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long> =
+    Next::new(c"syscall");
+
+/// System calls by number: of a futex the kernel reads one word, which is not done when it cannot.
+///
+/// # Safety
+///
+/// As the C library's. Reads six arguments, as the C library does.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn syscall(
+    number: c_long,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> c_long {
+    // SAFETY: passed on.
+    let call = || unsafe { SYSCALL.get()(number, a, b, c, d, e, f) };
+    if number != libc::SYS_futex {
+        return call();
+    }
+    asked(
+        &[
+            Given::Writes(a, 4),
+            Given::Reads(d, if d < SOME { 0 } else { 16 }),
+            Given::Writes(e, if e < SOME { 0 } else { 4 }),
+        ],
+        call,
+    )
+}
