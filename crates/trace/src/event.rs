@@ -3,13 +3,17 @@
 //! | kind | `object` | `argument` |
 //! |---|---|---|
 //! | `Enter`, `Exit` | – | – |
-//! | `WaitBegin` | instance waited for | [`WaitKind`](crate::WaitKind) number; holder's tag in the upper half |
+//! | `Ran` | – | ticks from enter to exit |
+//! | `WaitBegin` | instance waited for | [`WaitKind`](crate::WaitKind) number; from bit 8 the holder's operation, from bit 32 its tag |
 //! | `WaitEnd` | instance waited for | – |
 //! | `Hold` | instance held, until now | ticks it was held |
 //! | `Release` | instance let go while others waited | – |
 //! | `Anchor` | CPU time of the thread, ns | – |
 //! | `Mark` | value given by the program | – |
 //! | `Lost` | events lost just before this one | – |
+//!
+//! Short operations are timed by lot (see `live/stride.rs`): an `Enter` then stands for as many executions as its flags tell,
+//! and one that is [`UNTIMED`] for none. What is waited for inside is recorded in all of them.
 //!
 //! In the words of the paper's framework (section 3.2): `WaitBegin` is *Request & Wait*, `WaitEnd` is *Accept*,
 //! `Release` and the end of a `Hold` are *Finish*; `Enter` and `Exit` are *Accept* and *Finish* of the thread
@@ -37,6 +41,8 @@ pub enum EventKind {
     Mark = 8,
     /// Events were lost between the last event and the next.
     Lost = 9,
+    /// An operation that nothing happened in, told at its end: in rings only, in files it is an `Enter` and an `Exit`.
+    Ran = 10,
 }
 
 impl EventKind {
@@ -53,6 +59,7 @@ impl EventKind {
             7 => Self::Anchor,
             8 => Self::Mark,
             9 => Self::Lost,
+            10 => Self::Ran,
             _ => return None,
         })
     }
@@ -60,10 +67,12 @@ impl EventKind {
 
 /// The thread left its CPU at least once between the event before and this one.
 pub const SWITCHED: u8 = 1;
-/// A `Hold` drawn by lot, whether or not it followed a wait.
+/// Drawn by lot: a `Hold`, whether or not it followed a wait, or the `Enter` of an operation.
 pub const SAMPLED: u8 = 2;
 /// A `Hold` shared with others.
 pub const SHARED: u8 = 4;
+/// An `Enter` of an execution that was not drawn: told only because of the events inside, some time after it began.
+pub const UNTIMED: u8 = 4;
 /// A `Hold` that followed a wait of its thread for the same object; all those are recorded.
 pub const WAITED: u8 = 8;
 
@@ -119,11 +128,17 @@ impl Event {
         })
     }
 
-    /// How many holds this one stands for: itself, if all its kind are recorded (those that followed a wait); else one of so
-    /// many was drawn, and the upper four bits of the flags are the logarithm.
+    /// How many holds, or executions, this one stands for: itself, if all its kind are recorded (holds that followed a wait, long
+    /// operations); else one of so many was drawn, and the upper four bits of the flags are the logarithm.
     #[must_use]
     pub const fn stands_for(&self) -> u32 {
         if self.flags & (SAMPLED | WAITED) == SAMPLED { 1 << (self.flags >> 4) } else { 1 }
+    }
+
+    /// How many executions this `Enter` stands for; 0: it was not drawn.
+    #[must_use]
+    pub const fn executions(&self) -> u32 {
+        if self.flags & UNTIMED != 0 { 0 } else { self.stands_for() }
     }
 
     /// Whether the thread left its CPU since its event before.

@@ -40,6 +40,9 @@ pub struct Options {
     pub cpu: CpuTime,
     /// One of so many holds is recorded (rounded up to a power of two, 32,768 at most); of a thread's first ones, more.
     pub hold_sampling: u32,
+    /// Of operations that take less than ten microseconds one of so many executions at most is timed (rounded as above), the
+    /// shorter the fewer; of longer ones, and of a thread's first ones, all. Waits are recorded in all of them. 1: all are timed.
+    pub operation_sampling: u32,
     /// Also record what is mapped where in this process, for names that are addresses.
     pub modules: bool,
     /// Called once by the collector's thread before all else.
@@ -56,6 +59,7 @@ impl Default for Options {
             drain_every: Some(Duration::from_millis(5)),
             cpu: CpuTime::Auto,
             hold_sampling: 64,
+            operation_sampling: 64,
             modules: false,
             collector_begins: None,
             label: String::new(),

@@ -152,6 +152,30 @@ fn inner_operations_are_part_of_outer_ones_and_the_total_counts_the_outermost() 
 }
 
 #[test]
+fn what_is_timed_by_lot_stands_for_the_others_and_waits_stand_for_themselves() {
+    let weight = |mut script: Script, flags| {
+        script.events.last_mut().expect("an enter").flags = flags;
+        script
+    };
+    // Two executions of eight were drawn, of strides of four; one more is told for its wait's sake.
+    let drawn = azekura_trace::event::SAMPLED | 2 << 4;
+    let script = weight(Script::default().anchor(0, 0).enter(100, 1), drawn).exit(200);
+    let script = weight(script.enter(300, 1), drawn).begin(320, 1, 7, Latch).end(350, 1, 7).exit(400);
+    let script = weight(script.enter(500, 1), azekura_trace::event::UNTIMED);
+    let script = script.begin(510, 1, 7, Latch).end(590, 1, 7).exit(600);
+    let analysis = analyze(&trace(1_000, &["get"], &["cache"], vec![script]));
+    let row = operation(&analysis, "get");
+    assert_eq!((row.executions, row.timed), (8, 2));
+    assert_eq!(row.lock_wait_ns, 30 + 80);
+    // 100 and 70 without waits, four times each, and the waits.
+    assert_eq!(row.elapsed_ns, 4 * 100 + 4 * 70 + 110);
+    assert_eq!(wait(&analysis, "get", &label("cache", 1)).count, 2);
+    assert_eq!(parts(row), row.elapsed_ns);
+    assert_eq!((row.p50_ns, row.max_ns), (100, 100));
+    assert_eq!(analysis.what_if.throughput_per_second, 8e6);
+}
+
+#[test]
 fn t2_executions_in_which_events_were_lost_are_left_out_and_counted() {
     let script = Script::default()
         .enter(0, 1)

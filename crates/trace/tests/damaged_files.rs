@@ -96,6 +96,10 @@ fn foreign_files_and_other_versions_are_named() {
     let crc = azekura_base::checksum::crc32c(&bytes[..12]);
     bytes[12..16].copy_from_slice(&crc.to_le_bytes());
     assert!(matches!(Trace::from_bytes(&bytes), Err(ReadError::Version { found: 9, .. })));
+    bytes[8] = 1;
+    let crc = azekura_base::checksum::crc32c(&bytes[..12]);
+    bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+    assert_eq!(Trace::from_bytes(&bytes).expect("the first version is still read"), trace());
 }
 
 #[test]

@@ -61,7 +61,8 @@ fn operations_and_waits_are_recorded_in_order_and_named() {
     let site = &trace.sites[&event(4).site];
     assert_eq!((site.name.as_str(), site.line), ("cache", CACHE.line()));
     assert!(site.file.ends_with("recording.rs"));
-    assert_eq!(event(4).argument, WaitKind::Latch as u64 | u64::from(thread_tag().0) << 32);
+    let put = u64::from(event(0).operation);
+    assert_eq!(event(4).argument, WaitKind::Latch as u64 | put << 8 | u64::from(thread_tag().0) << 32);
     assert_eq!(event(8).object, 42);
     assert_eq!((trace.session.label.as_str(), trace.ending), ("x", Ending::Complete));
     assert!(thread.events.is_sorted_by_key(|e| e.ticks), "one thread's clock never runs back");
@@ -269,6 +270,51 @@ fn t5_anchors_tell_the_thread_clock_and_every_sleep_starts_a_segment() {
         let elapsed = trace.end.monotonic_ns - trace.begin.monotonic_ns;
         assert!(anchors.last().unwrap() - anchors[0] < elapsed, "it slept most of the time");
     }
+}
+
+/// Of short operations not all are timed; how many is left to the machine here, and tested in `stride`.
+#[test]
+fn executions_left_out_are_stood_for_and_every_wait_in_them_is_there() {
+    let _turn = turn();
+    let trace = record(Options::default(), || {
+        for i in 0..20_000 {
+            let _put = operation(&PUT);
+            let _get = operation(&GET);
+            if i % 100 == 0 {
+                drop(wait(&CACHE, i, WaitKind::Latch));
+            }
+        }
+    });
+    let thread = mine(&trace);
+    let mut inside = Vec::new();
+    let (mut stand_for, mut waits) = ([0; 2], 0);
+    for event in &thread.events {
+        let name = || trace.operations[&event.operation].name.as_str();
+        match event.kind {
+            Enter => {
+                stand_for[usize::from(name() == "get")] += event.executions();
+                inside.push(event.operation);
+            }
+            Exit => assert_eq!(inside.pop(), Some(event.operation)),
+            WaitBegin => {
+                assert_eq!((inside.len(), name()), (2, "get"), "a wait in both, told or not when they began");
+                waits += 1;
+            }
+            _ => {}
+        }
+    }
+    assert_eq!((waits, inside.len(), thread.lost), (200, 0, 0));
+    let off = stand_for.map(|n: u32| n.abs_diff(20_000));
+    assert!(off.iter().all(|off| *off <= 64), "all but part of a stride: {stand_for:?}");
+    assert!(thread.events.is_sorted_by_key(|e| e.ticks));
+}
+
+#[test]
+fn asked_for_all_every_execution_is_there() {
+    let _turn = turn();
+    let options = Options { operation_sampling: 1, cpu: CpuTime::Off, ..Options::default() };
+    let trace = record(options, || (0..5_000).for_each(|_| drop(operation(&GET))));
+    assert_eq!(mine(&trace).events.len(), 10_000);
 }
 
 #[test]

@@ -9,6 +9,9 @@
 //!
 //! Operations inside operations: each row has the whole of its executions, inner operations included. The
 //! total has outermost executions only. An operation inside itself counts its executions but its time once.
+//!
+//! Of short operations some executions were drawn by lot to be timed ([`Event::executions`](crate::event::Event::executions)). What
+//! such a one does *between* its waits counts as often as it stands for; waits are there of all executions and count once.
 
 use super::pair::{ThreadSpans, WaitSpan};
 use super::quick::QuickMap;
@@ -48,6 +51,22 @@ impl Sums {
         Self { lock, io, idle, cpu_in_wait: self.cpu_in_wait.min(cpu), ..*self }
     }
 
+    /// An execution's sums as those of so many of its kind, of which only this one's waits are meant.
+    fn standing_for(&self, weight: u32) -> Self {
+        if weight == 1 {
+            return *self;
+        }
+        let weight = u64::from(weight);
+        let waits = self.lock + self.io + self.idle;
+        Self {
+            executions: weight,
+            elapsed: waits + weight.saturating_mul(self.elapsed.saturating_sub(waits)),
+            cpu: self.cpu_in_wait + weight.saturating_mul(self.cpu.saturating_sub(self.cpu_in_wait)),
+            preempted: weight.saturating_mul(self.preempted),
+            ..*self
+        }
+    }
+
     fn add(&mut self, more: &Self) {
         self.executions += more.executions;
         self.elapsed += more.elapsed;
@@ -65,8 +84,10 @@ impl Sums {
 pub(crate) struct OperationSums {
     pub(crate) all: Sums,
     pub(crate) slices: Vec<Sums>,
-    /// Elapsed time of each execution, until `spread` is known.
-    durations: Vec<u64>,
+    /// Executions that were timed.
+    pub(crate) timed: u64,
+    /// Elapsed time of each of those, and what it stands for, until `spread` is known.
+    durations: Vec<(u64, u32)>,
     /// What half of them, 99 of 100, and all do not exceed.
     pub(crate) spread: [u64; 3],
     /// Threads that executed it.
@@ -183,18 +204,19 @@ impl Attribution {
             let mut sums = Sums { executions: 1, elapsed, cpu: span.cpu, ..inside.within(elapsed, span.cpu) };
             let preempted = thread.off.between(span.begin, end).saturating_sub(inside.preempted);
             sums.preempted = preempted.min(sums.other());
+            sums = sums.standing_for(span.weight);
             if span.parent.is_none_or(|p| thread.ops[p as usize].end.is_none()) {
                 self.total.add(&sums, slice(end));
-                self.total.durations.push(elapsed);
+                self.total.time(elapsed, span.weight);
             }
             let row = self.operations.entry(span.operation).or_default();
             if !done.contains(&span.operation) {
                 done.push(span.operation);
                 row.threads += 1;
             }
-            row.durations.push(sums.elapsed);
+            row.time(elapsed, span.weight);
             if is_inside_itself(thread, span.parent, span.operation) {
-                sums = Sums { executions: 1, ..Sums::default() };
+                sums = Sums { executions: span.weight.into(), ..Sums::default() };
             }
             row.add(&sums, slice(end));
         }
@@ -247,19 +269,38 @@ impl OperationSums {
         self.all.add(sums);
         self.slices[slice].add(sums);
     }
+
+    /// An execution took so long and stands for so many.
+    fn time(&mut self, elapsed: u64, weight: u32) {
+        if weight > 0 {
+            self.timed += 1;
+            self.durations.push((elapsed, weight));
+        }
+    }
 }
 
-/// The values that half, 99 of 100, and all do not exceed; by selection, which costs less than sorting.
-fn spread(mut values: Vec<u64>) -> [u64; 3] {
-    let index = |part: f64| ((values.len() as f64 * part).ceil() as usize).saturating_sub(1);
+/// The values that half, 99 of 100, and all do not exceed, each value standing for some; sorting is avoided where all stand for
+/// one alone.
+fn spread(mut values: Vec<(u64, u32)>) -> [u64; 3] {
+    let Some(&(longest, _)) = values.iter().max_by_key(|v| v.0) else { return [0; 3] };
+    let all: u64 = values.iter().map(|v| u64::from(v.1)).sum();
+    let index = |part: f64| ((all as f64 * part).ceil() as u64).saturating_sub(1);
     let (half, most) = (index(0.5), index(0.99));
-    if values.is_empty() {
-        return [0; 3];
+    if all == values.len() as u64 {
+        let (below, &mut (p99, _), _) = values.select_nth_unstable(most as usize);
+        let p50 = if half < most { below.select_nth_unstable(half as usize).1.0 } else { p99 };
+        return [p50, p99, longest];
     }
-    let (below, &mut p99, above) = values.select_nth_unstable(most);
-    let longest = above.iter().copied().max().unwrap_or(p99);
-    let p50 = if half < most { *below.select_nth_unstable(half).1 } else { p99 };
-    [p50, p99, longest]
+    values.sort_unstable();
+    let at = |index: u64| {
+        let mut before = 0;
+        let of = values.iter().find(|v| {
+            before += u64::from(v.1);
+            before > index
+        });
+        of.map_or(longest, |v| v.0)
+    };
+    [at(half), at(most), longest]
 }
 
 impl WaitSums {
@@ -282,6 +323,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_execution_stands_for_others_but_its_waits_do_not() {
+        let one = Sums { executions: 1, elapsed: 100, cpu: 70, lock: 40, cpu_in_wait: 15, ..Sums::default() };
+        let four = one.standing_for(4);
+        assert_eq!((four.executions, four.elapsed, four.lock), (4, 40 + 4 * 60, 40));
+        assert_eq!((four.cpu, four.other()), (15 + 4 * 55, 4 * one.other()));
+        let none = one.standing_for(0);
+        assert_eq!((none.executions, none.elapsed, none.cpu, none.other()), (0, 40, 15, 0));
+    }
+
+    #[test]
     fn the_spread_is_that_of_the_sorted_values() {
         assert_eq!(spread(Vec::new()), [0; 3]);
         for n in 1..300_u64 {
@@ -289,7 +340,12 @@ mod tests {
             let mut sorted = values.clone();
             sorted.sort_unstable();
             let at = |part: f64| sorted[((n as f64 * part).ceil() as usize).saturating_sub(1)];
-            assert_eq!(spread(values), [at(0.5), at(0.99), at(1.0)], "{n}");
+            let expected = [at(0.5), at(0.99), at(1.0)];
+            assert_eq!(spread(values.iter().map(|v| (*v, 1)).collect()), expected, "{n}");
+            // Every value three times is every value standing for three.
+            let thrice: Vec<u64> = values.iter().flat_map(|v| [*v; 3]).collect();
+            let expected = spread(thrice.into_iter().map(|v| (v, 1)).collect());
+            assert_eq!(spread(values.into_iter().map(|v| (v, 3)).collect()), expected, "{n}");
         }
     }
 }

@@ -160,7 +160,11 @@ impl<'t> Holders<'t> {
     fn of(&self, waiter: usize, wait: &WaitSpan, end: u64) -> Vec<Piece> {
         let whole = |thread, operation| vec![Piece { thread, operation, begin: wait.begin, end }];
         if let Some(&index) = self.by_tag.get(&wait.holder).filter(|&&i| i != waiter) {
-            return whole(index, self.threads[index].operation_at(wait.begin));
+            let operation = match wait.holder_in {
+                0 => self.threads[index].operation_at(wait.begin),
+                operation => operation,
+            };
+            return whole(index, operation);
         }
         let Some(holds) = self.holds.get(&(wait.site, wait.object)) else { return Vec::new() };
         let from = holds.partition_point(|(_, h)| h.end < wait.begin);

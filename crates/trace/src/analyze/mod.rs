@@ -243,7 +243,8 @@ fn choose(
     let mut outermost: BTreeMap<u16, u64> = BTreeMap::new();
     for span in threads.iter().flat_map(|t| t.ops.iter().filter(|s| s.parent.is_none())) {
         if let Some(end) = span.end {
-            *outermost.entry(span.operation).or_default() += end - span.begin;
+            let sum = outermost.entry(span.operation).or_default();
+            *sum = sum.saturating_add((end - span.begin).saturating_mul(span.weight.into()));
         }
     }
     let busy = |id: &u16| outermost.get(id).map(|ns| ns.saturating_sub(attribution.operations[id].all.idle));

@@ -20,6 +20,8 @@ pub(crate) struct OpSpan {
     /// `None`: never seen to end.
     pub(crate) end: Option<u64>,
     pub(crate) cpu: u64,
+    /// How many executions it stands for; 0: it was not timed, and is here for what was waited for inside.
+    pub(crate) weight: u32,
 }
 
 /// One wait.
@@ -30,6 +32,8 @@ pub(crate) struct WaitSpan {
     pub(crate) kind: WaitKind,
     /// Tag of the thread waited for, 0 for unknown.
     pub(crate) holder: u32,
+    /// The operation that thread was in when the wait began, 0 for unknown.
+    pub(crate) holder_in: u16,
     /// The innermost operation around it.
     pub(crate) op: Option<u32>,
     /// The wait around it (hazard T4).
@@ -127,21 +131,22 @@ impl Pairing {
     fn take(&mut self, i: usize, event: &Event, ns: u64, calibration: &Calibration) {
         let cpu = self.spans.cpu.at_event(i);
         match event.kind {
-            EventKind::Enter => self.enter(event.operation, ns, cpu),
+            EventKind::Enter => self.enter(event, ns, cpu),
             EventKind::Exit => self.exit(event.operation, ns, cpu),
             EventKind::WaitBegin => self.begin_wait(event, ns, cpu),
             EventKind::WaitEnd => self.end_wait(event, ns, cpu),
             EventKind::Hold => self.hold(event, ns, calibration.span_ns(event.argument)),
             EventKind::Release => self.hold(event, ns, 0),
             EventKind::Lost => self.lost(ns),
-            EventKind::Anchor | EventKind::Mark => {}
+            EventKind::Anchor | EventKind::Mark | EventKind::Ran => {}
         }
     }
 
-    fn enter(&mut self, operation: u16, ns: u64, cpu: u64) {
+    fn enter(&mut self, event: &Event, ns: u64, cpu: u64) {
+        let (operation, weight) = (event.operation, event.executions());
         let parent = self.ops.last().map(|o| o.0);
         self.ops.push((self.spans.ops.len() as u32, cpu));
-        self.spans.ops.push(OpSpan { operation, parent, begin: ns, end: None, cpu: 0 });
+        self.spans.ops.push(OpSpan { operation, parent, begin: ns, end: None, cpu: 0, weight });
         self.spans.op_changes.push((ns, operation));
     }
 
@@ -168,6 +173,7 @@ impl Pairing {
             object: event.object,
             kind: WaitKind::from_number(event.argument as u8).unwrap_or(WaitKind::Other),
             holder: (event.argument >> 32) as u32,
+            holder_in: (event.argument >> 8) as u16,
             op: self.ops.last().map(|o| o.0),
             parent: self.waits.last().map(|w| w.0),
             begin: ns,

@@ -111,6 +111,8 @@ pub struct OperationRow {
     pub place: String,
     /// Executions that began and ended in the recording.
     pub executions: u64,
+    /// Of them timed: the others were left out by lot, and their time is told by these. Waits are there of all.
+    pub timed: u64,
     /// Threads that executed it.
     pub threads: u64,
     /// Their time from beginning to end.
@@ -301,6 +303,7 @@ impl Work<'_> {
             name,
             place,
             executions: all.executions,
+            timed: sums.timed,
             threads: sums.threads,
             elapsed_ns: all.elapsed,
             cpu_ns: known.then_some(all.cpu),

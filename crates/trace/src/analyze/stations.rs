@@ -319,6 +319,7 @@ mod tests {
             object: 0,
             kind: WaitKind::Latch,
             holder: 0,
+            holder_in: 0,
             op: None,
             parent: None,
             begin,

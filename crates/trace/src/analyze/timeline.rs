@@ -54,7 +54,9 @@ pub(super) fn timeline(trace: &Trace, threads: &[ThreadSpans], duration: u64) ->
 fn cells(spans: &ThreadSpans, cell_ns: u64) -> Vec<Cell> {
     let mut ns = vec![[0u64; 4]; CELLS];
     for op in spans.ops.iter().filter(|s| s.parent.is_none()) {
-        spread(&mut ns, 0, op.begin, op.end.unwrap_or(spans.last), cell_ns);
+        let end = op.end.unwrap_or(spans.last);
+        // Of those drawn by lot each stands for its like nearby.
+        (0..op.weight).for_each(|_| spread(&mut ns, 0, op.begin, end, cell_ns));
     }
     for wait in spans.waits.iter().filter(|w| w.parent.is_none()) {
         let class = match wait.kind.class() {

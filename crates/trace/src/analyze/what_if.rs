@@ -106,7 +106,7 @@ impl Crew {
         let mut crew = Self::default();
         for thread in threads {
             let executed = thread.ops.iter().filter(|s| s.operation == operation && s.end.is_some());
-            let executions = executed.count() as u64;
+            let executions: u64 = executed.map(|s| u64::from(s.weight)).sum();
             if executions > 0 {
                 crew.threads += 1;
                 crew.executions += executions;

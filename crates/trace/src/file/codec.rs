@@ -76,7 +76,8 @@ pub(super) fn decode(input: &mut &[u8], events: &mut Vec<Event>) -> Result<(), &
 fn decode_one(input: &mut &[u8], before: &mut Before) -> Result<Event, &'static str> {
     const CUT: &str = "an event is cut off";
     let head = take_u8(input).ok_or(CUT)?;
-    let kind = EventKind::from_number(head & 0x0f).ok_or("an event of unknown kind")?;
+    let kind = EventKind::from_number(head & 0x0f).filter(|kind| *kind != EventKind::Ran);
+    let kind = kind.ok_or("an event of unknown kind")?;
     let flags = u8::try_from(take_u64(input).ok_or(CUT)?).map_err(|_| "flags beyond a byte")?;
     before.ticks = before.ticks.wrapping_add(unzigzag(take_u64(input).ok_or(CUT)?));
     if head & SAME_OPERATION == 0 {

@@ -33,7 +33,10 @@ use crate::event::Event;
 use std::collections::BTreeMap;
 
 const MAGIC: &[u8; 8] = b"AZKTRACE";
-const VERSION: u32 = 1;
+/// 2: an `Enter` may stand for several executions, or for none.
+const VERSION: u32 = 2;
+/// The oldest that is still read: all in it means the same now.
+const OLDEST_VERSION: u32 = 1;
 
 /// Kinds of blocks.
 mod block {

@@ -1,7 +1,7 @@
 //! From bytes to a [`Trace`]: every length checked, every checksum verified, no byte trusted.
 
 use super::{
-    ClockSample, CpuSource, Ending, MAGIC, Module, Name, OffCpu, SessionInfo, Switches, ThreadTrace,
+    ClockSample, CpuSource, Ending, MAGIC, Module, Name, OLDEST_VERSION, OffCpu, SessionInfo, Switches, ThreadTrace,
     TimeSource, Trace, VERSION, block, codec,
 };
 use crate::error::ReadError;
@@ -56,7 +56,7 @@ fn check_head(bytes: &[u8]) -> Result<usize, ReadError> {
         return Err(ReadError::Checksum { offset: 0, found, expected });
     }
     match u32_at(head, 8) {
-        VERSION => Ok(LEN),
+        OLDEST_VERSION..=VERSION => Ok(LEN),
         found => Err(ReadError::Version { found, expected: VERSION }),
     }
 }

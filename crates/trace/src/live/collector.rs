@@ -3,7 +3,7 @@
 use super::fork_mutex::ForkMutex;
 use super::registry::{OPERATIONS, SITES};
 use super::session::SESSION;
-use super::{clock, machine};
+use super::{clock, machine, whereabouts};
 use crate::error::{StartError, StopError};
 use crate::event::{Event, EventKind, SWITCHED};
 use crate::file::{CpuSource, Encoder, SessionInfo, ThreadInfo, TimeSource};
@@ -85,6 +85,17 @@ impl Open {
     }
 }
 
+/// The events of a file for one of a ring.
+fn expand(event: Event, mut each: impl FnMut(Event)) {
+    if event.kind == EventKind::Ran {
+        let begin = event.ticks.saturating_sub(event.argument);
+        each(Event { kind: EventKind::Enter, ticks: begin, argument: 0, ..event });
+        each(Event { kind: EventKind::Exit, flags: 0, argument: 0, ..event });
+    } else {
+        each(event);
+    }
+}
+
 /// Drains rings, encodes, writes.
 pub(super) struct Collector {
     session: u32,
@@ -152,7 +163,7 @@ impl Collector {
         self.rings.retain_mut(|Open { tag, consumer, last, .. }| {
             let closed = consumer.is_closed(); // before the drain (RING-3)
             batch.clear();
-            let taken = consumer.drain(|e| batch.push(e));
+            let taken = consumer.drain(|e| expand(e, |e| batch.push(e)));
             *last = batch.last().map_or(*last, |e| e.ticks.max(*last));
             busy |= taken * 2 >= consumer.capacity();
             if taken > 0 || closed {
@@ -210,8 +221,11 @@ impl Collector {
     pub(super) fn finish(mut self) -> Result<Recording, StopError> {
         self.drain();
         for ring in &self.rings {
-            let anchor = ring.last_anchor(self.time);
-            self.encoder.events(ring.tag, ring.consumer.lost(), anchor.as_slice());
+            // What a thread is in and has not told: it may be what it hangs in.
+            let open = whereabouts::unrecorded(ring.tag).filter(|open| open.since >= ring.last);
+            let open = open.map(|o| Event { operation: o.operation, ..Event::new(o.since, EventKind::Enter) });
+            let last: Vec<Event> = open.into_iter().chain(ring.last_anchor(self.time)).collect();
+            self.encoder.events(ring.tag, ring.consumer.lost(), &last);
         }
         let lost = self.lost_before + self.rings.iter().map(|r| r.consumer.lost()).sum::<u64>();
         self.encoder.clock(&clock::sample(self.time));

@@ -41,6 +41,16 @@ impl Lot {
         lot
     }
 
+    /// Holds up to and with the next one that is drawn.
+    pub(super) fn until(&self) -> u32 {
+        self.until
+    }
+
+    /// So many are left up to it: the others were counted elsewhere.
+    pub(super) fn wind_to(&mut self, left: u32) {
+        self.until = left.clamp(1, self.until);
+    }
+
     /// Flags of the thread's next hold: 0 if it was not drawn.
     #[inline]
     pub(super) fn next(&mut self) -> u8 {
@@ -87,7 +97,7 @@ impl Lot {
 }
 
 /// A well-mixed number that is not zero: neighbouring threads must not draw alike (the finalizer of SplitMix64).
-fn mixed(seed: u32) -> u64 {
+pub(super) fn mixed(seed: u32) -> u64 {
     let mut z = (u64::from(seed) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -17,6 +17,9 @@ mod machine;
 mod recorder;
 mod registry;
 mod session;
+mod stack;
+mod stride;
+mod whereabouts;
 
 pub(crate) use registry::Registration;
 pub use session::{forget_after_fork, start, stop, without_signals};
@@ -29,6 +32,7 @@ use registry::{OPERATIONS, SITES};
 use session::SESSION;
 use std::cell::Cell;
 use std::marker::PhantomData;
+use std::num::NonZeroU32;
 use std::ptr;
 
 thread_local! {
@@ -36,6 +40,39 @@ thread_local! {
     static STATE: Cell<State> = const { Cell::new(State::Open) };
     static OWNER: Owner = const { Owner };
     static TAG: Cell<u32> = const { Cell::new(0) };
+    static GATE: Cell<Gate> = const { Cell::new(Gate { session: 0, left: 0, kept: 0 }) };
+}
+
+/// Before the recorder: most holds are only counted, and here that costs least.
+#[derive(Debug, Clone, Copy)]
+struct Gate {
+    /// Of which recording it counts; another one's says nothing.
+    session: u32,
+    /// Holds up to and with the next one that the recorder looks at.
+    left: u32,
+    /// Not 0: the thread waited, so the recorder looks at the very next one, and so many would have been left.
+    kept: u32,
+}
+
+impl Gate {
+    /// Whether the hold that begins is nobody's business; counts it then.
+    #[inline]
+    fn passes(session: u32) -> bool {
+        let gate = GATE.get();
+        let passes = gate.session == session && gate.left > 1;
+        if passes {
+            GATE.set(Gate { left: gate.left - 1, ..gate });
+        }
+        passes
+    }
+
+    /// The thread waited: its next hold is looked at.
+    fn close(session: u32) {
+        let gate = GATE.get();
+        if gate.session == session && gate.kept == 0 {
+            GATE.set(Gate { kept: gate.left, left: 1, ..gate });
+        }
+    }
 }
 
 /// Whether this thread may make a recorder.
@@ -103,21 +140,21 @@ fn renew(session: u32) -> Option<*mut Recorder> {
 #[derive(Debug)]
 #[must_use = "the operation ends when this is dropped"]
 pub struct OperationGuard {
-    /// 0 when nothing was recorded at the beginning.
+    /// 0 when nothing is to be told at the end.
     session: u32,
-    operation: u16,
-    outer: u16,
+    depth: u32,
     here: PhantomData<*const ()>,
 }
 
 /// Begins an operation on this thread, inside the one it is in, if any.
 ///
-/// Off: one relaxed load. On: about ten nanoseconds, and again at the end. Never blocks; the thread's first event
-/// in a recording allocates its ring.
+/// Off: one relaxed load. On: two nanoseconds, and as many at the end; of operations under ten microseconds some are drawn by
+/// lot to be timed ([`Options::operation_sampling`](crate::Options::operation_sampling)), of longer ones all, which costs about
+/// twenty. Never blocks; the thread's first event in a recording allocates its ring.
 #[inline]
 pub fn operation(operation: &'static Operation) -> OperationGuard {
     match SESSION.load(Relaxed) {
-        0 => OperationGuard { session: 0, operation: 0, outer: 0, here: PhantomData },
+        0 => OperationGuard { session: 0, depth: 0, here: PhantomData },
         session => enter(session, operation),
     }
 }
@@ -125,13 +162,10 @@ pub fn operation(operation: &'static Operation) -> OperationGuard {
 #[inline(never)]
 fn enter(session: u32, operation: &'static Operation) -> OperationGuard {
     let id = u16::try_from(OPERATIONS.id(&operation.0)).unwrap_or(0);
-    let outer = with_recorder(session, |r| {
-        let outer = r.set_operation(id);
-        r.record(When::Before, EventKind::Enter, 0, 0, 0);
-        outer
-    });
-    let session = if outer.is_some() { session } else { 0 };
-    OperationGuard { session, operation: id, outer: outer.unwrap_or(0), here: PhantomData }
+    match with_recorder(session, |r| r.enter(id)).flatten() {
+        Some(depth) => OperationGuard { session, depth: depth as u32, here: PhantomData },
+        None => OperationGuard { session: 0, depth: 0, here: PhantomData },
+    }
 }
 
 impl Drop for OperationGuard {
@@ -148,11 +182,7 @@ fn leave(guard: &OperationGuard) {
     if SESSION.load(Relaxed) != guard.session {
         return; // the recording ended inside the operation
     }
-    with_recorder(guard.session, |r| {
-        r.set_operation(guard.operation);
-        r.record(When::After, EventKind::Exit, 0, 0, 0);
-        r.set_operation(guard.outer);
-    });
+    with_recorder(guard.session, |r| r.leave(guard.depth as usize));
 }
 
 /// The time from [`wait`] to its drop. Belongs to the thread that waits.
@@ -193,7 +223,8 @@ fn begin_wait(
     holder: ThreadTag,
 ) -> WaitGuard {
     let site = SITES.id(&site.0);
-    let argument = kind as u64 | u64::from(holder.0) << 32;
+    let operation = whereabouts::operation_of(holder);
+    let argument = kind as u64 | u64::from(operation) << 8 | u64::from(holder.0) << 32;
     let begun =
         with_recorder(session, |r| r.record(When::Before, EventKind::WaitBegin, site, object, argument));
     let session = if begun.is_some() { session } else { 0 };
@@ -219,48 +250,57 @@ fn end_wait(guard: &WaitGuard) {
         r.record(When::Later, EventKind::WaitEnd, guard.site, guard.object, 0);
         r.waited = (guard.site, guard.object);
     });
+    Gate::close(guard.session);
 }
 
 /// The time from [`hold`] to its drop.
 #[derive(Debug)]
 #[must_use = "the hold ends when this is dropped"]
 pub struct HoldGuard {
-    session: u32,
+    /// `None`: it is not recorded.
+    held: Option<Held>,
+    here: PhantomData<*const ()>,
+}
+
+/// A hold that is recorded when it ends.
+#[derive(Debug)]
+struct Held {
+    session: NonZeroU32,
     site: u32,
     object: u64,
     begin: u64,
     flags: u8,
-    here: PhantomData<*const ()>,
 }
 
 /// Begins to hold `object`; to be dropped just after it was let go.
 ///
 /// Recorded are a few holds drawn by lot ([`Options::hold_sampling`](crate::Options::hold_sampling); from them
 /// comes the ceiling that the lock sets to throughput), and those that followed a wait (they name the holder
-/// whom the next one waits for). The others cost two or three nanoseconds and read no clock.
+/// whom the next one waits for). The others cost about a nanosecond and read no clock.
 #[inline]
 pub fn hold(site: &'static Site, object: usize, mode: HoldMode) -> HoldGuard {
-    match SESSION.load(Relaxed) {
-        0 => HoldGuard { session: 0, site: 0, object: 0, begin: 0, flags: 0, here: PhantomData },
-        session => begin_hold(session, site, object as u64, mode),
+    let session = SESSION.load(Relaxed);
+    if session == 0 || Gate::passes(session) {
+        return HoldGuard { held: None, here: PhantomData };
     }
+    begin_hold(session, site, object as u64, mode)
 }
 
 /// As [`hold`], for callers to whom the site is worth looking up only when the hold is recorded.
 #[inline]
 pub fn hold_at(site: impl FnOnce() -> &'static Site, object: usize, mode: HoldMode) -> HoldGuard {
     let session = SESSION.load(Relaxed);
-    let nothing = HoldGuard { session: 0, site: 0, object: 0, begin: 0, flags: 0, here: PhantomData };
-    if session == 0 {
+    let nothing = HoldGuard { held: None, here: PhantomData };
+    if session == 0 || Gate::passes(session) {
         return nothing;
     }
-    let drawn = with_recorder(session, |r| {
-        let waited = std::mem::take(&mut r.waited).1 == object as u64;
-        r.begin_hold(waited)
-    });
-    let Some((begin, flags)) = drawn.flatten() else { return nothing };
-    let flags = flags | if mode == HoldMode::Shared { SHARED } else { 0 };
-    HoldGuard { session, site: SITES.id(&site().0), object: object as u64, begin, flags, here: PhantomData }
+    match drawn(session, mode, |waited| waited.1 == object as u64) {
+        Some(held) => {
+            let (site, object) = (SITES.id(&site().0), object as u64);
+            HoldGuard { held: Some(Held { site, object, ..held }), here: PhantomData }
+        }
+        None => nothing,
+    }
 }
 
 impl HoldGuard {
@@ -268,45 +308,56 @@ impl HoldGuard {
     #[inline]
     #[must_use]
     pub fn is_recorded(&self) -> bool {
-        self.session != 0
+        self.held.is_some()
     }
 }
 
 #[inline(never)]
 fn begin_hold(session: u32, site: &'static Site, object: u64, mode: HoldMode) -> HoldGuard {
     let site = SITES.id(&site.0);
+    let held = drawn(session, mode, |waited| waited == (site, object));
+    HoldGuard { held: held.map(|held| Held { site, object, ..held }), here: PhantomData }
+}
+
+/// The hold that begins, of no object yet, if it is recorded. `is_of` tells whether the thread's last wait was for this object.
+fn drawn(session: u32, mode: HoldMode, is_of: impl FnOnce((u32, u64)) -> bool) -> Option<Held> {
     let begun = with_recorder(session, |r| {
-        let waited = std::mem::take(&mut r.waited) == (site, object);
-        r.begin_hold(waited)
+        let waited = is_of(std::mem::take(&mut r.waited));
+        let gate = GATE.get();
+        let left = match gate {
+            Gate { kept: 1.., .. } if gate.session == session => gate.kept,
+            _ if gate.session == session => gate.left,
+            _ => r.holds_left(),
+        };
+        let begun = r.begin_hold(left, waited);
+        GATE.set(Gate { session, left: r.holds_left(), kept: 0 });
+        begun
     });
-    let (session, (begin, flags)) = match begun.flatten() {
-        Some(begun) => (session, begun),
-        None => (0, (0, 0)),
-    };
+    let (begin, flags) = begun.flatten()?;
     let flags = flags | if mode == HoldMode::Shared { SHARED } else { 0 };
-    HoldGuard { session, site, object, begin, flags, here: PhantomData }
+    Some(Held { session: NonZeroU32::new(session)?, site: 0, object: 0, begin, flags })
 }
 
 impl Drop for HoldGuard {
     #[inline]
     fn drop(&mut self) {
-        if self.session != 0 {
-            end_hold(self);
+        if let Some(held) = &self.held {
+            end_hold(held);
         }
     }
 }
 
 #[inline(never)]
-fn end_hold(guard: &HoldGuard) {
-    if SESSION.load(Relaxed) != guard.session {
+fn end_hold(held: &Held) {
+    let session = held.session.get();
+    if SESSION.load(Relaxed) != session {
         return;
     }
-    with_recorder(guard.session, |r| {
-        let argument = r.ticks().saturating_sub(guard.begin);
-        let operation = r.operation();
-        let event =
-            Event { flags: guard.flags, operation, site: guard.site, ..Event::new(0, EventKind::Hold) };
-        r.record_event(When::After, Event { object: guard.object, argument, ..event });
+    with_recorder(session, |r| {
+        let argument = r.ticks().saturating_sub(held.begin);
+        let (operation, site) = (r.operation(), held.site);
+        let event = Event { flags: held.flags, operation, site, ..Event::new(0, EventKind::Hold) };
+        r.record_event(When::After, Event { object: held.object, argument, ..event });
     });
 }
 

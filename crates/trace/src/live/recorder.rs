@@ -8,13 +8,33 @@
 //! anchor need not be paid where they hurt: the end of a wait begins a critical section, and there we only note
 //! that an anchor is owed ([`When::Later`]) and take it at the next event that is outside. If the thread leaves
 //! its CPU before that, the segment stays without an anchor and the analyzer interpolates.
+//!
+//! **Operations.** Most executions of short operations write nothing: see [`Strides`] for which are timed, and [`Stack`] for
+//! why those of them in which nothing happens are one event.
 
 use super::clock;
 use super::cpu::SwitchWord;
 use super::lot::Lot;
-use crate::event::{Event, EventKind, SWITCHED, WAITED};
+use super::stack::{Level, Stack};
+use super::stride::Strides;
+use super::whereabouts::Whereabouts;
+use crate::event::{Event, EventKind, SWITCHED, UNTIMED, WAITED};
 use crate::file::{CpuSource, TimeSource};
 use crate::ring::Producer;
+
+/// What all recorders of a session have in common.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Common {
+    pub(super) session: u32,
+    pub(super) time: TimeSource,
+    pub(super) cpu: CpuSource,
+    /// One of so many holds is drawn.
+    pub(super) hold_sampling: u32,
+    /// Strides of executions are as long at most.
+    pub(super) operation_sampling: u32,
+    /// Ticks of an operation that is timed always.
+    pub(super) long: u64,
+}
 
 /// When an event may pay for an anchor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,8 +58,11 @@ pub(super) struct Recorder {
     owed: bool,
     /// This segment's first event, which is to carry the sign, was not pushed yet.
     unsigned: bool,
-    /// The innermost operation, 0 for none.
-    operation: u16,
+    /// Ticks of the last event pushed.
+    last: u64,
+    stack: Stack,
+    strides: Strides,
+    whereabouts: Whereabouts,
     producer: Producer,
     lot: Lot,
     /// Where the last wait ended: the hold that follows is recorded.
@@ -47,30 +70,27 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    pub(super) fn new(
-        session: u32,
-        time: TimeSource,
-        cpu: CpuSource,
-        sample_every: u32,
-        seed: u32,
-        producer: Producer,
-    ) -> Self {
-        let rseq = if cpu == CpuSource::Rseq { SwitchWord::of_thread() } else { None };
-        let (cpu, switch) = match (cpu, rseq) {
+    /// The recorder of the thread with this number.
+    pub(super) fn new(common: Common, tag: u32, producer: Producer) -> Self {
+        let rseq = if common.cpu == CpuSource::Rseq { SwitchWord::of_thread() } else { None };
+        let (cpu, switch) = match (common.cpu, rseq) {
             (CpuSource::Rseq, Some(word)) => (CpuSource::Rseq, word),
             (CpuSource::None, _) => (CpuSource::None, SwitchWord::never_left()),
             _ => (CpuSource::ThreadClock, SwitchWord::always_left()),
         };
         Self {
-            session,
-            time,
+            session: common.session,
+            time: common.time,
             cpu,
             switch,
             owed: false,
             unsigned: false,
-            operation: 0,
+            last: 0,
+            stack: Stack::new(),
+            strides: Strides::new(common.operation_sampling, common.long, super::lot::mixed(tag)),
+            whereabouts: Whereabouts::of(tag),
             producer,
-            lot: Lot::new(sample_every, seed),
+            lot: Lot::new(common.hold_sampling, tag),
             waited: (0, 0),
         }
     }
@@ -85,30 +105,120 @@ impl Recorder {
     }
 
     pub(super) fn operation(&self) -> u16 {
-        self.operation
+        self.stack.innermost()
     }
 
-    /// Makes `operation` the innermost one; returns the one before.
+    /// Begins an operation; answers its depth, to be handed to [`Recorder::leave`]. `None`: too deep.
     #[inline]
-    pub(super) fn set_operation(&mut self, operation: u16) -> u16 {
-        std::mem::replace(&mut self.operation, operation)
+    pub(super) fn enter(&mut self, operation: u16) -> Option<usize> {
+        let depth = self.stack.depth();
+        if self.strides.is_drawn(operation) {
+            return self.enter_drawn(operation);
+        }
+        if !self.stack.enter(operation) {
+            return None;
+        }
+        self.whereabouts.is_within(operation);
+        Some(depth)
+    }
+
+    /// Begins an operation that is to be timed. Its event waits for what comes next.
+    fn enter_drawn(&mut self, operation: u16) -> Option<usize> {
+        let depth = self.stack.depth();
+        let flags = self.strides.draw(operation);
+        self.tell(); // STACK-1: also the event that may tell all of it at its end
+        if !self.stack.enter(operation) {
+            return None;
+        }
+        // The clock first, as in `record_event`.
+        let ticks = self.ticks();
+        if self.switch.is_armed() && !self.owed {
+            self.stack.begin(ticks, flags);
+            self.whereabouts.is_in_unrecorded(operation, ticks);
+        } else {
+            let event = Event { flags, operation, ..Event::new(ticks, EventKind::Enter) };
+            self.record_switched(When::Before, event);
+            self.stack.begin(self.last, flags);
+            self.stack.tell();
+            self.whereabouts.is_in(operation);
+        }
+        Some(depth)
+    }
+
+    /// Ends the operation that was begun at `depth`, and those further in that never ended.
+    #[inline]
+    pub(super) fn leave(&mut self, depth: usize) {
+        let Some((level, is_told)) = self.stack.cut_to(depth) else { return };
+        if is_told {
+            let event = Event { operation: level.operation, ..Event::new(0, EventKind::Exit) };
+            self.record_event(When::After, event);
+            if level.begin > 0 {
+                self.strides.took(level.operation, self.last.saturating_sub(level.begin));
+            }
+        } else if level.begin > 0 {
+            self.leave_held_back(level);
+        }
+        self.stack.leave();
+        self.whereabouts.is_within(self.stack.innermost());
+    }
+
+    /// Ends an operation in which nothing happened: in one event, if the thread did not leave its CPU.
+    #[inline]
+    fn leave_held_back(&mut self, level: Level) {
+        let ticks = self.ticks();
+        let argument = ticks.saturating_sub(level.begin);
+        self.strides.took(level.operation, argument);
+        let (operation, flags) = (level.operation, level.flags);
+        if self.switch.is_armed() && !self.owed {
+            self.push(Event { operation, flags, argument, ..Event::new(ticks, EventKind::Ran) });
+        } else {
+            self.tell();
+            self.record_switched(When::After, Event { operation, ..Event::new(ticks, EventKind::Exit) });
+        }
+        self.whereabouts.is_in(operation);
+    }
+
+    /// Tells the ring of all operations that the thread is in (STACK-1).
+    #[inline]
+    fn tell(&mut self) {
+        if !self.stack.is_told() {
+            self.tell_all();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn tell_all(&mut self) {
+        while let Some(level) = self.stack.tell() {
+            // One that was not drawn: at the last instant that is known. A switch since is the next event's to tell.
+            let (ticks, flags) = if level.begin > 0 { (level.begin, level.flags) } else { (self.last, UNTIMED) };
+            self.push(Event { flags, operation: level.operation, ..Event::new(ticks, EventKind::Enter) });
+        }
+        self.whereabouts.is_in(self.stack.innermost());
+    }
+
+    #[inline]
+    fn push(&mut self, event: Event) {
+        self.last = event.ticks;
+        self.producer.push(event);
     }
 
     /// Records an event of this instant.
     #[inline]
     pub(super) fn record(&mut self, when: When, kind: EventKind, site: u32, object: u64, argument: u64) {
-        let flags = 0;
-        let event = Event { ticks: 0, kind, flags, operation: self.operation, site, object, argument };
+        let operation = self.operation();
+        let event = Event { ticks: 0, kind, flags: 0, operation, site, object, argument };
         self.record_event(when, event);
     }
 
     /// Records `event`, whose ticks are filled in here.
     #[inline]
     pub(super) fn record_event(&mut self, when: When, mut event: Event) {
+        self.tell();
         // The clock first: a switch between it and the look is then seen, and the clock read again.
         event.ticks = self.ticks();
         if self.switch.is_armed() && !self.owed {
-            self.producer.push(event);
+            self.push(event);
         } else {
             self.record_switched(when, event);
         }
@@ -157,9 +267,10 @@ impl Recorder {
 
     /// Records a wait that began at `begin`, the instant of the last [`Recorder::watch`], and ends now.
     pub(super) fn record_past_wait(&mut self, begin: u64, site: u32, object: u64, argument: u64) {
+        self.tell();
         let flags = self.sign();
-        let operation = self.operation;
-        self.producer.push(Event {
+        let operation = self.operation();
+        self.push(Event {
             ticks: begin,
             kind: EventKind::WaitBegin,
             flags,
@@ -187,7 +298,7 @@ impl Recorder {
             // Again: the event belongs after the switch. A switch since `arm` shows in the next look.
             event.ticks = self.ticks();
         }
-        self.producer.push(event);
+        self.push(event);
     }
 
     /// Reads the thread clock for this segment. Gives up when disturbed again and again; then it stays owed.
@@ -203,7 +314,7 @@ impl Recorder {
             let object = clock::thread_cpu_ns();
             let ticks = before + self.ticks().saturating_sub(before) / 2;
             if self.switch.is_armed() {
-                self.producer.push(Event { flags, object, ..Event::new(ticks, EventKind::Anchor) });
+                self.push(Event { flags, object, ..Event::new(ticks, EventKind::Anchor) });
                 self.owed = false;
                 return;
             }
@@ -218,19 +329,25 @@ impl Recorder {
         if when == When::Before {
             anchor.flags = SWITCHED;
             event.ticks = anchor.ticks;
-            self.producer.push(anchor);
-            self.producer.push(event);
+            self.push(anchor);
+            self.push(event);
         } else {
             event.flags |= SWITCHED;
             anchor.ticks = event.ticks;
-            self.producer.push(event);
-            self.producer.push(anchor);
+            self.push(event);
+            self.push(anchor);
         }
     }
 
-    /// Whether the next hold is recorded, of an object that this thread waited for or not: then since when, and its flags.
-    #[inline]
-    pub(super) fn begin_hold(&mut self, waited: bool) -> Option<(u64, u8)> {
+    /// Holds up to and with the next one that is drawn.
+    pub(super) fn holds_left(&self) -> u32 {
+        self.lot.until()
+    }
+
+    /// A hold begins, the last of `left` that [`Recorder::holds_left`] told or one before, of an object that this thread waited
+    /// for or not: if it is recorded, since when, and its flags.
+    pub(super) fn begin_hold(&mut self, left: u32, waited: bool) -> Option<(u64, u8)> {
+        self.lot.wind_to(left);
         let flags = self.lot.next() | if waited { WAITED } else { 0 };
         (flags != 0).then(|| (self.ticks(), flags))
     }
@@ -238,9 +355,9 @@ impl Recorder {
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        if self.operation != 0 {
+        while let Some(innermost) = self.stack.depth().checked_sub(1) {
             // The thread ends inside an operation whose guard was never dropped (`pthread_exit`).
-            self.record(When::After, EventKind::Exit, 0, 0, 0);
+            self.leave(innermost);
         }
         if self.owed {
             self.anchor(); // the thread's last waits keep their CPU time

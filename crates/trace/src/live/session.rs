@@ -13,7 +13,8 @@
 use super::collector::{Bell, Collector, JOINING, Joining, collect};
 use super::fork_mutex::ForkMutex;
 use super::lot::MOST_LOG;
-use super::recorder::{Recorder, When};
+use super::recorder::{Common, Recorder, When};
+use super::stride::LONG_NS;
 use super::{clock, cpu};
 use crate::error::{StartError, StopError};
 use crate::event::EventKind;
@@ -37,6 +38,7 @@ struct Active {
     session: u32,
     info: SessionInfo,
     ring_events: usize,
+    operation_sampling: u32,
     collector: Collecting,
 }
 
@@ -65,7 +67,8 @@ pub fn start(options: Options) -> Result<(), StartError> {
         None => Collecting::AtStop(collector),
         Some(pause) => spawn(collector, pause, options.collector_begins)?,
     };
-    *active = Some(Active { session, info, ring_events: options.ring_events, collector });
+    let (ring_events, operation_sampling) = (options.ring_events, options.operation_sampling);
+    *active = Some(Active { session, info, ring_events, operation_sampling, collector });
     SESSION.store(session, Relaxed);
     Ok(())
 }
@@ -124,7 +127,8 @@ fn session_info(options: &Options) -> Result<SessionInfo, StartError> {
 fn event_cost_ps(time: TimeSource, cpu: CpuSource) -> u64 {
     const BATCH: u64 = 256;
     let (producer, mut consumer) = ring::ring(4 * BATCH as usize);
-    let mut recorder = Recorder::new(0, time, cpu, 1, 1, producer);
+    let common = Common { session: 0, time, cpu, hold_sampling: 1, operation_sampling: 1, long: 1 };
+    let mut recorder = Recorder::new(common, 0, producer);
     let cheapest = (0..20).map(|_| {
         let begin = clock::monotonic_ns();
         for i in 0..BATCH {
@@ -139,14 +143,23 @@ fn event_cost_ps(time: TimeSource, cpu: CpuSource) -> u64 {
 
 /// Makes the calling thread part of the recording under way; `None` when there is none any more.
 pub(super) fn join(tag: u32) -> Option<Recorder> {
-    let (session, time, cpu, sampling, ring_events) = {
+    let (common, ring_events) = {
         let active = ACTIVE.lock();
         let active = active.as_ref()?;
         let info = &active.info;
-        (active.session, info.time, info.cpu, info.hold_sampling, active.ring_events)
+        let common = Common {
+            session: active.session,
+            time: info.time,
+            cpu: info.cpu,
+            hold_sampling: info.hold_sampling,
+            operation_sampling: active.operation_sampling,
+            long: (u128::from(LONG_NS) * u128::from(info.ticks_per_second) / 1_000_000_000) as u64,
+        };
+        (common, active.ring_events)
     };
+    let session = common.session;
     let (producer, consumer) = ring::ring(ring_events);
-    let recorder = Recorder::new(session, time, cpu, sampling, tag, producer);
+    let recorder = Recorder::new(common, tag, producer);
     let thread = ThreadInfo {
         tag,
         os_id: rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs(),

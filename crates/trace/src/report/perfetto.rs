@@ -132,7 +132,7 @@ impl Export<'_> {
                 }
                 self.slice(track, now, INSTANT, "lost", "events lost", Some(("events", event.object)));
             }
-            EventKind::Hold | EventKind::Release | EventKind::Anchor => {}
+            EventKind::Hold | EventKind::Release | EventKind::Anchor | EventKind::Ran => {}
         }
     }
 

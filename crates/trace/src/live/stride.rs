@@ -1,0 +1,179 @@
+//! Which executions of an operation are timed: all of a long one, of a short one a few by lot.
+//!
+//! Two readings of the clock and an event are nothing to an operation of a millisecond and a tenth of one of 200 ns. So each
+//! thread keeps, for each operation, how long it takes, and times one of each *stride* of executions: as many as keep the
+//! cost of timing below a quarter of a per cent of the time spent in it. Which one of the stride is drawn by lot, whatever the
+//! program's own period. It stands for all of the stride.
+//!
+//! | of a thread's executions | stride at most |
+//! |---|---|
+//! | the first 128 | 1 |
+//! | up to 1,024 | 8 |
+//! | further | as asked for (64) |
+//!
+//! Contended waits are recorded in every execution: their sums are exact. From those that were drawn comes what an execution
+//! does *between* its waits.
+
+use crate::event::SAMPLED;
+
+/// An operation whose mean is as long is timed always; one of half that, every other time.
+pub(super) const LONG_NS: u64 = 10_000;
+
+/// Operations that have an account of their own; others share one with an operation of the same remainder. A stride then
+/// goes over both, and which of them is drawn tells how often each ran.
+const ACCOUNTS: usize = 64;
+
+/// One thread's accounts.
+#[derive(Debug)]
+pub(super) struct Strides {
+    accounts: Box<[Account; ACCOUNTS]>,
+    /// The logarithm of the longest stride.
+    most_log: u32,
+    /// Ticks of [`LONG_NS`].
+    long: u64,
+    random: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Account {
+    /// Executions up to and with the next one that is drawn.
+    until: u32,
+    /// Executions of that stride behind it.
+    rest: u32,
+    /// The logarithm of that stride.
+    log: u32,
+    /// Executions so far, up to the end of that stride.
+    begun: u32,
+    /// Usual ticks of an execution, 16 times as many; 0 before the first.
+    usual: u64,
+}
+
+impl Strides {
+    /// Strides of `most` (a power of two) at most; `long` is [`LONG_NS`] in ticks.
+    pub(super) fn new(most: u32, long: u64, seed: u64) -> Self {
+        let account = Account { until: 1, rest: 0, log: 0, begun: 1, usual: 0 };
+        let most_log = most.max(1).ilog2().min(super::lot::MOST_LOG);
+        Self { accounts: Box::new([account; ACCOUNTS]), most_log, long: long.max(1), random: seed | 1 }
+    }
+
+    /// The operation is executed once more: whether this one is to be timed.
+    #[inline]
+    pub(super) fn is_drawn(&mut self, operation: u16) -> bool {
+        let account = &mut self.accounts[usize::from(operation) % ACCOUNTS];
+        account.until -= 1;
+        account.until == 0
+    }
+
+    /// Flags of the execution just drawn; chooses the next stride.
+    pub(super) fn draw(&mut self, operation: u16) -> u8 {
+        let random = self.random();
+        let account = &mut self.accounts[usize::from(operation) % ACCOUNTS];
+        let flags = if account.log == 0 { 0 } else { SAMPLED | (account.log << 4) as u8 };
+        let asked = match account.begun {
+            0..128 => 0,
+            128..1_024 => 3,
+            _ => self.most_log,
+        };
+        account.log = account.fitting(self.long).min(asked).min(self.most_log);
+        let stride = 1 << account.log;
+        let place = random as u32 & (stride - 1);
+        account.until = account.rest + place + 1;
+        account.rest = stride - 1 - place;
+        account.begun = account.begun.saturating_add(stride);
+        flags
+    }
+
+    /// A timed execution took so many ticks.
+    #[inline]
+    pub(super) fn took(&mut self, operation: u16, ticks: u64) {
+        // A long wait now and then does not make an operation a long one.
+        let ticks = ticks.min(2 * self.long);
+        let account = &mut self.accounts[usize::from(operation) % ACCOUNTS];
+        account.usual = if account.usual == 0 { ticks << 4 } else { account.usual - (account.usual >> 4) + ticks };
+    }
+
+    /// Xorshift.
+    fn random(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random >> 20
+    }
+}
+
+impl Account {
+    /// The logarithm of the stride that the usual length calls for.
+    fn fitting(&self, long: u64) -> u32 {
+        let usual = (self.usual >> 4).max(1);
+        (long / usual).max(1).next_power_of_two().ilog2()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: u64 = 26_000;
+
+    /// (drawn, executions they stand for) of so many executions of so many ticks.
+    fn drawn(strides: &mut Strides, operation: u16, executions: u32, ticks: u64) -> (u32, u32) {
+        let (mut drawn, mut stand_for) = (0, 0);
+        for _ in 0..executions {
+            if strides.is_drawn(operation) {
+                let flags = strides.draw(operation);
+                strides.took(operation, ticks);
+                drawn += 1;
+                stand_for += 1 << (flags >> 4);
+            }
+        }
+        (drawn, stand_for)
+    }
+
+    #[test]
+    fn a_long_operation_is_timed_always_and_a_short_one_stands_for_all() {
+        let mut strides = Strides::new(64, LONG, 7);
+        assert_eq!(drawn(&mut strides, 1, 10_000, LONG), (10_000, 10_000));
+        let (few, all) = drawn(&mut strides, 2, 100_000, 300);
+        assert!((1_500..2_100).contains(&few), "128, 112, and one of 64: {few}");
+        assert!(all.abs_diff(100_000) < 128, "whole strides, but for the last: {all}");
+        let (half, all) = drawn(&mut strides, 3, 10_000, LONG / 2);
+        assert!((4_900..5_200).contains(&half) && all.abs_diff(10_000) < 4, "{half}, {all}");
+    }
+
+    #[test]
+    fn asked_for_all_none_is_left_out() {
+        let mut strides = Strides::new(1, LONG, 7);
+        assert_eq!(drawn(&mut strides, 9, 5_000, 10), (5_000, 5_000));
+    }
+
+    /// A program whose every fourth execution is longer must not be met at every fourth only.
+    #[test]
+    fn the_lot_does_not_keep_step_with_the_program() {
+        let mut strides = Strides::new(64, LONG, 11);
+        let mut phases = [0_u32; 4];
+        for i in 0..400_000_u32 {
+            if strides.is_drawn(5) {
+                strides.draw(5);
+                strides.took(5, 100);
+                phases[i as usize % 4] += u32::from(i > 2_000);
+            }
+        }
+        // 1,550 each are expected.
+        assert!(phases.iter().all(|p| (1_350..1_750).contains(p)), "{phases:?}");
+    }
+
+    #[test]
+    fn two_operations_in_one_account_are_both_told() {
+        let mut strides = Strides::new(64, LONG, 13);
+        let mut told = [0_u32; 2];
+        for i in 0..300_000_u32 {
+            let which = usize::from(i % 3 == 0);
+            let operation = 1 + 64 * which as u16;
+            if strides.is_drawn(operation) {
+                told[which] += 1 << (strides.draw(operation) >> 4);
+                strides.took(operation, 200);
+            }
+        }
+        assert!(told[0].abs_diff(200_000) < 12_000 && told[1].abs_diff(100_000) < 12_000, "{told:?}");
+    }
+}

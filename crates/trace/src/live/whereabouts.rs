@@ -1,0 +1,136 @@
+//! What each thread is doing, for others to see: the operation it is in, and one that it has begun and not recorded yet.
+//!
+//! A thread that waits for another notes the operation that one is in (who made whom wait); the collector, at the end, tells
+//! what threads were still doing. Each thread has a line of its own in a fixed table, by its number, and writes it with plain stores.
+//!
+//! - **WHERE-1** A line is written by the threads whose numbers share it, and says whose it is. Who finds another's number
+//!   there knows nothing. So with more than [`LINES`] threads some are not seen, and none is taken for another.
+//! - **WHERE-2** `now` is written before `since`; a reader that finds `now` unchanged around `since` may still pair them
+//!   wrongly when the thread began the same operation anew meanwhile: then the time is off by one execution. Relaxed: hints.
+
+use crate::ThreadTag;
+use azekura_base::CachePadded;
+use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+const LINES: usize = 1024;
+
+static TABLE: [CachePadded<Line>; LINES] = [const { CachePadded::new(Line::new()) }; LINES];
+
+#[derive(Debug)]
+struct Line {
+    /// The thread's number, the operation that is not recorded yet (0: none), and the innermost one.
+    now: AtomicU64,
+    /// Ticks when the former began.
+    since: AtomicU64,
+}
+
+impl Line {
+    const fn new() -> Self {
+        Self { now: AtomicU64::new(0), since: AtomicU64::new(0) }
+    }
+}
+
+/// A thread's own line.
+#[derive(Debug)]
+pub(super) struct Whereabouts {
+    line: &'static Line,
+    tag: u64,
+    unrecorded: u64,
+}
+
+/// An operation that a thread is in and has not recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Unrecorded {
+    pub(super) operation: u16,
+    pub(super) since: u64,
+}
+
+impl Whereabouts {
+    pub(super) fn of(tag: u32) -> Self {
+        Self { line: line(tag), tag: u64::from(tag) << 32, unrecorded: 0 }
+    }
+
+    /// The thread is in `operation`, and has recorded all that it is in.
+    #[inline]
+    pub(super) fn is_in(&mut self, operation: u16) {
+        self.unrecorded = 0;
+        self.is_within(operation);
+    }
+
+    /// Since `since` the thread is in `operation`, and has not recorded that.
+    #[inline]
+    pub(super) fn is_in_unrecorded(&mut self, operation: u16, since: u64) {
+        self.unrecorded = u64::from(operation) << 16;
+        self.is_within(operation);
+        self.line.since.store(since, Relaxed); // WHERE-2
+    }
+
+    /// The innermost operation is this one; what is recorded has not changed.
+    #[inline]
+    pub(super) fn is_within(&self, innermost: u16) {
+        self.line.now.store(self.tag | self.unrecorded | u64::from(innermost), Relaxed);
+    }
+}
+
+impl Drop for Whereabouts {
+    fn drop(&mut self) {
+        if self.line.now.load(Relaxed) >> 32 == self.tag >> 32 {
+            self.line.now.store(0, Relaxed);
+        }
+    }
+}
+
+fn line(tag: u32) -> &'static Line {
+    &TABLE[tag as usize % LINES]
+}
+
+/// The operation that a thread is in; 0: in none, or not known.
+pub(super) fn operation_of(tag: ThreadTag) -> u16 {
+    let now = line(tag.0).now.load(Relaxed);
+    if tag != ThreadTag::NONE && now >> 32 == u64::from(tag.0) { now as u16 } else { 0 }
+}
+
+/// What a thread has begun and not recorded.
+pub(super) fn unrecorded(tag: u32) -> Option<Unrecorded> {
+    let line = line(tag);
+    for _ in 0..8 {
+        let now = line.now.load(Relaxed);
+        let (operation, since) = ((now >> 16) as u16, line.since.load(Relaxed));
+        if now >> 32 != u64::from(tag) || operation == 0 {
+            return None;
+        }
+        if line.now.load(Relaxed) == now {
+            return Some(Unrecorded { operation, since });
+        }
+    }
+    None // it is busy: its next events tell
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Numbers that no thread of this process will draw.
+    const ONE: u32 = 0x7000_0001;
+    const OTHER: u32 = ONE + LINES as u32;
+
+    #[test]
+    fn a_thread_is_seen_where_it_is_and_never_for_another() {
+        let mut one = Whereabouts::of(ONE);
+        assert_eq!((operation_of(ThreadTag(ONE)), unrecorded(ONE)), (0, None));
+        one.is_in_unrecorded(5, 99);
+        one.is_within(7);
+        assert_eq!(operation_of(ThreadTag(ONE)), 7);
+        assert_eq!(unrecorded(ONE), Some(Unrecorded { operation: 5, since: 99 }));
+        one.is_in(7);
+        assert_eq!((operation_of(ThreadTag(ONE)), unrecorded(ONE)), (7, None));
+        let mut other = Whereabouts::of(OTHER);
+        other.is_in(9);
+        assert_eq!((operation_of(ThreadTag(ONE)), operation_of(ThreadTag(OTHER))), (0, 9));
+        drop(one);
+        assert_eq!(operation_of(ThreadTag(OTHER)), 9, "the line is another's now");
+        drop(other);
+        assert_eq!(operation_of(ThreadTag(OTHER)), 0);
+        assert_eq!(operation_of(ThreadTag::NONE), 0);
+    }
+}
