@@ -49,6 +49,11 @@ impl CommitTicket {
         self.0.wait().map_err(Error::from)
     }
 
+    /// The one of two of the same store that is durable last: when it is, both are.
+    pub fn later(self, other: Self) -> Self {
+        Self(self.0.later(other.0))
+    }
+
     /// Whether the commit survives power loss by now. Costs a few loads.
     ///
     /// # Errors

@@ -17,10 +17,12 @@
 //! | [`durable`] | what the page cache asks of the log |
 //! | [`sync`] | the one door to std or loom atomics, mutexes and parking |
 //! | [`backoff`] | exponential back-off for spins |
+//! | [`blocking`] | what a thread does before it blocks |
 //! | [`striped`] | counters spread over cache lines |
 //! | [`varint`] | variable-length integers of the log and the control file |
 
 pub mod backoff;
+pub mod blocking;
 pub mod checksum;
 pub mod durable;
 pub mod id;

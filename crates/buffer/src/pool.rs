@@ -508,6 +508,7 @@ impl Drop for Filling<'_> {
 const NAPS_BEFORE_OWN_READ: u32 = if cfg!(loom) { 0 } else { 40 };
 
 pub(crate) fn nap() {
+    azekura_base::blocking::announce();
     #[cfg(not(loom))]
     std::thread::sleep(std::time::Duration::from_micros(50));
     #[cfg(loom)]

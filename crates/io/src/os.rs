@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
-use azekura_base::PageBuf;
+use azekura_base::{PageBuf, blocking};
 use azekura_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use azekura_trace::{Site, WaitGuard, WaitKind, wait};
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, OFlags, StatxFlags};
@@ -152,8 +152,9 @@ pub(crate) struct OsFile {
 }
 
 impl OsFile {
-    /// Tells the tracer that this thread waits for the device until the guard is dropped.
+    /// Tells who wants to know, and the tracer, that this thread waits for the device until the guard is dropped.
     fn device(&self, site: &'static Site) -> WaitGuard {
+        blocking::announce();
         wait(site, self.file.as_raw_fd() as usize, WaitKind::Device)
     }
 

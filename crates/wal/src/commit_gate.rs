@@ -31,6 +31,7 @@
 //!
 //! Model: `tests/loom_gate.rs`.
 
+use azekura_base::blocking;
 use azekura_base::sync::WaitWord;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::*};
 use azekura_latch::{TracedGuard, TracedMutex};
@@ -155,6 +156,7 @@ impl CommitGate {
         }
         let _wait =
             azekura_trace::wait_for(&FLUSH_WAIT, std::ptr::from_ref(self).addr(), WaitKind::Log, leader);
+        blocking::announce();
         word.wait(expected, None);
     }
 
@@ -169,6 +171,7 @@ impl CommitGate {
         {
             let address = std::ptr::from_ref(self).addr();
             let _wait = azekura_trace::wait_for(&FLUSH_WAIT, address, WaitKind::Log, leader);
+            blocking::announce();
             word.wait(expected, None);
         }
         // Acquire: pairs with the Release in `finish`; what the flush made durable is seen to be.

@@ -136,6 +136,7 @@ impl EpochClock {
         fence(SeqCst);
         if self.published() < lsn && !has_failed() {
             let _wait = azekura_trace::wait(&EPOCH_WAIT, std::ptr::from_ref(self).addr(), WaitKind::Log);
+            azekura_base::blocking::announce();
             self.word.wait(expected, None);
         }
         self.waiting.fetch_sub(1, Relaxed);

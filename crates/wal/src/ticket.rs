@@ -110,6 +110,12 @@ impl Ticket {
         self.wal.log().wait_acknowledged(self.lsn)
     }
 
+    /// The one of two that is durable last: when it is, both are.
+    #[must_use]
+    pub fn later(self, other: Self) -> Self {
+        if other.lsn > self.lsn { other } else { self }
+    }
+
     /// Whether the record, and every one before it, is durable. Never blocks.
     ///
     /// # Errors

@@ -181,6 +181,7 @@ impl WorkerBuffer {
     /// Sleeps until a flush takes the buffer; `taken` came with [`Refused::NoRoom`]. May return early.
     pub fn wait_for_room(&self, taken: u32) {
         let _wait = azekura_trace::wait(&BUFFER_ROOM, std::ptr::from_ref(self).addr(), WaitKind::Log);
+        azekura_base::blocking::announce();
         self.taken.wait(taken, None);
     }
 

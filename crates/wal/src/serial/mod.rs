@@ -279,6 +279,7 @@ impl SerialBuffer {
     /// Sleeps until a flush takes the half; `taken` came with [`Refused::NoRoom`]. May return early.
     pub fn wait_for_room(&self, taken: u32) {
         let _wait = azekura_trace::wait(&INSERTION_ROOM, std::ptr::from_ref(self).addr(), WaitKind::Log);
+        azekura_base::blocking::announce();
         self.taken.wait(taken, None);
     }
 
