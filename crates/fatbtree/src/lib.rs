@@ -1,0 +1,2 @@
+//! Fat-Btree.
+#![forbid(unsafe_code)]
