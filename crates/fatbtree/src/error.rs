@@ -1,0 +1,126 @@
+//! What can go wrong.
+
+use std::io;
+
+use crate::id::PeId;
+
+/// Why a request was not answered as asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No node that can answer was reached in time. Nothing was changed; try again.
+    #[error("the owner of the key could not be reached within {timeout_ms} ms; nothing was changed")]
+    Unavailable {
+        /// How long it was tried.
+        timeout_ms: u64,
+    },
+    /// A write was on its way when the time was up. It may have happened, or may still happen.
+    #[error("no answer within {timeout_ms} ms; whether the write happened is not known")]
+    Unknown {
+        /// How long it was waited for.
+        timeout_ms: u64,
+    },
+    /// The store of the node that owns the key refused or failed.
+    #[error("the store of {pe}: {reason}")]
+    Store {
+        /// Whose store.
+        pe: PeId,
+        /// What it said.
+        reason: String,
+    },
+    /// The leaf is not at this PE, or is just being changed; ask again.
+    #[error("{0}")]
+    NotMoved(&'static str),
+    /// The settings do not fit together.
+    #[error("{0}")]
+    Settings(String),
+}
+
+/// Why the store of a node did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The database's reason.
+    #[error(transparent)]
+    Database(#[from] azekura::Error),
+    /// A row of the node's own tables is not what a node writes. Restore the node's store.
+    #[error("the {what} under {key:?} is damaged")]
+    Damaged {
+        /// What it should be.
+        what: &'static str,
+        /// Its key.
+        key: Vec<u8>,
+    },
+    /// The store belongs to another cluster or PE; use the one that was made for this.
+    #[error(
+        "the store belongs to {found} of cluster {found_cluster:016x}, not to {expected} of cluster {expected_cluster:016x}"
+    )]
+    Stranger {
+        /// Whose it is.
+        found: PeId,
+        /// And of which cluster.
+        found_cluster: u64,
+        /// Whose it should be.
+        expected: PeId,
+        /// And of which cluster.
+        expected_cluster: u64,
+    },
+}
+
+/// Why bytes from another node were refused.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FrameError {
+    /// Longer than any frame may be; the connection has to be closed.
+    #[error("a frame of {bytes} bytes; {most} are allowed")]
+    TooLong {
+        /// What its head says.
+        bytes: u64,
+        /// What is allowed.
+        most: usize,
+    },
+    /// Too short for its own head.
+    #[error("a frame of {bytes} bytes is shorter than a head")]
+    TooShort {
+        /// What its head says.
+        bytes: usize,
+    },
+    /// Its checksum is wrong: damaged on its way.
+    #[error("checksum {found:08x} instead of {expected:08x}")]
+    Checksum {
+        /// What the bytes give.
+        expected: u32,
+        /// What the head says.
+        found: u32,
+    },
+    /// Of another version of the protocol; upgrade the older node.
+    #[error("protocol version {found}; this node speaks {expected}")]
+    Version {
+        /// What the head says.
+        found: u8,
+        /// What this node speaks.
+        expected: u8,
+    },
+    /// From another cluster; correct the list of members.
+    #[error("from cluster {found:016x}; this node belongs to {expected:016x}")]
+    Cluster {
+        /// What the head says.
+        found: u64,
+        /// This node's.
+        expected: u64,
+    },
+    /// For what this PE was before somebody took it over. It must not be executed.
+    #[error("for epoch {found}; this node is at {expected}")]
+    Epoch {
+        /// What the head says.
+        found: u32,
+        /// This node's.
+        expected: u32,
+    },
+    /// The body is no message.
+    #[error("the body is no message")]
+    Body(#[from] postcard::Error),
+    /// The connection failed.
+    #[error("read a frame")]
+    Read(#[source] io::Error),
+}

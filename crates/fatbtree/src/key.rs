@@ -1,0 +1,145 @@
+//! Ranges of keys, and the place that a descent looks for.
+
+use serde::{Deserialize, Serialize};
+
+/// A key: any bytes, ordered as bytes.
+pub type Key = Vec<u8>;
+
+/// The keys from `low` on, below `high`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct KeyRange {
+    /// The first key. The empty key is the first of all.
+    pub low: Key,
+    /// The first key that does not belong to it; without one it goes on to the end.
+    pub high: Option<Key>,
+}
+
+impl KeyRange {
+    /// Every key.
+    #[must_use]
+    pub const fn all() -> Self {
+        Self { low: Vec::new(), high: None }
+    }
+
+    /// The keys from `low` on, below `high`.
+    #[must_use]
+    pub fn new(low: impl Into<Key>, high: Option<&[u8]>) -> Self {
+        Self { low: low.into(), high: high.map(<[u8]>::to_vec) }
+    }
+
+    /// Whether no key belongs to it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.high.as_ref().is_some_and(|high| *high <= self.low)
+    }
+
+    /// Whether `key` belongs to it.
+    #[must_use]
+    pub fn contains(&self, key: &[u8]) -> bool {
+        self.low.as_slice() <= key && !self.ends_before(key)
+    }
+
+    /// Whether `key` lies behind its end.
+    #[must_use]
+    pub fn ends_before(&self, key: &[u8]) -> bool {
+        self.high.as_ref().is_some_and(|high| high.as_slice() <= key)
+    }
+
+    /// The keys that belong to both.
+    #[must_use]
+    pub fn intersection(&self, other: &Self) -> Self {
+        let high = match (&self.high, &other.high) {
+            (Some(one), Some(two)) => Some(one.min(two).clone()),
+            (one, two) => one.as_ref().or(two.as_ref()).cloned(),
+        };
+        Self { low: self.low.as_slice().max(&other.low).to_vec(), high }
+    }
+
+    /// Whether some key belongs to both.
+    #[must_use]
+    pub fn overlaps(&self, other: &Self) -> bool {
+        !self.ends_before(&other.low) && !other.ends_before(&self.low)
+    }
+
+    /// Whether every key of `other` belongs to it.
+    #[must_use]
+    pub fn includes(&self, other: &Self) -> bool {
+        self.low <= other.low
+            && match (&self.high, &other.high) {
+                (None, _) => true,
+                (Some(_), None) => false,
+                (Some(mine), Some(others)) => others <= mine,
+            }
+    }
+}
+
+/// The place that a descent looks for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Target {
+    /// The leaf that this key belongs to: for a key, and for what comes from it on.
+    At(Key),
+    /// The leaf of the last key below this one, of the last of all without one: for going backwards.
+    Before(Option<Key>),
+}
+
+impl Target {
+    /// Whether the place is in a page with these fences.
+    #[must_use]
+    pub fn is_in(&self, range: &KeyRange) -> bool {
+        !self.is_left_of(&range.low) && !self.is_right_of(range.high.as_deref())
+    }
+
+    /// Whether the place is left of what begins with `low`.
+    #[must_use]
+    pub fn is_left_of(&self, low: &[u8]) -> bool {
+        match self {
+            Self::At(key) => key.as_slice() < low,
+            // Below the first key of all there is nothing; that place is in the first leaf.
+            Self::Before(Some(key)) => key.as_slice() <= low && !low.is_empty(),
+            Self::Before(None) => false,
+        }
+    }
+
+    /// Whether the place is right of what ends with `high`.
+    #[must_use]
+    pub fn is_right_of(&self, high: Option<&[u8]>) -> bool {
+        let Some(high) = high else { return false };
+        match self {
+            Self::At(key) => high <= key.as_slice(),
+            Self::Before(Some(key)) => high < key.as_slice(),
+            Self::Before(None) => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_in_exactly_one_of_the_pages_that_share_the_keys() {
+        let pages =
+            [KeyRange::new(*b"", Some(b"d")), KeyRange::new(*b"d", Some(b"m")), KeyRange::new(*b"m", None)];
+        let keys: [&[u8]; 7] = [b"", b"a", b"d", b"e", b"m", b"n", b"\xff\xff"];
+        let targets = keys
+            .iter()
+            .flat_map(|key| [Target::At(key.to_vec()), Target::Before(Some(key.to_vec()))])
+            .chain([Target::Before(None)]);
+        for target in targets {
+            let at: Vec<_> = (0..3).filter(|&page| target.is_in(&pages[page])).collect();
+            assert_eq!(at.len(), 1, "{target:?} is in {at:?}");
+        }
+        assert!(Target::Before(Some(b"d".to_vec())).is_in(&pages[0]));
+        assert!(Target::At(b"d".to_vec()).is_in(&pages[1]));
+    }
+
+    #[test]
+    fn intersections_are_what_both_contain() {
+        let one = KeyRange::new(*b"b", Some(b"k"));
+        let two = KeyRange::new(*b"g", None);
+        assert_eq!(one.intersection(&two), KeyRange::new(*b"g", Some(b"k")));
+        assert!(one.overlaps(&two) && two.overlaps(&one) && !one.includes(&two));
+        assert!(!one.overlaps(&KeyRange::new(*b"k", None)));
+        assert!(KeyRange::all().includes(&one));
+    }
+}

@@ -1,0 +1,157 @@
+//! What nodes say to each other.
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{PageNo, PeId};
+use crate::key::{KeyRange, Target};
+use crate::leaf::{Fact, MoveId, Row, Staged};
+
+/// A request's name at the node that it came to first. Unique over restarts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct RequestId {
+    /// The node that a client asked, and that gets the answer.
+    pub origin: PeId,
+    /// How often it had been started.
+    pub incarnation: u64,
+    /// The number of the request since then.
+    pub number: u64,
+}
+
+/// What is to be done at a leaf.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Work {
+    /// Read the value of a key.
+    Get,
+    /// Give a key a value.
+    Put(Vec<u8>),
+    /// Give a key a value if it has none.
+    Insert(Vec<u8>),
+    /// Remove a key.
+    Delete,
+    /// Hand the bytes to the owner's application, which runs them in a transaction of its own.
+    Run {
+        /// Whether it may change something.
+        is_write: bool,
+        /// What only the application understands.
+        bytes: Vec<u8>,
+    },
+    /// Read rows of one leaf, backwards if the target is [`Target::Before`].
+    Rows {
+        /// Only keys of this range.
+        within: KeyRange,
+        /// Most rows.
+        limit: u32,
+    },
+}
+
+impl Work {
+    /// Whether it may change something.
+    #[must_use]
+    pub const fn is_write(&self) -> bool {
+        match self {
+            Self::Put(_) | Self::Insert(_) | Self::Delete => true,
+            Self::Run { is_write, .. } => *is_write,
+            Self::Get | Self::Rows { .. } => false,
+        }
+    }
+}
+
+/// A request on its way to a leaf.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Find {
+    /// Whose.
+    pub id: RequestId,
+    /// Where.
+    pub target: Target,
+    /// What.
+    pub work: Work,
+    /// The page that it was sent to: a leaf, or an index page to go down from.
+    pub page: PageNo,
+    /// The version of the fact that said that the receiver owns the target; 0 if none said so.
+    pub floor: u64,
+    /// How often it has been sent on.
+    pub hops: u8,
+}
+
+/// What came of some work.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// The value of a key.
+    Value(Option<Vec<u8>>),
+    /// It is done; whether the key was there before.
+    Done {
+        /// There was a value.
+        existed: bool,
+    },
+    /// What the application says.
+    Ran(Vec<u8>),
+    /// Rows, in the order in which they were asked for.
+    Rows {
+        /// The rows.
+        rows: Vec<Row>,
+        /// Whether the leaf has more of them.
+        is_more: bool,
+    },
+}
+
+/// Why a node did not do the work. It has done nothing of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Refusal {
+    /// It does not own the leaf, and knows nobody newer who does. Ask again.
+    Lost,
+    /// Its store refused.
+    Store(String),
+    /// Its store failed in the middle: whether it happened is not known.
+    Failed(String),
+}
+
+/// A message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Message {
+    /// Work to be done, or sent on.
+    Find(Find),
+    /// What came of it, to the origin.
+    Answered {
+        /// Of which request.
+        id: RequestId,
+        /// What came of it.
+        result: Result<Answer, Refusal>,
+        /// The leaf that did it, or who did not own it.
+        fact: Option<Fact>,
+        /// How often the request was sent on.
+        hops: u8,
+    },
+    /// What may be worth knowing.
+    Facts(Vec<Fact>),
+    /// A leaf, to be kept until the source has decided.
+    Stage(Staged),
+    /// The leaf is kept, under this number.
+    Kept {
+        /// Which move.
+        id: MoveId,
+        /// The number.
+        page: PageNo,
+    },
+    /// The source has decided: the leaf is the receiver's.
+    Install {
+        /// Which move.
+        id: MoveId,
+    },
+    /// The receiver of the leaf owns it now.
+    Installed {
+        /// Which move.
+        id: MoveId,
+    },
+    /// What has become of a move?
+    Ask {
+        /// Which.
+        id: MoveId,
+    },
+    /// Nothing has: forget it.
+    Abort {
+        /// Which move.
+        id: MoveId,
+    },
+    /// A node that has been started asks what others know.
+    Hello,
+}

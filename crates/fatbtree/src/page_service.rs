@@ -1,0 +1,41 @@
+//! The page service of a PE (section 3.3.1): what stands between a node and its pages.
+//!
+//! In the product, leaves lie in the node's store, whose page cache and log do this work, and index pages are memory; so [`StorePages`] does
+//! nothing more. A simulation puts a cache and a disk with the paper's costs here.
+
+use crate::id::PageNo;
+use crate::world::Task;
+
+/// What is about to happen to a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// It is read.
+    Read,
+    /// It is read and changed.
+    Change,
+    /// It is made new.
+    Create,
+}
+
+/// Brings pages into memory, and takes the time that it takes.
+pub trait PageService {
+    /// Waits until the page is there.
+    fn fix(&self, page: PageNo, access: Access) -> Task<'_, ()>;
+
+    /// Takes the time of a lock taken at this PE.
+    fn lock(&self) -> Task<'_, ()>;
+}
+
+/// Leaves the pages to the store.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StorePages;
+
+impl PageService for StorePages {
+    fn fix(&self, _: PageNo, _: Access) -> Task<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn lock(&self) -> Task<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}

@@ -1,0 +1,354 @@
+//! A PE's store in an [`azekura::Database`]: its page cache, its log, its locks.
+//!
+//! | table | key | value |
+//! |---|---|---|
+//! | the rows' (named by the caller) | key | value |
+//! | `fat.self` | `identity`, `next_page` | whose store it is, how often opened; the next leaf's number |
+//! | `fat.leaves` | page, big-endian | [`LeafHead`] |
+//! | `fat.staged`, `fat.decided` | [`MoveId`] | [`Staged`], the receiver |
+//! | `fat.given` | first key | [`Fact`] |
+
+use std::fmt;
+use std::ops::Bound;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use azekura::{Database, Error, OpenTable, Table, Transaction};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::StoreError;
+use crate::id::PeId;
+use crate::key::{Key, KeyRange};
+use crate::leaf::{Fact, LeafHead, MoveId, Row, Staged};
+use crate::store::{Change, Edit, Founding, LeafStore, Recovered, Weight};
+use crate::world::Task;
+
+const SELF: Table<[u8], [u8]> = Table::new("fat.self");
+const LEAVES: Table<[u8], [u8]> = Table::new("fat.leaves");
+const STAGED: Table<[u8], [u8]> = Table::new("fat.staged");
+const DECIDED: Table<[u8], [u8]> = Table::new("fat.decided");
+const GIVEN: Table<[u8], [u8]> = Table::new("fat.given");
+const IDENTITY: &[u8] = b"identity";
+const NEXT_PAGE: &[u8] = b"next_page";
+
+/// Runs what may block where it disturbs nobody.
+pub trait Offload {
+    /// Runs `job`; the task ends after it.
+    fn run(&self, job: Box<dyn FnOnce() + Send>) -> Task<'static, ()>;
+}
+
+/// Runs it at once, on this thread: for simulations and tests, where nobody else holds a lock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Inline;
+
+impl Offload for Inline {
+    fn run(&self, job: Box<dyn FnOnce() + Send>) -> Task<'static, ()> {
+        job();
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// What an application keeps beside each row, an index for instance: made where a row arrives, removed where it leaves.
+pub trait Attachments: Send + Sync {
+    /// A row came with a leaf.
+    ///
+    /// # Errors
+    ///
+    /// Undoes the whole change.
+    fn arrive(&self, tx: &Transaction, key: &[u8], value: &[u8]) -> Result<(), Error>;
+
+    /// A row goes with its leaf.
+    ///
+    /// # Errors
+    ///
+    /// Undoes the whole change.
+    fn leave(&self, tx: &Transaction, key: &[u8], value: &[u8]) -> Result<(), Error>;
+}
+
+/// Nothing beside the rows.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoAttachments;
+
+impl Attachments for NoAttachments {
+    fn arrive(&self, _: &Transaction, _: &[u8], _: &[u8]) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn leave(&self, _: &Transaction, _: &[u8], _: &[u8]) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// A store in a database.
+#[derive(Clone)]
+pub struct DatabaseStore {
+    base: Arc<Base>,
+    offload: Rc<dyn Offload>,
+}
+
+struct Base {
+    db: Database,
+    rows: Table<[u8], [u8]>,
+    attachments: Arc<dyn Attachments>,
+}
+
+impl fmt::Debug for DatabaseStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DatabaseStore").field("db", &self.base.db).finish_non_exhaustive()
+    }
+}
+
+impl DatabaseStore {
+    /// The store of a node: rows are in the table `rows`.
+    #[must_use]
+    pub fn new(
+        db: Database,
+        rows: &str,
+        offload: Rc<dyn Offload>,
+        attachments: Arc<dyn Attachments>,
+    ) -> Self {
+        Self { base: Arc::new(Base { db, rows: Table::named(rows), attachments }), offload }
+    }
+
+    fn run<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&Base) -> Result<T, StoreError> + Send + 'static,
+    ) -> Task<'_, Result<T, StoreError>> {
+        let (base, result) = (Arc::clone(&self.base), Arc::new(Mutex::new(None)));
+        let for_job = Arc::clone(&result);
+        let done = self.offload.run(Box::new(move || {
+            *for_job.lock().unwrap_or_else(PoisonError::into_inner) = Some(job(&base));
+        }));
+        Box::pin(async move {
+            done.await;
+            let result = result.lock().unwrap_or_else(PoisonError::into_inner).take();
+            result.expect("the job ran: the offload's task has ended")
+        })
+    }
+}
+
+fn encode(value: &impl Serialize) -> Vec<u8> {
+    postcard::to_stdvec(value).expect("plain data, and memory takes any")
+}
+
+fn decode<T: DeserializeOwned>(what: &'static str, key: &[u8], value: &[u8]) -> Result<T, StoreError> {
+    postcard::from_bytes(value).map_err(|_| StoreError::Damaged { what, key: key.to_vec() })
+}
+
+fn decode_all<K, T>(
+    what: &'static str,
+    rows: Vec<Row>,
+    mut each: impl FnMut(&[u8], T) -> Result<K, StoreError>,
+) -> Result<Vec<K>, StoreError>
+where
+    T: DeserializeOwned,
+{
+    rows.iter().map(|(key, value)| each(key, decode(what, key, value)?)).collect()
+}
+
+type Open<'tx> = OpenTable<'tx, [u8], [u8]>;
+
+fn bounds(range: &KeyRange) -> (Bound<Key>, Bound<Key>) {
+    let high = range.high.clone().map_or(Bound::Unbounded, Bound::Excluded);
+    (Bound::Included(range.low.clone()), high)
+}
+
+fn all(table: &Open<'_>) -> Result<Vec<Row>, Error> {
+    table.iter().collect()
+}
+
+impl Base {
+    fn recover(&self, founding: &Founding) -> Result<Recovered, StoreError> {
+        #[derive(Default)]
+        struct Raw {
+            identity: Option<Vec<u8>>,
+            next_page: Option<Vec<u8>>,
+            heads: Vec<Row>,
+            staged: Vec<Row>,
+            decided: Vec<Row>,
+            given: Vec<Row>,
+        }
+        let raw = self.db.transact(|tx| {
+            tx.table(&self.rows)?; // made if it is new
+            let own = tx.table(&SELF)?;
+            Ok(Raw {
+                identity: own.get(IDENTITY)?,
+                next_page: own.get(NEXT_PAGE)?,
+                heads: all(&tx.table(&LEAVES)?)?,
+                staged: all(&tx.table(&STAGED)?)?,
+                decided: all(&tx.table(&DECIDED)?)?,
+                given: all(&tx.table(&GIVEN)?)?,
+            })
+        })?;
+        let mut found = Recovered {
+            heads: decode_all("leaf", raw.heads, |_, head: LeafHead| Ok(head))?,
+            staged: decode_all("staged leaf", raw.staged, |_, staged: Staged| Ok(staged))?,
+            decided: decode_all("decided move", raw.decided, |key, to: PeId| {
+                Ok((decode("move", key, key)?, to))
+            })?,
+            given: decode_all("given range", raw.given, |_, fact: Fact| Ok(fact))?,
+            ..Recovered::default()
+        };
+        found.incarnation = 1;
+        found.next_page = raw.next_page.map_or(Ok(1), |bytes| decode("page number", NEXT_PAGE, &bytes))?;
+        match raw.identity {
+            Some(bytes) => {
+                let (cluster, pe, incarnation): (u64, PeId, u64) = decode("identity", IDENTITY, &bytes)?;
+                if (cluster, pe) != (founding.cluster, founding.pe) {
+                    return Err(StoreError::Stranger {
+                        found: pe,
+                        found_cluster: cluster,
+                        expected: founding.pe,
+                        expected_cluster: founding.cluster,
+                    });
+                }
+                found.incarnation = incarnation + 1;
+            }
+            None => {
+                found.heads = founding.heads();
+                found.next_page = found.heads.len() as u64 + 1;
+            }
+        }
+        let identity = encode(&(founding.cluster, founding.pe, found.incarnation));
+        self.db.transact(|tx| {
+            tx.table(&SELF)?.insert(IDENTITY, &identity)?;
+            put_heads(tx, &found.heads)
+        })?;
+        Ok(found)
+    }
+
+    fn write(&self, key: &[u8], edit: &Edit) -> Result<bool, Error> {
+        self.db.transact(|tx| {
+            let rows = tx.table(&self.rows)?;
+            match edit {
+                Edit::Put(value) => Ok(rows.replace(key, value)?.is_some()),
+                Edit::Insert(value) => Ok(!rows.insert_new(key, value)?),
+                Edit::Delete => Ok(rows.remove(key)?.is_some()),
+            }
+        })
+    }
+
+    fn rows(&self, range: &KeyRange, limit: usize, reverse: bool) -> Result<Vec<Row>, Error> {
+        if range.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.db.transact(|tx| {
+            let rows = tx.table(&self.rows)?.range::<Vec<u8>>(bounds(range));
+            if reverse { rows.rev().take(limit).collect() } else { rows.take(limit).collect() }
+        })
+    }
+
+    fn weigh(&self, range: &KeyRange) -> Result<Weight, Error> {
+        let rows = self.rows(range, usize::MAX, false)?;
+        let bytes = rows.iter().map(|(key, value)| key.len() + value.len()).sum();
+        let middle = (rows.len() > 1).then(|| rows[rows.len() / 2].0.clone());
+        Ok(Weight { rows: rows.len(), bytes, middle })
+    }
+
+    fn change(&self, change: &Change) -> Result<(), Error> {
+        self.db.transact(|tx| {
+            let leaves = tx.table(&LEAVES)?;
+            for page in &change.remove {
+                leaves.remove(&page.0.to_be_bytes()[..])?;
+            }
+            put_heads(tx, &change.put)?;
+            self.change_rows(tx, change)?;
+            if let Some((range, facts)) = &change.given {
+                let given = tx.table(&GIVEN)?;
+                clear(&given, range, |_, _| Ok(()))?;
+                for fact in facts {
+                    given.insert(&fact.range.low, &encode(fact))?;
+                }
+            }
+            if let Some(staged) = &change.stage {
+                tx.table(&STAGED)?.insert(&encode(&staged.id), &encode(staged))?;
+                raise_next_page(tx, staged.head.page.0 + 1)?;
+            }
+            if let Some(id) = &change.unstage {
+                tx.table(&STAGED)?.remove(&encode(id))?;
+            }
+            if let Some((id, to)) = &change.decide {
+                tx.table(&DECIDED)?.insert(&encode(id), &encode(to))?;
+            }
+            if let Some(id) = &change.settle {
+                tx.table(&DECIDED)?.remove(&encode(id))?;
+            }
+            Ok(())
+        })
+    }
+
+    fn change_rows(&self, tx: &Transaction, change: &Change) -> Result<(), Error> {
+        let rows = tx.table(&self.rows)?;
+        if let Some(range) = &change.clear {
+            clear(&rows, range, |key, value| self.attachments.leave(tx, key, value))?;
+        }
+        for (key, value) in &change.rows {
+            rows.insert(key, value)?;
+            self.attachments.arrive(tx, key, value)?;
+        }
+        Ok(())
+    }
+}
+
+fn clear(
+    table: &Open<'_>,
+    range: &KeyRange,
+    mut each: impl FnMut(&[u8], &[u8]) -> Result<(), Error>,
+) -> Result<(), Error> {
+    if range.is_empty() {
+        return Ok(());
+    }
+    let rows = table.range::<Vec<u8>>(bounds(range)).collect::<Result<Vec<_>, _>>()?;
+    for (key, value) in rows {
+        table.remove(&key)?;
+        each(&key, &value)?;
+    }
+    Ok(())
+}
+
+fn put_heads(tx: &Transaction, heads: &[LeafHead]) -> Result<(), Error> {
+    let leaves = tx.table(&LEAVES)?;
+    for head in heads {
+        leaves.insert(&head.page.0.to_be_bytes()[..], &encode(head))?;
+    }
+    match heads.iter().map(|head| head.page.0).max() {
+        Some(largest) => raise_next_page(tx, largest + 1),
+        None => Ok(()),
+    }
+}
+
+fn raise_next_page(tx: &Transaction, next: u64) -> Result<(), Error> {
+    let own = tx.table(&SELF)?;
+    let known = own.get(NEXT_PAGE)?.and_then(|bytes| postcard::from_bytes::<u64>(&bytes).ok());
+    if known.is_none_or(|known| known < next) {
+        own.insert(NEXT_PAGE, &encode(&next))?;
+    }
+    Ok(())
+}
+
+impl LeafStore for DatabaseStore {
+    fn recover(&self, founding: Founding) -> Task<'_, Result<Recovered, StoreError>> {
+        self.run(move |base| base.recover(&founding))
+    }
+
+    fn read(&self, key: Key) -> Task<'_, Result<Option<Vec<u8>>, StoreError>> {
+        self.run(move |base| Ok(base.db.transact(|tx| tx.table(&base.rows)?.get(&key))?))
+    }
+
+    fn write(&self, key: Key, edit: Edit) -> Task<'_, Result<bool, StoreError>> {
+        self.run(move |base| Ok(base.write(&key, &edit)?))
+    }
+
+    fn rows(&self, range: KeyRange, limit: usize, reverse: bool) -> Task<'_, Result<Vec<Row>, StoreError>> {
+        self.run(move |base| Ok(base.rows(&range, limit, reverse)?))
+    }
+
+    fn weigh(&self, range: KeyRange) -> Task<'_, Result<Weight, StoreError>> {
+        self.run(move |base| Ok(base.weigh(&range)?))
+    }
+
+    fn change(&self, change: Change) -> Task<'_, Result<(), StoreError>> {
+        self.run(move |base| Ok(base.change(&change)?))
+    }
+}

@@ -1,0 +1,238 @@
+//! A store in memory, for simulations: it outlives its node, so a crash of the node is a restart on what was there.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Bound;
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::error::StoreError;
+use crate::id::{PageNo, PeId};
+use crate::key::{Key, KeyRange};
+use crate::leaf::{Fact, LeafHead, MoveId, Row, Staged};
+use crate::store::{Change, Edit, Founding, LeafStore, Recovered, Weight};
+use crate::world::{Task, World};
+
+/// What a crash leaves. Clones are the same disk.
+#[derive(Clone, Debug, Default)]
+pub struct Disk(Rc<RefCell<Content>>);
+
+#[derive(Debug, Default)]
+struct Content {
+    identity: Option<(u64, PeId)>,
+    incarnation: u64,
+    next_page: u64,
+    rows: BTreeMap<Key, Vec<u8>>,
+    heads: BTreeMap<PageNo, LeafHead>,
+    staged: BTreeMap<MoveId, Staged>,
+    decided: BTreeMap<MoveId, PeId>,
+    given: BTreeMap<Key, Fact>,
+}
+
+impl Disk {
+    /// What it holds of leaves and moves, for checkers: live leaves, leaves that came, moves that were decided.
+    #[must_use]
+    pub fn structure(&self) -> (Vec<LeafHead>, Vec<Staged>, Vec<(MoveId, PeId)>) {
+        let content = self.0.borrow();
+        (
+            content.heads.values().cloned().collect(),
+            content.staged.values().cloned().collect(),
+            content.decided.iter().map(|(id, to)| (*id, *to)).collect(),
+        )
+    }
+
+    /// How many rows it has.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.0.borrow().rows.len()
+    }
+
+    /// Puts rows and leaves there, as an initial build does.
+    pub fn build(&self, rows: impl IntoIterator<Item = Row>, heads: Vec<LeafHead>) {
+        let mut content = self.0.borrow_mut();
+        content.rows.extend(rows);
+        for head in heads {
+            content.put(head);
+        }
+    }
+}
+
+/// A store on a [`Disk`].
+pub struct MemoryStore {
+    disk: Disk,
+    /// Where time passes before and after each operation, and how much at most.
+    slow: Option<(World, Duration)>,
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore").field("slow", &self.slow).finish_non_exhaustive()
+    }
+}
+
+impl MemoryStore {
+    /// One that never waits.
+    #[must_use]
+    pub const fn new(disk: Disk) -> Self {
+        Self { disk, slow: None }
+    }
+
+    /// One whose operations take up to `most` before and after they happen: a crash comes in between.
+    #[must_use]
+    pub const fn slow(disk: Disk, world: World, most: Duration) -> Self {
+        Self { disk, slow: Some((world, most)) }
+    }
+
+    fn run<'a, T: 'a>(&'a self, operation: impl FnOnce(&mut Content) -> T + 'a) -> Task<'a, T> {
+        Box::pin(async move {
+            self.pass_time().await;
+            let value = operation(&mut self.disk.0.borrow_mut());
+            self.pass_time().await;
+            value
+        })
+    }
+
+    async fn pass_time(&self) {
+        if let Some((world, most)) = &self.slow {
+            world.clock.sleep(most.mul_f64(world.rng.below(1000) as f64 / 1000.0)).await;
+        }
+    }
+}
+
+impl Content {
+    fn put(&mut self, head: LeafHead) {
+        self.next_page = self.next_page.max(head.page.0 + 1);
+        self.heads.insert(head.page, head);
+    }
+
+    fn range(&self, range: &KeyRange) -> impl DoubleEndedIterator<Item = (&Key, &Vec<u8>)> {
+        let high = match &range.high {
+            // An empty range would panic.
+            Some(high) => Bound::Excluded(high.clone().max(range.low.clone())),
+            None => Bound::Unbounded,
+        };
+        self.rows.range((Bound::Included(range.low.clone()), high))
+    }
+
+    fn recover(&mut self, founding: &Founding) -> Result<Recovered, StoreError> {
+        let (expected_cluster, expected) = (founding.cluster, founding.pe);
+        match self.identity {
+            Some((cluster, pe)) if (cluster, pe) != (expected_cluster, expected) => {
+                return Err(StoreError::Stranger {
+                    found: pe,
+                    found_cluster: cluster,
+                    expected,
+                    expected_cluster,
+                });
+            }
+            Some(_) => {}
+            None => {
+                self.identity = Some((expected_cluster, expected));
+                self.next_page = self.next_page.max(1);
+                if self.heads.is_empty() {
+                    founding.heads().into_iter().for_each(|head| self.put(head));
+                }
+            }
+        }
+        self.incarnation += 1;
+        Ok(Recovered {
+            incarnation: self.incarnation,
+            heads: self.heads.values().cloned().collect(),
+            staged: self.staged.values().cloned().collect(),
+            decided: self.decided.iter().map(|(id, to)| (*id, *to)).collect(),
+            given: self.given.values().cloned().collect(),
+            next_page: self.next_page,
+        })
+    }
+
+    fn write(&mut self, key: Key, edit: Edit) -> bool {
+        match edit {
+            Edit::Put(value) => self.rows.insert(key, value).is_some(),
+            Edit::Insert(value) => {
+                let existed = self.rows.contains_key(&key);
+                self.rows.entry(key).or_insert(value);
+                existed
+            }
+            Edit::Delete => self.rows.remove(&key).is_some(),
+        }
+    }
+
+    fn weigh(&self, range: &KeyRange) -> Weight {
+        let rows = self.range(range).count();
+        let bytes = self.range(range).map(|(key, value)| key.len() + value.len()).sum();
+        let middle =
+            (rows > 1).then(|| self.range(range).nth(rows / 2)).flatten().map(|(key, _)| key.clone());
+        Weight { rows, bytes, middle }
+    }
+
+    fn change(&mut self, change: Change) {
+        for page in change.remove {
+            self.heads.remove(&page);
+        }
+        for head in change.put {
+            self.put(head);
+        }
+        if let Some(range) = change.clear {
+            let keys: Vec<_> = self.range(&range).map(|(key, _)| key.clone()).collect();
+            for key in keys {
+                self.rows.remove(&key);
+            }
+        }
+        self.rows.extend(change.rows);
+        if let Some((range, facts)) = change.given {
+            self.given.retain(|low, _| !range.contains(low));
+            self.given.extend(facts.into_iter().map(|fact| (fact.range.low.clone(), fact)));
+        }
+        if let Some(staged) = change.stage {
+            self.next_page = self.next_page.max(staged.head.page.0 + 1);
+            self.staged.insert(staged.id, staged);
+        }
+        if let Some(id) = change.unstage {
+            self.staged.remove(&id);
+        }
+        if let Some((id, to)) = change.decide {
+            self.decided.insert(id, to);
+        }
+        if let Some(id) = change.settle {
+            self.decided.remove(&id);
+        }
+    }
+}
+
+impl LeafStore for MemoryStore {
+    fn recover(&self, founding: Founding) -> Task<'_, Result<Recovered, StoreError>> {
+        self.run(move |content| content.recover(&founding))
+    }
+
+    fn read(&self, key: Key) -> Task<'_, Result<Option<Vec<u8>>, StoreError>> {
+        self.run(move |content| Ok(content.rows.get(&key).cloned()))
+    }
+
+    fn write(&self, key: Key, edit: Edit) -> Task<'_, Result<bool, StoreError>> {
+        self.run(move |content| Ok(content.write(key, edit)))
+    }
+
+    fn rows(&self, range: KeyRange, limit: usize, reverse: bool) -> Task<'_, Result<Vec<Row>, StoreError>> {
+        self.run(move |content| {
+            let owned = |(key, value): (&Key, &Vec<u8>)| (key.clone(), value.clone());
+            let rows = content.range(&range);
+            Ok(if reverse {
+                rows.rev().take(limit).map(owned).collect()
+            } else {
+                rows.take(limit).map(owned).collect()
+            })
+        })
+    }
+
+    fn weigh(&self, range: KeyRange) -> Task<'_, Result<Weight, StoreError>> {
+        self.run(move |content| Ok(content.weigh(&range)))
+    }
+
+    fn change(&self, change: Change) -> Task<'_, Result<(), StoreError>> {
+        self.run(move |content| {
+            content.change(change);
+            Ok(())
+        })
+    }
+}

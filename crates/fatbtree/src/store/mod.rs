@@ -1,0 +1,253 @@
+//! What a PE keeps for good: its rows, and the heads of its leaves.
+//!
+//! Rows of all leaves lie side by side in key order, so a split and a merge change heads only. A change of structure is one transaction, so after
+//! a crash it is wholly there or not at all.
+
+mod database;
+mod memory;
+
+use crate::error::StoreError;
+use crate::id::{PageNo, PeId};
+use crate::key::{Key, KeyRange};
+use crate::leaf::{Fact, LeafHead, MoveId, Row, Staged};
+use crate::world::Task;
+
+pub use database::{Attachments, DatabaseStore, Inline, NoAttachments, Offload};
+pub use memory::{Disk, MemoryStore};
+
+/// What a store does for its node. Each method is atomic, and durable when its task ends.
+pub trait LeafStore {
+    /// Opens it: makes it as `founding` says if it is new, and counts one more start.
+    fn recover(&self, founding: Founding) -> Task<'_, Result<Recovered, StoreError>>;
+
+    /// The value of a key.
+    fn read(&self, key: Key) -> Task<'_, Result<Option<Vec<u8>>, StoreError>>;
+
+    /// Changes the value of a key; whether it had one.
+    fn write(&self, key: Key, edit: Edit) -> Task<'_, Result<bool, StoreError>>;
+
+    /// Up to `limit` rows of a range, from its end backwards if `reverse`.
+    fn rows(&self, range: KeyRange, limit: usize, reverse: bool) -> Task<'_, Result<Vec<Row>, StoreError>>;
+
+    /// How much lies in a range.
+    fn weigh(&self, range: KeyRange) -> Task<'_, Result<Weight, StoreError>>;
+
+    /// Changes the structure.
+    fn change(&self, change: Change) -> Task<'_, Result<(), StoreError>>;
+}
+
+/// What a point operation does to a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Edit {
+    /// It gets this value.
+    Put(Vec<u8>),
+    /// It gets this value if it has none.
+    Insert(Vec<u8>),
+    /// It goes.
+    Delete,
+}
+
+/// How much lies in a range, and its middle.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Weight {
+    /// Rows.
+    pub rows: usize,
+    /// Bytes of keys and values.
+    pub bytes: usize,
+    /// The key that has half of the rows below it, if there are two at least.
+    pub middle: Option<Key>,
+}
+
+/// How a cluster begins: who has which keys. The same at every node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Founding {
+    /// Name of the cluster.
+    pub cluster: u64,
+    /// Whose store this is.
+    pub pe: PeId,
+    /// From which key on the keys are whose: the first is the empty key, then in key order.
+    pub shares: Vec<(Key, PeId)>,
+}
+
+impl Founding {
+    /// The shares with their ends.
+    pub fn ranges(&self) -> impl Iterator<Item = (KeyRange, PeId)> {
+        self.shares.iter().enumerate().map(|(place, (low, pe))| {
+            let high = self.shares.get(place + 1).map(|(key, _)| key.clone());
+            (KeyRange { low: low.clone(), high }, *pe)
+        })
+    }
+
+    /// The leaves that a PE begins with: one for each of its shares.
+    #[must_use]
+    pub fn heads(&self) -> Vec<LeafHead> {
+        let own = self.ranges().filter(|(_, pe)| *pe == self.pe);
+        (1..)
+            .zip(own)
+            .map(|(page, (range, _))| LeafHead { page: PageNo(page), range, right: None, version: 1 })
+            .collect()
+    }
+}
+
+/// What is found when a store is opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// How often it has been opened, this time included.
+    pub incarnation: u64,
+    /// The leaves.
+    pub heads: Vec<LeafHead>,
+    /// Leaves that came and are not owned yet.
+    pub staged: Vec<Staged>,
+    /// Moves that were decided here, whose receiver has not said that it owns the leaf.
+    pub decided: Vec<(MoveId, PeId)>,
+    /// Who was given leaves of this PE.
+    pub given: Vec<Fact>,
+    /// No leaf has had this number or a larger one.
+    pub next_page: u64,
+}
+
+/// A change of structure. What is empty is left as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// Heads that are new or changed.
+    pub put: Vec<LeafHead>,
+    /// Heads that go.
+    pub remove: Vec<PageNo>,
+    /// Rows of this range go.
+    pub clear: Option<KeyRange>,
+    /// Rows that come.
+    pub rows: Vec<Row>,
+    /// Instead of everything known about whom keys of this range were given.
+    pub given: Option<(KeyRange, Vec<Fact>)>,
+    /// A leaf came.
+    pub stage: Option<Staged>,
+    /// A leaf that came is owned, or forgotten.
+    pub unstage: Option<MoveId>,
+    /// A leaf was given to this PE.
+    pub decide: Option<(MoveId, PeId)>,
+    /// Its receiver owns it.
+    pub settle: Option<MoveId>,
+}
+
+#[cfg(test)]
+mod tests {
+    //! Both stores, by one list of sentences.
+
+    use std::rc::Rc;
+    use std::sync::Arc;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    fn wait<T>(mut task: Task<'_, T>) -> T {
+        match task.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(value) => value,
+            Poll::Pending => panic!("these stores do not wait"),
+        }
+    }
+
+    fn stores() -> Vec<(&'static str, Rc<dyn LeafStore>)> {
+        let db = azekura::Database::in_memory().expect("memory");
+        vec![
+            ("memory", Rc::new(MemoryStore::new(Disk::default()))),
+            ("database", Rc::new(DatabaseStore::new(db, "rows", Rc::new(Inline), Arc::new(NoAttachments)))),
+        ]
+    }
+
+    fn founding() -> Founding {
+        Founding { cluster: 7, pe: PeId(1), shares: vec![(vec![], PeId(0)), (b"m".to_vec(), PeId(1))] }
+    }
+
+    fn key(byte: u8) -> Key {
+        vec![byte]
+    }
+
+    #[test]
+    fn a_new_store_begins_as_it_was_founded_and_counts_its_starts() {
+        for (name, store) in stores() {
+            let first = wait(store.recover(founding())).expect("fine");
+            assert_eq!((first.incarnation, first.next_page), (1, 2), "{name}");
+            let range = KeyRange::new(*b"m", None);
+            assert_eq!(first.heads, [LeafHead { page: PageNo(1), range, right: None, version: 1 }], "{name}");
+            let second = wait(store.recover(founding())).expect("fine");
+            assert_eq!(second, Recovered { incarnation: 2, ..first }, "{name}");
+            let other = Founding { pe: PeId(0), ..founding() };
+            assert!(matches!(wait(store.recover(other)), Err(StoreError::Stranger { .. })), "{name}");
+        }
+    }
+
+    #[test]
+    fn rows_are_written_read_weighed_and_walked_both_ways() {
+        for (name, store) in stores() {
+            wait(store.recover(founding())).expect("fine");
+            for byte in b'm'..=b'q' {
+                assert!(!wait(store.write(key(byte), Edit::Insert(vec![byte]))).expect("fine"), "{name}");
+            }
+            assert!(wait(store.write(key(b'n'), Edit::Insert(vec![0]))).expect("fine"), "{name}");
+            assert!(wait(store.write(key(b'o'), Edit::Put(vec![1, 2]))).expect("fine"), "{name}");
+            assert!(wait(store.write(key(b'q'), Edit::Delete)).expect("fine"), "{name}");
+            assert!(!wait(store.write(key(b'q'), Edit::Delete)).expect("fine"), "{name}");
+            assert_eq!(wait(store.read(key(b'n'))).expect("fine"), Some(vec![b'n']), "{name}");
+            assert_eq!(wait(store.read(key(b'q'))).expect("fine"), None, "{name}");
+            let range = KeyRange::new(*b"m", Some(b"p"));
+            let keys = |rows: Vec<Row>| rows.into_iter().map(|(key, _)| key[0]).collect::<Vec<_>>();
+            assert_eq!(keys(wait(store.rows(range.clone(), 9, false)).expect("fine")), b"mno", "{name}");
+            assert_eq!(keys(wait(store.rows(range.clone(), 2, true)).expect("fine")), b"on", "{name}");
+            let weight = wait(store.weigh(range)).expect("fine");
+            assert_eq!(weight, Weight { rows: 3, bytes: 7, middle: Some(key(b'n')) }, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_change_of_structure_is_found_again_whole() {
+        for (name, store) in stores() {
+            let founded = wait(store.recover(founding())).expect("fine");
+            wait(store.write(key(b'm'), Edit::Put(vec![1]))).expect("fine");
+            wait(store.write(key(b'x'), Edit::Put(vec![2]))).expect("fine");
+            let id = MoveId { source: PeId(1), incarnation: 1, number: 5 };
+            let head = |page, low: &[u8], high| LeafHead {
+                page: PageNo(page),
+                range: KeyRange::new(low, high),
+                right: None,
+                version: 2,
+            };
+            let given = Fact { range: KeyRange::new(*b"x", None), pe: PeId(0), page: PageNo(4), version: 3 };
+            let staged = Staged {
+                id,
+                head: head(9, b"a", Some(b"b")),
+                rows: vec![(key(b'a'), vec![3])],
+                path: vec![],
+            };
+            let change = Change {
+                put: vec![head(1, b"m", Some(b"x")), head(3, b"b", Some(b"c"))],
+                clear: Some(given.range.clone()),
+                rows: vec![(key(b'b'), vec![7])],
+                given: Some((given.range.clone(), vec![given.clone()])),
+                stage: Some(staged.clone()),
+                decide: Some((id, PeId(0))),
+                ..Change::default()
+            };
+            wait(store.change(change)).expect("fine");
+            assert_eq!(wait(store.read(key(b'x'))).expect("fine"), None, "{name}");
+            assert_eq!(wait(store.read(key(b'b'))).expect("fine"), Some(vec![7]), "{name}");
+            let found = wait(store.recover(founding())).expect("fine");
+            assert_eq!(found.heads, [head(1, b"m", Some(b"x")), head(3, b"b", Some(b"c"))], "{name}");
+            assert_eq!((&found.staged, &found.decided), (&vec![staged], &vec![(id, PeId(0))]), "{name}");
+            assert_eq!(found.given, [given], "{name}");
+            assert_eq!(found.next_page, 10, "{name}");
+
+            let change = Change {
+                remove: vec![PageNo(3)],
+                unstage: Some(id),
+                settle: Some(id),
+                given: Some((KeyRange::all(), vec![])),
+                ..Change::default()
+            };
+            wait(store.change(change)).expect("fine");
+            let found = wait(store.recover(founding())).expect("fine");
+            assert_eq!((found.heads.len(), found.staged.len(), found.decided.len()), (1, 0, 0), "{name}");
+            assert_eq!((found.given.len(), founded.given.len()), (0, 0), "{name}");
+            assert_eq!(found.next_page, 10, "{name}: no number is used twice");
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! What a node needs of the world around it: a net, a clock, chance, and somebody who runs its tasks. The same node runs on real ones and in a
+//! simulation that a seed determines.
+//!
+//! A node is one task queue on one thread. Whatever waits, for a lock, an answer or the store, is a future, never a thread (hazard B5).
+
+use std::cell::Cell;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use crate::id::PeId;
+
+/// Work that may have to wait.
+pub type Task<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
+/// Brings frames to other nodes, or does not: it promises neither arrival nor order, only that a frame arrives whole and at most once.
+pub trait Net {
+    /// Sends a frame on its way. Does not wait.
+    fn send(&self, to: PeId, frame: Vec<u8>);
+}
+
+/// Tells the time since some moment, and waits.
+pub trait Clock {
+    /// Time since the clock was started.
+    fn now(&self) -> Duration;
+
+    /// Waits.
+    fn sleep(&self, time: Duration) -> Task<'static, ()>;
+}
+
+/// Chance.
+pub trait Rng {
+    /// Any number.
+    fn next(&self) -> u64;
+
+    /// A number below `end`, or 0.
+    fn below(&self, end: usize) -> usize {
+        if end == 0 { 0 } else { (self.next() % end as u64) as usize }
+    }
+}
+
+/// Runs tasks beside each other, on this thread.
+pub trait Spawn {
+    /// Begins a task.
+    fn spawn(&self, task: Task<'static, ()>);
+}
+
+/// All of it.
+#[derive(Clone)]
+pub struct World {
+    /// To the other nodes.
+    pub net: Rc<dyn Net>,
+    /// Time.
+    pub clock: Rc<dyn Clock>,
+    /// Chance.
+    pub rng: Rc<dyn Rng>,
+    /// Tasks.
+    pub tasks: Rc<dyn Spawn>,
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("World").field("now", &self.clock.now()).finish_non_exhaustive()
+    }
+}
+
+impl World {
+    /// Waits for `task`, `time` at most.
+    pub async fn timeout<T>(&self, time: Duration, task: impl Future<Output = T>) -> Option<T> {
+        let mut sleep = self.clock.sleep(time);
+        let mut task = std::pin::pin!(task);
+        std::future::poll_fn(|cx| {
+            if let Poll::Ready(value) = task.as_mut().poll(cx) {
+                return Poll::Ready(Some(value));
+            }
+            sleep.as_mut().poll(cx).map(|()| None)
+        })
+        .await
+    }
+}
+
+/// Where one task leaves a value for another.
+pub(crate) struct Slot<T> {
+    value: Cell<Option<T>>,
+    waker: Cell<Option<Waker>>,
+}
+
+impl<T> Slot<T> {
+    pub(crate) fn new() -> Rc<Self> {
+        Rc::new(Self { value: Cell::new(None), waker: Cell::new(None) })
+    }
+
+    pub(crate) fn put(&self, value: T) {
+        self.value.set(Some(value));
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
+    pub(crate) async fn take(&self) -> T {
+        std::future::poll_fn(|cx: &mut Context<'_>| match self.value.take() {
+            Some(value) => Poll::Ready(value),
+            None => {
+                self.waker.set(Some(cx.waker().clone()));
+                Poll::Pending
+            }
+        })
+        .await
+    }
+}
+
+/// Tells those who wait that something has changed.
+#[derive(Default)]
+pub(crate) struct Bell {
+    rung: Cell<u64>,
+    wakers: std::cell::RefCell<Vec<Waker>>,
+}
+
+impl Bell {
+    pub(crate) fn ring(&self) {
+        self.rung.set(self.rung.get() + 1);
+        for waker in self.wakers.take() {
+            waker.wake();
+        }
+    }
+
+    /// Waits for the next ring after this call.
+    pub(crate) fn next(&self) -> impl Future<Output = ()> {
+        let seen = self.rung.get();
+        std::future::poll_fn(move |cx| {
+            if self.rung.get() != seen {
+                return Poll::Ready(());
+            }
+            self.wakers.borrow_mut().push(cx.waker().clone());
+            Poll::Pending
+        })
+    }
+}

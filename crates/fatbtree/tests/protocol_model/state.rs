@@ -1,0 +1,137 @@
+//! What the PEs hold and what is under way between them.
+
+pub(crate) const PES: usize = 2;
+pub(crate) const KEYS: usize = 3;
+
+/// A leaf, the truth about the keys from `low` to below `high`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Leaf {
+    pub(crate) page: u8,
+    pub(crate) low: u8,
+    pub(crate) high: u8,
+    pub(crate) right: Option<u8>,
+    pub(crate) version: u8,
+}
+
+impl Leaf {
+    pub(crate) const fn covers(&self, key: u8) -> bool {
+        self.low <= key && key < self.high
+    }
+}
+
+/// Where a key was, at a version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Route {
+    pub(crate) version: u8,
+    pub(crate) pe: u8,
+    pub(crate) page: u8,
+}
+
+/// What a PE knows, key by key.
+pub(crate) type Routes = [Route; KEYS];
+
+/// A leaf that came, and is not owned before its source says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Staged {
+    pub(crate) id: u8,
+    pub(crate) from: u8,
+    pub(crate) leaf: Leaf,
+    pub(crate) values: [u8; KEYS],
+}
+
+/// A move that its source has begun, not decided. A crash forgets it: then it is undone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Moving {
+    pub(crate) id: u8,
+    pub(crate) page: u8,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Pe {
+    // Durable.
+    pub(crate) leaves: Vec<Leaf>,
+    pub(crate) values: [u8; KEYS],
+    pub(crate) given: Routes,
+    pub(crate) staged: Vec<Staged>,
+    /// Decided moves whose destination has not said that it is done.
+    pub(crate) decided: Vec<u8>,
+    pub(crate) next_page: u8,
+    // Lost in a crash.
+    pub(crate) routes: Routes,
+    pub(crate) moving: Option<Moving>,
+}
+
+impl Pe {
+    pub(crate) fn leaf_of(&self, key: u8) -> Option<&Leaf> {
+        self.leaves.iter().find(|leaf| leaf.covers(key))
+    }
+
+    pub(crate) fn leaf(&self, page: u8) -> Option<&Leaf> {
+        self.leaves.iter().find(|leaf| leaf.page == page)
+    }
+
+    pub(crate) fn is_latched(&self, page: u8) -> bool {
+        self.moving.is_some_and(|moving| moving.page == page)
+    }
+
+    pub(crate) fn learn(&mut self, low: u8, high: u8, route: Route) {
+        learn(&mut self.routes, low, high, route);
+    }
+}
+
+/// The newest version wins, key by key: so facts may come in any order, twice, or not at all.
+pub(crate) fn learn(routes: &mut Routes, low: u8, high: u8, route: Route) {
+    for known in &mut routes[low as usize..high as usize] {
+        if known.version < route.version {
+            *known = route;
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Message {
+    Stage { to: u8, staged: Staged },
+    Staged { to: u8, id: u8, page: u8 },
+    Install { to: u8, id: u8 },
+    Installed { to: u8, id: u8 },
+    Ask { to: u8, id: u8 },
+    Abort { to: u8, id: u8 },
+    Fact { to: u8, low: u8, high: u8, route: Route },
+}
+
+/// A search that is looking for `key` at PE `at`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Search {
+    pub(crate) key: u8,
+    pub(crate) at: u8,
+    /// The page it was sent to, if it was sent.
+    pub(crate) page: Option<u8>,
+    /// The version of the fact that sent it.
+    pub(crate) floor: u8,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct State {
+    pub(crate) pes: [Pe; PES],
+    pub(crate) network: Vec<Message>,
+    pub(crate) search: Option<Search>,
+    /// What was last acknowledged for each key.
+    pub(crate) acked: [u8; KEYS],
+    pub(crate) next_id: u8,
+    pub(crate) changes: u8,
+    pub(crate) crashes: u8,
+    pub(crate) writes: u8,
+    pub(crate) searches: u8,
+    /// A search answered something else than what was acknowledged.
+    pub(crate) lied: bool,
+    /// A search came to where nobody knows better than who sent it.
+    pub(crate) lost: bool,
+}
+
+impl State {
+    pub(crate) fn send(&mut self, message: Message) {
+        if let Err(place) = self.network.binary_search(&message) {
+            self.network.insert(place, message);
+        }
+    }
+}
