@@ -3,8 +3,9 @@
 //! Blocks are whole pages, found first-fit; a block's length is kept beside it, not in it, so that giving memory out touches none. Memory
 //! that was mapped (not allocated) can be unmapped in pieces of 4 KiB: each page counts its pieces and is free when none is left.
 
-use azekura_far::FarMemory;
+use azekura_far::{FarMemory, ForkError, Frozen};
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What `munmap` counts in.
@@ -27,6 +28,40 @@ struct Space {
     blocks: BTreeMap<usize, usize>,
     /// Page → pieces that are still mapped, for memory that was mapped.
     pieces: BTreeMap<usize, usize>,
+}
+
+/// A heap that stands still while its process forks.
+pub(crate) struct FrozenHeap<'a> {
+    heap: &'a Heap,
+    space: MutexGuard<'a, Space>,
+    frozen: Frozen<'a>,
+}
+
+impl FrozenHeap<'_> {
+    pub(crate) fn in_parent(self) {
+        let Self { space, frozen, .. } = self;
+        frozen.in_parent();
+        drop(space);
+    }
+
+    /// The heap of the child; `None` if nothing was given out of it, so that the child may as well begin anew.
+    ///
+    /// # Safety
+    ///
+    /// As [`Frozen::in_child`]; the heap that was frozen is not used any more, either.
+    pub(crate) unsafe fn in_child(mut self) -> Result<Option<Heap>, ForkError> {
+        let Heap { base, bytes, page, .. } = *self.heap;
+        let space = std::mem::take(&mut *self.space);
+        std::mem::forget(self.space);
+        if space.is_unused() {
+            // SAFETY: the caller's.
+            unsafe { self.frozen.abandon_in_child() };
+            return Ok(None);
+        }
+        // SAFETY: the caller's.
+        let memory = unsafe { self.frozen.in_child()? };
+        Ok(Some(Heap { memory, base, bytes, page, space: Mutex::new(space) }))
+    }
 }
 
 impl Heap {
@@ -52,6 +87,12 @@ impl Heap {
 
     fn lock(&self) -> MutexGuard<'_, Space> {
         self.space.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stands still for `fork`.
+    pub(crate) fn freeze(&self) -> io::Result<FrozenHeap<'_>> {
+        let space = self.lock();
+        Ok(FrozenHeap { heap: self, space, frozen: self.memory.freeze()? })
     }
 
     /// A block of zeros, or `None` if there is no room for it.
@@ -143,6 +184,10 @@ impl Heap {
 }
 
 impl Space {
+    fn is_unused(&self) -> bool {
+        self.blocks.is_empty() && self.pieces.is_empty()
+    }
+
     fn take(&mut self, pages: usize, align: usize) -> Option<usize> {
         let fits = |(&start, &length): (&usize, &usize)| {
             let first = start.next_multiple_of(align);

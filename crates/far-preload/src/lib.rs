@@ -6,7 +6,8 @@
 //! | module | noun |
 //! |---|---|
 //! | `heap` | the far memory of this process, and which of its pages are given out |
-//! | `session` | before `main`: settings, servers; at the end: statistics; child processes |
+//! | `session` | before `main`: settings, servers; at the end: statistics |
+//! | `session::children` | child processes made by `fork` |
 //! | `hooks::block` | `malloc`, `calloc`, `realloc`, `free` and their like |
 //! | `hooks::map` | `mmap`, `munmap`, `mremap`, `madvise`, `mprotect` of private anonymous memory |
 //! | `hooks::transfer` | `read`, `write` and their like, where the kernel does not wait for far memory |
@@ -25,8 +26,8 @@
 //!
 //! # What it cannot do
 //!
-//! Static arrays, stacks, files and shared memory stay ordinary memory. A child made by `fork` without `exec` has no far memory and ends when it touches
-//! it. Without the right to use userfaultfd for the kernel, the calls in `hooks` work on far memory; others, and those that the C library makes on its own
+//! Static arrays, stacks, files and shared memory stay ordinary memory. A child made by `fork` has a copy of its parent's far memory, for which
+//! the servers need room; where it cannot have one (by SIGSEGV, or without room) it is ended when it touches it. Without the right to use userfaultfd for the kernel, the calls in `hooks` work on far memory; others, and those that the C library makes on its own
 //! (of `pthread_mutex_lock`, `printf` of a long text, `readdir`), give `EFAULT`.
 
 #![cfg_attr(not(all(target_os = "linux", target_env = "gnu")), allow(unused))]

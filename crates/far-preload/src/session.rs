@@ -1,10 +1,13 @@
 //! Before `main`: settings and servers. At the end: statistics. In between: whether a call is to be served from far memory.
 
+mod children;
+
 use crate::heap::Heap;
 use azekura_far::launch::Launch;
 use azekura_far::{AuthKey, FarMemory};
 use std::error::Error;
 use std::io::Write;
+use std::sync::OnceLock;
 use std::sync::atomic::{
     AtomicI32, AtomicPtr, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
@@ -28,8 +31,11 @@ static UNSERVED: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 /// Far memory of this process; never dropped, as threads may use it to the very end.
 pub(crate) struct Session {
     pub(crate) heap: Heap,
-    launch: Launch,
+    launch: &'static Launch,
 }
+
+/// What the launcher said.
+static LAUNCH: OnceLock<Launch> = OnceLock::new();
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -45,7 +51,7 @@ pub(crate) fn heap() -> Option<&'static Heap> {
 #[inline]
 pub(crate) fn heap_for(bytes: usize) -> Option<&'static Heap> {
     // Relaxed: a number for itself; `heap` orders the rest.
-    if bytes < THRESHOLD.load(Relaxed) { None } else { heap() }
+    if bytes < THRESHOLD.load(Relaxed) { None } else { heap().or_else(children::heap) }
 }
 
 /// The far heap that an address belongs to.
@@ -84,10 +90,8 @@ extern "C" fn begin() {
         keep_voice();
     }
     crate::hooks::settle();
-    let memory = match set_up(&launch) {
-        Ok(memory) => memory,
-        Err(error) => refuse(&*error),
-    };
+    let launch = LAUNCH.get_or_init(|| launch);
+    let session = open(launch);
     if !launch.quiet && std::env::var_os(SAID).is_none() {
         // SAFETY: before `main`, there is one thread. Programs that this one starts say it no more.
         unsafe { std::env::set_var(SAID, "1") };
@@ -95,26 +99,40 @@ extern "C" fn begin() {
         say(format_args!(
             "azekura far: pages of {} by {}, {} local, the rest at {servers}\n",
             Size(launch.page),
-            memory.mechanism(),
+            session.heap.memory().mechanism(),
             Size(launch.local)
         ));
     }
-    let threshold = launch.block.max(launch.page);
-    let session = Box::leak(Box::new(Session { heap: Heap::new(memory, launch.page), launch }));
-    PLACE[0].store(session.heap.memory().as_ptr() as usize, Relaxed);
-    PLACE[1].store(session.heap.memory().len(), Relaxed);
-    if !session.heap.memory().mechanism().serves_system_calls() {
-        UNSERVED[0].store(session.heap.memory().as_ptr() as usize, Relaxed);
-        UNSERVED[1].store(session.heap.memory().len(), Relaxed);
-    }
-    // Release: pairs with Acquire in `heap`.
-    HEAP.store(session, Release);
-    THRESHOLD.store(threshold, Relaxed);
-    // SAFETY: both are functions of this library, which is never unloaded.
+    children::prepare();
+    // SAFETY: a function of this library, which is never unloaded.
     unsafe {
-        libc::pthread_atfork(None, None, Some(in_child));
         libc::atexit(at_end);
     }
+}
+
+/// Sets far memory up and has it used.
+fn open(launch: &'static Launch) -> &'static Session {
+    let memory = match set_up(launch) {
+        Ok(memory) => memory,
+        Err(error) => refuse(&*error),
+    };
+    install(Heap::new(memory, launch.page), launch)
+}
+
+/// From here on large blocks are far memory.
+fn install(heap: Heap, launch: &'static Launch) -> &'static Session {
+    let (base, length) = (heap.memory().as_ptr() as usize, heap.memory().len());
+    let is_served = heap.memory().mechanism().serves_system_calls();
+    let session = Box::leak(Box::new(Session { heap, launch }));
+    // Relaxed: there is one thread, or it is the one that asks for the first block.
+    PLACE[0].store(base, Relaxed);
+    PLACE[1].store(length, Relaxed);
+    UNSERVED[0].store(base, Relaxed);
+    UNSERVED[1].store(if is_served { 0 } else { length }, Relaxed);
+    // Release: pairs with Acquire in `heap`.
+    HEAP.store(session, Release);
+    THRESHOLD.store(launch.block.max(launch.page), Relaxed);
+    session
 }
 
 fn set_up(launch: &Launch) -> Result<FarMemory, Box<dyn Error>> {
@@ -128,8 +146,8 @@ fn set_up(launch: &Launch) -> Result<FarMemory, Box<dyn Error>> {
         .mechanism(launch.mechanism)
         .reserve(0)
         .on_loss(lost);
-    if let Some(directory) = &launch.spill {
-        setting = setting.spill(directory.join(format!("azekura-far-{}.spill", std::process::id())));
+    if let Some(path) = launch.spill_path() {
+        setting = setting.spill(path);
     }
     if let Some(path) = &launch.auth_key {
         setting = setting.auth_key(AuthKey::read(path).map_err(|e| format!("key {}: {e}", path.display()))?);
@@ -171,18 +189,6 @@ fn keep_voice() {
     let copy = unsafe { libc::fcntl(2, libc::F_DUPFD_CLOEXEC, 500) };
     if copy >= 0 {
         VOICE.store(copy, Relaxed); // before there are other threads
-    }
-}
-
-/// A child has no far memory: what it allocates is ordinary, what it had is not there.
-extern "C" fn in_child() {
-    HEAP.store(ptr::null_mut(), Release);
-    THRESHOLD.store(usize::MAX, Relaxed);
-    UNSERVED[1].store(0, Relaxed);
-    let voice = VOICE.swap(2, Relaxed);
-    if voice != 2 {
-        // SAFETY: ours; who waits for the end of standard error is not to wait for a child that closed its own.
-        unsafe { libc::close(voice) };
     }
 }
 

@@ -122,8 +122,41 @@ fn children_are_born_and_run_other_programs() {
 }
 
 #[test]
-fn a_child_that_touches_its_parents_far_memory_is_stopped_and_reads_no_zeros() {
-    mechanisms().into_iter().for_each(|mechanism| same("children", &["touch"], mechanism));
+fn children_have_their_parents_bytes_and_neither_sees_what_the_other_writes() {
+    let gives = |mechanism: &Mechanism| *mechanism != Mechanism::Sigsegv;
+    mechanisms().into_iter().filter(gives).for_each(|mechanism| same("forks", &[], mechanism));
+}
+
+#[test]
+fn children_have_their_parents_spilled_bytes() {
+    let directory = tempfile::tempdir().unwrap();
+    let gives = |mechanism: &Mechanism| *mechanism != Mechanism::Sigsegv;
+    let Some(mechanism) = mechanisms().into_iter().find(gives) else { return };
+    for place in [directory.path().to_path_buf(), directory.path().join("pages")] {
+        let server = server();
+        let setting = Launch { mechanism, servers: Vec::new(), spill: Some(place), ..launch(&server) };
+        let far = run(Command::new(compiled("forks")), Some(&setting));
+        assert!(far.status.success() && far.stdout == b"well\n", "{far:?}");
+    }
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "spill files have no names");
+}
+
+#[test]
+fn a_child_for_whose_pages_the_server_has_no_room_is_stopped() {
+    let gives = |mechanism: &Mechanism| *mechanism != Mechanism::Sigsegv;
+    let Some(mechanism) = mechanisms().into_iter().find(gives) else { return };
+    let server = Server::builder().capacity(13 << 20).listen("127.0.0.1:0").unwrap();
+    let mut command = Command::new(compiled("children"));
+    command.arg("touch");
+    let far = run(command, Some(&Launch { mechanism, ..launch(&server) }));
+    let said = String::from_utf8_lossy(&far.stderr);
+    assert_eq!(String::from_utf8_lossy(&far.stdout), "the child was stopped\n", "{said}");
+    assert!(said.contains("a child process cannot have") && said.contains("can be had here"), "{said}");
+}
+
+#[test]
+fn a_child_that_cannot_have_its_parents_far_memory_is_stopped_and_reads_no_zeros() {
+    same("children", &["touch"], Mechanism::Sigsegv);
 }
 
 #[test]

@@ -64,6 +64,18 @@ pub enum FarError {
     Threads(#[source] io::Error),
 }
 
+/// Why a child process has no far memory.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ForkError {
+    /// The mechanism has no children, or the system does not give it what it needs a second time.
+    #[error("far memory of a child process")]
+    Backend(#[source] io::Error),
+    /// No thread could be started.
+    #[error("start the pager of a child process")]
+    Threads(#[source] io::Error),
+}
+
 /// Why a program had to be stopped: it needs bytes that nobody has any more, or that cannot be put anywhere.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Loss {

@@ -38,7 +38,7 @@ pub struct Launch {
     pub block: usize,
     /// Servers that have each page.
     pub copies: usize,
-    /// A directory for spill files; each process makes one of its own, without a name.
+    /// A spill file, or a directory for it; each process makes one of its own, see [`spill_path`](Self::spill_path).
     pub spill: Option<PathBuf>,
     /// The file with the key that the servers know.
     pub auth_key: Option<PathBuf>,
@@ -105,6 +105,20 @@ impl Launch {
         }
         command.env("LD_PRELOAD", preload).envs(self.environment());
         Ok(())
+    }
+
+    /// Where this process makes its spill file, which loses its name as soon as it is open: the program's children have the same setting, so
+    /// the process's number is part of it.
+    #[must_use]
+    pub fn spill_path(&self) -> Option<PathBuf> {
+        let path = self.spill.as_ref()?;
+        let process = std::process::id();
+        if path.is_dir() {
+            return Some(path.join(format!("azekura-far-{process}.spill")));
+        }
+        let mut name = path.clone().into_os_string();
+        name.push(format!(".{process}"));
+        Some(name.into())
     }
 
     fn environment(&self) -> Vec<(&'static str, OsString)> {
@@ -200,5 +214,14 @@ mod tests {
             "AZEKURA_FAR_PAGE: \"much\" makes no sense; start the program by `azekura far`"
         );
         assert_eq!(Launch::from_settings(&|_| None).unwrap(), None);
+    }
+
+    #[test]
+    fn each_process_has_a_spill_file_of_its_own() {
+        let at = |path: &Path| Launch { spill: Some(path.into()), ..Launch::default() }.spill_path().unwrap();
+        let process = std::process::id();
+        let directory = std::env::temp_dir();
+        assert_eq!(at(&directory), directory.join(format!("azekura-far-{process}.spill")));
+        assert_eq!(at(&directory.join("no/file")), directory.join(format!("no/file.{process}")));
     }
 }

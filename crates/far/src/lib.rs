@@ -48,9 +48,9 @@ mod stats;
 pub mod wire;
 
 pub use client::ConnectError;
-pub use error::FarError;
+pub use error::{FarError, ForkError};
 pub use fault::{Mechanism, ParseMechanismError};
-pub use region::{FarMemory, FarMemoryBuilder};
+pub use region::{FarMemory, FarMemoryBuilder, Frozen};
 pub use replace::{Access, AccessBits, PageNo, Policy, Replacement, Shape};
 pub use server::{ServeError, Server, ServerBuilder, ServerStats};
 pub use stats::FarStats;

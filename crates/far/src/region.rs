@@ -1,11 +1,11 @@
 //! The program's view: ordinary memory, larger than what it may use of the machine.
 
 use crate::client::{Connection, Keeper, Manner, Spill};
-use crate::error::FarError;
+use crate::error::{FarError, ForkError};
 use crate::fault::sigsegv::SigsegvBackend;
 use crate::fault::userfault::UserfaultBackend;
 use crate::fault::{Backend, Mechanism};
-use crate::pager::{Pager, Plan, Server};
+use crate::pager::{self, Pager, Plan, Server};
 use crate::replace::{Policy, Shape};
 use crate::stats::FarStats;
 use crate::wire::auth::AuthKey;
@@ -54,7 +54,8 @@ pub struct FarMemoryBuilder {
 ///
 /// # System calls and child processes
 ///
-/// See [`Mechanism`] for system calls on pages that are away. A child process has no far memory: the addresses are not mapped there.
+/// See [`Mechanism`] for system calls on pages that are away. A child process has no far memory, the addresses are not mapped there, unless
+/// [`freeze`](Self::freeze) was called around its making.
 pub struct FarMemory {
     pager: Arc<Pager>,
     backend: Arc<dyn Backend>,
@@ -275,6 +276,7 @@ impl FarMemoryBuilder {
             reserve_bytes: self.reserve.unwrap_or(share * self.page as u64),
             stall: self.stall,
             key: self.key.clone(),
+            like: 0,
         };
         let mut keepers: Vec<Arc<dyn Keeper>> = Vec::new();
         let mut servers = Vec::new();
@@ -372,10 +374,71 @@ impl FarMemory {
         }
     }
 
+    /// Stands still, so that this thread can `fork`: the child process gets a copy of the far memory.
+    ///
+    /// Meanwhile other threads wait if they touch a page that is away. The servers need room for what both processes have there.
+    ///
+    /// # Errors
+    ///
+    /// The system's, if it does not let the memory be inherited. A child has no far memory then.
+    pub fn freeze(&self) -> io::Result<Frozen<'_>> {
+        Ok(Frozen { frozen: self.pager.freeze()?, bytes: self.bytes, page: self.page })
+    }
+
     /// The first byte. Aligned to 2 MiB; at the same place as long as this lives.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         self.backend.base()
+    }
+}
+
+/// Far memory that stands still while its process forks. The thread that has it calls one of the two, as soon as it can.
+#[must_use = "pages neither come nor go until it is used"]
+pub struct Frozen<'a> {
+    frozen: pager::Frozen<'a>,
+    bytes: usize,
+    page: usize,
+}
+
+impl Frozen<'_> {
+    /// Goes on in the parent, once the child has begun or come to nothing: no longer than it takes to connect to the servers.
+    pub fn in_parent(self) {
+        self.frozen.in_parent();
+    }
+
+    /// The far memory of the child process, at the same place and with the same bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`ForkError`]: the child has no far memory, and a touch of it is a fault.
+    ///
+    /// # Safety
+    ///
+    /// Called in the child, where this thread is the only one. The far memory that was frozen is neither used nor dropped there any more.
+    pub unsafe fn in_child(self) -> Result<FarMemory, ForkError> {
+        let _quiet = SignalsBlocked::new();
+        // SAFETY: the caller's.
+        let pager = unsafe { self.frozen.in_child()? };
+        let backend = pager.backend();
+        Ok(FarMemory { pager, backend, bytes: self.bytes, page: self.page })
+    }
+}
+
+impl Frozen<'_> {
+    /// The child process is to have none of it, as nothing is in it yet.
+    ///
+    /// # Safety
+    ///
+    /// As [`in_child`](Self::in_child).
+    pub unsafe fn abandon_in_child(self) {
+        // SAFETY: the caller's.
+        unsafe { self.frozen.abandon_in_child() }
+    }
+}
+
+impl fmt::Debug for Frozen<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Frozen").field("bytes", &self.bytes).field("page", &self.page).finish_non_exhaustive()
     }
 }
 

@@ -18,12 +18,12 @@ Examples:
   azekura memd --capacity 8G &                                   # on another machine, with --listen and --auth-key
   azekura far --local 1G --server 127.0.0.1:7470 -- sort --buffer-size=4G big.txt
   azekura far --local 1G --server a:7470,b:7470 --copies 2 --auth-key far.key -- ./solver
-  azekura far --local 256M --spill /var/tmp --server a:7470 --stats-json far.json -- python3 model.py
+  azekura far --local 256M --spill /var/tmp/pages --server a:7470 --stats-json far.json -- python3 model.py
 
 The program is started unmodified, with one library put before its own: blocks of memory from --block on (malloc, calloc,
 realloc, aligned allocations, private anonymous mmap) are far memory, of which --local is here. Static arrays, stacks, files and shared
-memory stay ordinary memory. A child made by fork has no far memory until it execs; statically linked and set-user-id programs cannot be run this
-way. With userfaultfd for the kernel (root, CAP_SYS_PTRACE, or vm.unprivileged_userfaultfd = 1) system calls work on far memory; without,
+memory stay ordinary memory. A child made by fork has a copy of its parent's far memory (not with the sigsegv mechanism: there it is ended, with
+code 71, when it touches it). Statically linked and set-user-id programs cannot be run this way. With userfaultfd for the kernel (root, CAP_SYS_PTRACE, or vm.unprivileged_userfaultfd = 1) system calls work on far memory; without,
 those that the program makes through the C library's own functions do, but not those that the C library makes inside of others: printf of a
 text longer than a stream's buffer, or mutexes in far memory that threads wait for.
 The exit code is the program's; 71 if far memory could not be set up, or pages were lost with a server.";
@@ -44,8 +44,8 @@ pub(crate) struct Far {
     #[arg(long, value_name = "N", default_value = "1")]
     copies: usize,
 
-    /// Keep each page in a file of this directory, too; it has no name and goes with the program
-    #[arg(long, value_name = "DIR")]
+    /// Keep each page in a file here, too (a directory will do); each process has its own, which loses its name at once and goes with it
+    #[arg(long, value_name = "FILE")]
     spill: Option<PathBuf>,
 
     /// The key that the servers know
@@ -92,7 +92,7 @@ fn bytes(text: &str) -> Result<usize, String> {
 impl Far {
     pub(crate) fn run(&self) -> Result<Outcome> {
         if self.server.is_empty() && self.spill.is_none() {
-            return Err(UsageError("far needs --server HOST:PORT or --spill DIR".into()).into());
+            return Err(UsageError("far needs --server HOST:PORT or --spill FILE".into()).into());
         }
         let here = |path: &PathBuf| std::path::absolute(path);
         let launch = Launch {

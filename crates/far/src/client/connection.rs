@@ -13,7 +13,8 @@ use crate::wire::auth::{self, AuthError, AuthKey};
 use crate::wire::{HEADER, Header, Kind, Open, Opened};
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, IoSlice, Read, Write};
-use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::AsRawFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -32,6 +33,8 @@ pub(crate) struct Manner {
     pub(crate) reserve_bytes: u64,
     pub(crate) stall: Duration,
     pub(crate) key: Option<AuthKey>,
+    /// The session whose pages this one begins with; 0 for none.
+    pub(crate) like: u128,
 }
 
 /// Why a server could not be won.
@@ -93,6 +96,8 @@ struct Shared {
     name: String,
     index: usize,
     stall: Duration,
+    /// How a child process begins with these pages.
+    manner: Manner,
     stream: TcpStream,
     queues: Mutex<Queues>,
     /// Something was queued, answered or closed.
@@ -115,16 +120,40 @@ impl Connection {
         sink: Weak<dyn Sink>,
     ) -> Result<Self, ConnectError> {
         let failed = |source| ConnectError::Connect { server: server.into(), source };
-        let mut stream = dial(server, manner.stall).map_err(failed)?;
+        Self::begin(dial(server, manner.stall).map_err(failed)?, server, index, manner, sink)
+    }
+
+    /// The same with the address known.
+    fn connect_to(
+        peer: SocketAddr,
+        server: &str,
+        index: usize,
+        manner: &Manner,
+        sink: Weak<dyn Sink>,
+    ) -> Result<Self, ConnectError> {
+        let failed = |source| ConnectError::Connect { server: server.into(), source };
+        let stream = TcpStream::connect_timeout(&peer, manner.stall).map_err(failed)?;
+        Self::begin(stream, server, index, manner, sink)
+    }
+
+    fn begin(
+        mut stream: TcpStream,
+        server: &str,
+        index: usize,
+        manner: &Manner,
+        sink: Weak<dyn Sink>,
+    ) -> Result<Self, ConnectError> {
+        let failed = |source| ConnectError::Connect { server: server.into(), source };
         stream.set_nodelay(true).map_err(failed)?;
         stream.set_read_timeout(Some(manner.stall)).map_err(failed)?;
         stream.set_write_timeout(Some(manner.stall)).map_err(failed)?;
         auth::introduce(&mut stream, manner.key.as_ref())
             .map_err(|source| ConnectError::Auth { server: server.into(), source })?;
-        let open = Open { page_bytes: manner.page_bytes, reserve_bytes: manner.reserve_bytes }.encode();
+        let Manner { page_bytes, reserve_bytes, like, .. } = *manner;
+        let open = Open { page_bytes, reserve_bytes, like }.encode();
         stream.write_all(&Header::with(Kind::Open, 0, 0, &open).encode()).map_err(failed)?;
         stream.write_all(&open).map_err(failed)?;
-        opened(&mut stream)
+        let Opened { session, .. } = opened(&mut stream)
             .map_err(failed)?
             .map_err(|why| ConnectError::Refused { server: server.into(), why })?;
         stream.set_read_timeout(Some(Duration::from_millis(200).min(manner.stall))).map_err(failed)?;
@@ -132,6 +161,7 @@ impl Connection {
             name: server.into(),
             index,
             stall: manner.stall,
+            manner: Manner { like: session, ..manner.clone() },
             stream,
             queues: Mutex::default(),
             moved: Condvar::new(),
@@ -207,6 +237,23 @@ impl Keeper for Connection {
 
     fn name(&self) -> &str {
         &self.shared.name
+    }
+
+    fn for_child(&self, sink: Weak<dyn Sink>) -> Result<Arc<dyn Keeper>, String> {
+        // By number: looking a name up takes locks that a thread of the parent may have held when it forked.
+        let peer = self.shared.stream.peer_addr().map_err(|error| error.to_string())?;
+        let manner = Manner { reserve_bytes: 0, ..self.shared.manner.clone() };
+        self.abandon();
+        let connection = Self::connect_to(peer, &self.shared.name, self.shared.index, &manner, sink)
+            .map_err(|error| error.to_string())?;
+        Ok(Arc::new(connection))
+    }
+
+    fn abandon(&self) {
+        // SAFETY: our copy of the parent's, whose objects are not dropped in a child. The server is to see when the parent goes.
+        unsafe {
+            libc::close(self.shared.stream.as_raw_fd());
+        }
     }
 
     fn close(&self) {

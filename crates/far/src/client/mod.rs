@@ -17,6 +17,7 @@ use crate::digest::Digest;
 pub use connection::ConnectError;
 pub(crate) use connection::{Connection, Manner};
 pub(crate) use spill::Spill;
+use std::sync::{Arc, Weak};
 
 /// What a keeper is to do with a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +71,30 @@ pub(crate) trait Keeper: Send + Sync {
     fn forget(&self, page: u32);
     /// For messages.
     fn name(&self) -> &str;
+    /// Another one, for a child process of ours made by `fork`, that begins with the same pages: called in the child, while the parent waits. Neither
+    /// sees what the other puts.
+    fn for_child(&self, _sink: Weak<dyn Sink>) -> Result<Arc<dyn Keeper>, String> {
+        Err("it has no children".into())
+    }
+    /// In a child: closes what was inherited.
+    fn abandon(&self) {}
     /// Ends it and waits for its threads; no order is open.
     fn close(&self);
+}
+
+/// A keeper that is lost from the start: what a child process has of one that its parent had lost.
+pub(crate) struct Gone(pub(crate) String);
+
+impl Keeper for Gone {
+    fn submit(&self, order: Order) -> Result<(), Order> {
+        Err(order)
+    }
+
+    fn forget(&self, _page: u32) {}
+
+    fn name(&self) -> &str {
+        &self.0
+    }
+
+    fn close(&self) {}
 }

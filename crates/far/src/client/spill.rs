@@ -4,11 +4,13 @@
 
 use super::{Keeper, Order, Sink, Verb};
 use crate::digest::Digest;
+use rustix::fs::SeekFrom;
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 
@@ -20,6 +22,7 @@ struct Queue {
 
 struct Shared {
     name: String,
+    path: PathBuf,
     index: usize,
     file: File,
     queue: Mutex<Queue>,
@@ -35,10 +38,13 @@ pub(crate) struct Spill {
 
 impl Spill {
     pub(crate) fn create(path: &Path, index: usize, sink: Weak<dyn Sink>) -> io::Result<Self> {
-        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
-        std::fs::remove_file(path)?;
+        Self::start(unnamed(path)?, path, index, sink)
+    }
+
+    fn start(file: File, path: &Path, index: usize, sink: Weak<dyn Sink>) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             name: format!("spill file {}", path.display()),
+            path: path.into(),
             index,
             file,
             queue: Mutex::default(),
@@ -49,6 +55,36 @@ impl Spill {
         let thread = thread::Builder::new().name("far-spill".into()).spawn(move || working.work())?;
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
+}
+
+/// A file that has lost its name, so that it goes with its last user.
+fn unnamed(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
+    std::fs::remove_file(path)?;
+    Ok(file)
+}
+
+/// Copies what a file holds, and leaves its holes.
+fn copy_data(from: &File, to: &File) -> io::Result<()> {
+    let length = from.metadata()?.len();
+    let mut at = 0;
+    while at < length {
+        at = match rustix::fs::seek(from, SeekFrom::Data(at)) {
+            Ok(data) => data,
+            Err(rustix::io::Errno::NXIO) => return Ok(()), // a hole to the end
+            Err(error) => return Err(error.into()),
+        };
+        let end = rustix::fs::seek(from, SeekFrom::Hole(at))?;
+        let (mut source, mut target) = (at, at);
+        while source < end {
+            let left = usize::try_from(end - source).unwrap_or(usize::MAX);
+            if rustix::fs::copy_file_range(from, Some(&mut source), to, Some(&mut target), left)? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        at = end;
+    }
+    Ok(())
 }
 
 impl Keeper for Spill {
@@ -70,6 +106,27 @@ impl Keeper for Spill {
 
     fn name(&self) -> &str {
         &self.shared.name
+    }
+
+    /// Copies the file: by reference where the file system can.
+    fn for_child(&self, sink: Weak<dyn Sink>) -> Result<Arc<dyn Keeper>, String> {
+        let mut path = self.shared.path.clone().into_os_string();
+        path.push(format!(".{}", std::process::id()));
+        let path = Path::new(&path);
+        let make = || {
+            let file = unnamed(path)?;
+            copy_data(&self.shared.file, &file)?;
+            self.abandon();
+            Self::start(file, path, self.shared.index, sink)
+        };
+        make().map(|spill| Arc::new(spill) as _).map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    fn abandon(&self) {
+        // SAFETY: as a connection's.
+        unsafe {
+            libc::close(self.shared.file.as_raw_fd());
+        }
     }
 
     fn close(&self) {

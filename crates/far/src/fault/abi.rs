@@ -107,6 +107,14 @@ impl Userfault {
         self.0.as_raw_fd()
     }
 
+    /// Closes a parent's in its child, which never uses it.
+    pub(crate) fn abandon(&self) {
+        // SAFETY: ours; its owner is not dropped in a child.
+        unsafe {
+            libc::close(self.fd());
+        }
+    }
+
     fn call<T>(&self, request: u64, argument: &mut T) -> io::Result<()> {
         // SAFETY: `argument` has the layout that goes with `request`; the kernel writes no further. What the call does to the
         // address space is its caller's concern.

@@ -68,6 +68,18 @@ impl Mapping {
         }
     }
 
+    /// The same range in a child process, which has its own copy of it.
+    pub(super) fn for_child(&self) -> Self {
+        Self { at: self.at, bytes: self.bytes }
+    }
+
+    /// Nobody touches it any more.
+    pub(super) fn close(&self) -> io::Result<()> {
+        // SAFETY: ours; that a touch ends the program is what is wanted.
+        let done = unsafe { sys_mprotect(self.at.cast(), self.bytes, libc::PROT_NONE) };
+        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
     pub(crate) fn at(&self) -> *mut u8 {
         self.at
     }
@@ -116,6 +128,14 @@ impl Bell {
 
     pub(crate) fn fd(&self) -> RawFd {
         self.0.as_raw_fd()
+    }
+
+    /// Closes a parent's in its child, which never uses it.
+    pub(super) fn abandon(&self) {
+        // SAFETY: ours; its owner is not dropped in a child.
+        unsafe {
+            libc::close(self.fd());
+        }
     }
 
     pub(crate) fn ring(&self) {

@@ -21,6 +21,7 @@ use crate::replace::Access;
 use std::fmt;
 use std::io;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What makes pages come and go.
@@ -148,6 +149,20 @@ pub(crate) trait Backend: Send + Sync {
     fn next_fault(&self, within: Option<Duration>) -> io::Result<Event>;
     /// Ends `next_fault` for good.
     fn stop(&self);
+    /// A child process is about to be made by `fork`: it gets a copy of the region and the frames. Nobody calls anything else until `after_fork`.
+    fn before_fork(&self) -> io::Result<()> {
+        Ok(())
+    }
+    /// In the parent: children that come about in other ways get no copy.
+    fn after_fork(&self) {}
+    /// In the child: a backend for the copy. Pages that were mapped are, and are writable; frames have what they had. After an error the region cannot
+    /// be touched (it never reads as zeros where the parent had something else).
+    fn for_child(&self) -> io::Result<Arc<dyn Backend>> {
+        let why = format!("{} does not give it to them", self.mechanism());
+        Err(io::Error::new(io::ErrorKind::Unsupported, why))
+    }
+    /// In a child that is to have nothing of it: closes what was inherited.
+    fn abandon(&self) {}
 }
 
 /// What `next_fault` came back with.

@@ -24,6 +24,7 @@ use super::arena::{Bell, Mapping, advise};
 use super::{Allow, Backend, Event, Fault, Frame, Mechanism};
 use crate::replace::Access;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -40,6 +41,8 @@ pub(crate) struct UserfaultBackend {
     page_bytes: usize,
     bell: Bell,
     stopped: AtomicBool,
+    /// Pages may be shared with a child or a parent.
+    forked: AtomicBool,
 }
 
 impl UserfaultBackend {
@@ -49,16 +52,23 @@ impl UserfaultBackend {
         page_bytes: usize,
         frames: usize,
     ) -> io::Result<Self> {
-        let mut features = abi::FEATURE_PAGEFAULT_FLAG_WP;
-        if mechanism.moves() {
-            features |= abi::FEATURE_MOVE;
-        }
-        let uffd = Userfault::open(mechanism.is_user_mode(), features)?;
+        let uffd = open(mechanism)?;
         let region = Mapping::anonymous(bytes)?;
         let frames = Mapping::anonymous(frames * page_bytes)?;
         region.advise(libc::MADV_NOHUGEPAGE)?;
         frames.advise(if page_bytes == HUGE { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE })?;
-        // A child would read zeros where its parent has pages: it has nothing there instead.
+        Self::over(mechanism, uffd, region, frames, page_bytes)
+    }
+
+    /// A backend over memory that no userfaultfd has yet.
+    fn over(
+        mechanism: Mechanism,
+        uffd: Userfault,
+        region: Mapping,
+        frames: Mapping,
+        page_bytes: usize,
+    ) -> io::Result<Self> {
+        // A child that nobody told of would read zeros where its parent has pages: it has nothing there instead.
         region.advise(libc::MADV_DONTFORK)?;
         frames.advise(libc::MADV_DONTFORK)?;
         uffd.register(region.at() as usize, region.bytes(), abi::REGISTER_MISSING | abi::REGISTER_WP)?;
@@ -66,15 +76,8 @@ impl UserfaultBackend {
             // Pages may only be moved into memory of the same userfaultfd. Its own missing pages come from the system.
             uffd.register(frames.at() as usize, frames.bytes(), abi::REGISTER_WP)?;
         }
-        Ok(Self {
-            mechanism,
-            uffd,
-            region,
-            frames,
-            page_bytes,
-            bell: Bell::new()?,
-            stopped: AtomicBool::new(false),
-        })
+        let (bell, stopped, forked) = (Bell::new()?, AtomicBool::new(false), AtomicBool::new(false));
+        Ok(Self { mechanism, uffd, region, frames, page_bytes, bell, stopped, forked })
     }
 
     fn page(&self, page: u32) -> *mut u8 {
@@ -96,6 +99,8 @@ impl UserfaultBackend {
             }
             tries += 1;
             match error.raw_os_error() {
+                // Shared with another process: it stays so until it is written.
+                Some(libc::EBUSY) if self.forked.load(Relaxed) => return Err((done, error)),
                 Some(libc::EAGAIN | libc::EBUSY | libc::EINTR) if tries < TRIES => {
                     if tries > 4 {
                         std::thread::yield_now();
@@ -142,6 +147,11 @@ impl UserfaultBackend {
         unsafe { std::ptr::copy_nonoverlapping(from, to, left) };
         advise(from, left, libc::MADV_DONTNEED)
     }
+}
+
+fn open(mechanism: Mechanism) -> io::Result<Userfault> {
+    let moves = if mechanism.moves() { abi::FEATURE_MOVE } else { 0 };
+    Userfault::open(mechanism.is_user_mode(), abi::FEATURE_PAGEFAULT_FLAG_WP | moves)
 }
 
 impl Backend for UserfaultBackend {
@@ -241,6 +251,45 @@ impl Backend for UserfaultBackend {
     fn stop(&self) {
         self.stopped.store(true, Relaxed);
         self.bell.ring();
+    }
+
+    fn before_fork(&self) -> io::Result<()> {
+        self.forked.store(true, Relaxed); // a hint
+        self.region.advise(libc::MADV_DOFORK)?;
+        self.frames.advise(libc::MADV_DOFORK)
+    }
+
+    fn after_fork(&self) {
+        // Should it fail, a child that nobody is told of (`clone`) may read zeros; there is none unless the program goes out of its way.
+        let _ = self.region.advise(libc::MADV_DONTFORK);
+        let _ = self.frames.advise(libc::MADV_DONTFORK);
+    }
+
+    /// The kernel has taken our parent's userfaultfd, and its protection against writing, from the copies.
+    fn for_child(&self) -> io::Result<Arc<dyn Backend>> {
+        let (region, frames) = (self.region.for_child(), self.frames.for_child());
+        self.uffd.abandon();
+        self.bell.abandon();
+        let made = open(self.mechanism)
+            .and_then(|uffd| Self::over(self.mechanism, uffd, region, frames, self.page_bytes));
+        match made {
+            Ok(backend) => {
+                backend.forked.store(true, Relaxed);
+                Ok(Arc::new(backend))
+            }
+            Err(error) => {
+                self.region.close()?;
+                Err(error)
+            }
+        }
+    }
+
+    fn abandon(&self) {
+        self.uffd.abandon();
+        self.bell.abandon();
+        // There is nothing else to be done should it fail, and it does not: the mapping is ours.
+        let _ = self.region.close();
+        let _ = self.frames.advise(libc::MADV_DONTNEED);
     }
 }
 

@@ -10,6 +10,7 @@
 //! | `core` | the transitions between these: faults, and in modules of its own arrivals, departures, keepers that are lost |
 //! | `frames` | which frames hold memory |
 //! | `prefetch` | which pages will be touched next |
+//! | `fork` | the pager of a child process |
 //! | `care` | timers, lost servers that come back |
 //!
 //! - **PAGER-1** Local pages (`Coming`, `Staged`, `Resident`, `Armed`) are never more than `limit`; pages that leave never more than `slack`; both
@@ -21,6 +22,7 @@
 
 mod care;
 mod core;
+mod fork;
 mod frames;
 mod prefetch;
 mod state;
@@ -32,7 +34,8 @@ use crate::stats::FarStats;
 pub(crate) use care::Server;
 use core::Core;
 pub(crate) use core::Plan;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+pub(crate) use fork::Frozen;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 
 /// See the [module](self).
@@ -41,6 +44,8 @@ pub(crate) struct Pager {
     core: Mutex<Core>,
     /// The region is going away.
     ends: Condvar,
+    /// How to reach lost servers again, once it has started.
+    servers: OnceLock<Arc<[Server]>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -48,7 +53,13 @@ impl Pager {
     /// A pager without keepers, which does nothing yet.
     pub(crate) fn new(backend: Arc<dyn Backend>, plan: Plan) -> Arc<Self> {
         let core = Mutex::new(Core::new(Arc::clone(&backend), plan));
-        Arc::new(Self { backend, core, ends: Condvar::new(), threads: Mutex::default() })
+        Arc::new(Self {
+            backend,
+            core,
+            ends: Condvar::new(),
+            servers: OnceLock::new(),
+            threads: Mutex::default(),
+        })
     }
 
     pub(crate) fn sink(self: &Arc<Self>) -> Weak<dyn Sink> {
@@ -64,6 +75,12 @@ impl Pager {
         servers: Vec<Server>,
     ) -> std::io::Result<()> {
         self.lock().begin(keepers, servers.len());
+        self.run(servers.into())
+    }
+
+    /// Starts the threads.
+    fn run(self: &Arc<Self>, servers: Arc<[Server]>) -> std::io::Result<()> {
+        let _ = self.servers.set(Arc::clone(&servers));
         let faulting = Arc::clone(self);
         let caring = Arc::clone(self);
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
@@ -86,6 +103,10 @@ impl Pager {
                 Err(error) => self.lock().stop_program(&Loss::Faults { source: error }),
             }
         }
+    }
+
+    pub(crate) fn backend(&self) -> Arc<dyn Backend> {
+        Arc::clone(&self.backend)
     }
 
     pub(crate) fn stats(&self) -> FarStats {

@@ -1,20 +1,23 @@
 //! A memory server: holds pages for clients that it knows, each client's apart from the others'.
 //!
-//! Every connection is one session, and one thread. Its pages live in that thread's own map, so no request of one client can name, read or
-//! change another's page (F6), and no lock is taken on the way; they are given back when the connection ends. What all share is
-//! one number, the bytes that are promised or held.
+//! Every connection is one session, and one thread. Its pages live in a book of its own, so no request of one client can name, read or
+//! change another's page (F6); they are given back when the connection ends. What all share is one number, the bytes that are promised or
+//! held. A child process made by `fork` begins with the pages of its parent's session, whose secret name it knows.
 //!
 //! | module | noun |
 //! |---|---|
 //! | `session` | one client: its pages, its requests |
+//! | `book` | the pages of one session, and where a child process finds its parent's |
 //! | `room` | the bytes that all sessions together may hold |
 //! | [`mischief`] | what a test makes a server do wrong |
 
+mod book;
 pub mod mischief;
 mod room;
 mod session;
 
 use crate::wire::auth::AuthKey;
+use book::Shelf;
 use mischief::Mischief;
 use room::Room;
 use std::collections::HashMap;
@@ -92,6 +95,7 @@ struct Counters {
 struct Shared {
     setting: ServerBuilder,
     room: Room,
+    shelf: Shelf,
     counters: Counters,
     ends: AtomicBool,
     /// Streams of the sessions, to end them from outside.
@@ -166,6 +170,7 @@ impl ServerBuilder {
         let address = listener.local_addr().map_err(refused)?;
         let shared = Arc::new(Shared {
             room: Room::new(self.capacity_bytes),
+            shelf: Shelf::default(),
             setting: self,
             counters: Counters::default(),
             ends: AtomicBool::new(false),

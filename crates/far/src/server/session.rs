@@ -1,11 +1,11 @@
 //! One client of a memory server: its pages, its requests.
 
+use super::book::{Book, Stored};
 use super::mischief::{Act, Mischief};
 use super::room::Share;
 use super::{Counters, HANDSHAKE, Shared};
 use crate::digest::Digest;
 use crate::wire::{HEADER, Header, Kind, Open, Opened, WireError, auth};
-use std::collections::HashMap;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::Ordering::Relaxed;
@@ -33,16 +33,11 @@ impl From<WireError> for Ended {
     }
 }
 
-struct Stored {
-    bytes: Box<[u8]>,
-    digest: Digest,
-}
-
 struct Session<'a> {
     stream: TcpStream,
     share: Share<'a>,
     page_bytes: usize,
-    pages: HashMap<u64, Stored>,
+    book: Book<'a>,
     /// Memory of pages that were forgotten, for those that come.
     spare: Vec<Box<[u8]>>,
     counters: &'a Counters,
@@ -75,26 +70,44 @@ fn open(shared: &Shared, mut stream: TcpStream) -> Result<Session<'_>, Ended> {
     stream.read_exact(&mut payload)?;
     header.check(&payload)?;
     let wanted = Open::decode(&payload)?;
-    let share = match shared.room.reserve(wanted.reserve_bytes, shared.setting.quota_bytes) {
-        Ok(share) => share,
-        Err(left) => {
-            let why = format!("{} bytes wanted, {left} can be had here", wanted.reserve_bytes);
+    let (share, book) = match begin(shared, &wanted) {
+        Ok(begun) => begun,
+        Err(why) => {
             send(&mut stream, &Header::with(Kind::Refused, header.tag, 0, why.as_bytes()), why.as_bytes())?;
             return Err(Ended::Gone);
         }
     };
-    let opened = Opened { quota_bytes: share.quota() }.encode();
+    let opened = Opened { quota_bytes: share.quota(), session: book.name() }.encode();
     send(&mut stream, &Header::with(Kind::Opened, header.tag, 0, &opened), &opened)?;
     stream.set_read_timeout(None)?;
     Ok(Session {
         stream,
         share,
         page_bytes: wanted.page_bytes as usize,
-        pages: HashMap::new(),
+        book,
         spare: Vec::new(),
         counters: &shared.counters,
         mischief: shared.setting.mischief.as_deref(),
     })
+}
+
+/// Room and pages of a session that wants this, or why it cannot have them.
+fn begin<'a>(shared: &'a Shared, wanted: &Open) -> Result<(Share<'a>, Book<'a>), String> {
+    let book = shared.shelf.open(wanted.like).map_err(|error| error.to_string())?;
+    if let Some(other) = book.bytes_of_a_page().filter(|&bytes| bytes != wanted.page_bytes as usize) {
+        return Err(format!("pages of {} bytes wanted, those to begin with have {other}", wanted.page_bytes));
+    }
+    let mut share = shared
+        .room
+        .reserve(wanted.reserve_bytes, shared.setting.quota_bytes)
+        .map_err(|left| format!("{} bytes wanted, {left} can be had here", wanted.reserve_bytes))?;
+    // Each page that two sessions have in common counts for both: either may write it, and then finds the room.
+    let begins_with = book.len() as u64 * u64::from(wanted.page_bytes);
+    share
+        .take(begins_with)
+        .map_err(|left| format!("{begins_with} bytes of another session wanted, {left} can be had here"))?;
+    shared.counters.pages.fetch_add(book.len() as u64, Relaxed);
+    Ok((share, book))
 }
 
 impl Session<'_> {
@@ -102,7 +115,7 @@ impl Session<'_> {
     fn serve(mut self) {
         while self.request().is_ok() {}
         // Relaxed: a count.
-        self.counters.pages.fetch_sub(self.pages.len() as u64, Relaxed);
+        self.counters.pages.fetch_sub(self.book.len() as u64, Relaxed);
     }
 
     fn request(&mut self) -> Result<(), Ended> {
@@ -148,15 +161,15 @@ impl Session<'_> {
         if act == Act::Deny {
             return self.refuse(header, "not today");
         }
-        if !self.pages.contains_key(&header.page)
+        if !self.book.has(header.page)
             && let Err(left) = self.share.take(self.page_bytes as u64)
         {
             self.spare.push(bytes);
             return self
                 .refuse(header, &format!("no room: a page has {} bytes, {left} are left", self.page_bytes));
         }
-        match self.pages.insert(header.page, Stored { bytes, digest: header.digest }) {
-            Some(old) => self.spare.push(old.bytes),
+        match self.book.put(header.page, Stored { bytes, digest: header.digest }) {
+            Some(old) => self.spare.extend(Book::alone(old)),
             None => drop(self.counters.pages.fetch_add(1, Relaxed)),
         }
         self.counters.puts.fetch_add(1, Relaxed);
@@ -172,7 +185,7 @@ impl Session<'_> {
 
     fn get(&mut self, header: &Header) -> Result<(), Ended> {
         let act = self.act(false, header.page)?;
-        let page = self.pages.get(&header.page).filter(|_| act != Act::Deny);
+        let page = self.book.get(header.page).filter(|_| act != Act::Deny);
         let Some(page) = page else { return self.answer(Kind::Missing, header) };
         self.counters.gets.fetch_add(1, Relaxed);
         let reply = Header {
@@ -191,12 +204,12 @@ impl Session<'_> {
     }
 
     fn forget(&mut self, page: u64) {
-        if let Some(old) = self.pages.remove(&page) {
+        if let Some(old) = self.book.forget(page) {
             self.share.give_back(self.page_bytes as u64);
             self.counters.pages.fetch_sub(1, Relaxed);
             // A few are kept, the rest is memory that somebody else may want.
             if self.spare.len() < 4 {
-                self.spare.push(old.bytes);
+                self.spare.extend(Book::alone(old));
             }
         }
     }

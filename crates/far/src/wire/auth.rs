@@ -94,8 +94,9 @@ pub enum AuthError {
 const CLIENT: &str = "azekura far client";
 const SERVER: &str = "azekura far server";
 
-fn nonce() -> io::Result<[u8; 32]> {
-    let mut nonce = [0; 32];
+/// Bytes that nobody can guess.
+pub(crate) fn nonce<const N: usize>() -> io::Result<[u8; N]> {
+    let mut nonce = [0; N];
     let mut filled = 0;
     while filled < nonce.len() {
         filled += rustix::rand::getrandom(&mut nonce[filled..], rustix::rand::GetRandomFlags::empty())?;
@@ -108,7 +109,7 @@ fn hello(needs_key: bool) -> io::Result<[u8; HELLO]> {
     hello[..8].copy_from_slice(&MAGIC);
     hello[8] = VERSION;
     hello[9] = u8::from(needs_key);
-    hello[16..].copy_from_slice(&nonce()?);
+    hello[16..].copy_from_slice(&nonce::<32>()?);
     Ok(hello)
 }
 

@@ -31,7 +31,7 @@ use crate::digest::Digest;
 use azekura_base::checksum::crc32c;
 
 /// Of handshake and frames. Another one is refused.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// Bytes of a frame's header.
 pub const HEADER: usize = 48;
 /// The largest page.
@@ -182,9 +182,7 @@ impl Header {
         if bytes[2..4] != [0; 2] || bytes[40..44] != [0; 4] {
             return Err(WireError::Reserved);
         }
-        let mut digest = [0; 16];
-        digest.copy_from_slice(&bytes[24..40]);
-        let digest = Digest(u128::from_le_bytes(digest));
+        let digest = Digest(u128_at(bytes, 24));
         Ok(Self { kind, length, tag: u64_at(bytes, 8), page: u64_at(bytes, 16), digest })
     }
 
@@ -208,15 +206,18 @@ pub struct Open {
     pub page_bytes: u32,
     /// Bytes that must be there for this session from now on.
     pub reserve_bytes: u64,
+    /// The session whose pages this one begins with, by the name it was given; 0 for none. A child process begins so.
+    pub like: u128,
 }
 
 impl Open {
     /// As a payload.
     #[must_use]
-    pub fn encode(&self) -> [u8; 12] {
-        let mut bytes = [0; 12];
+    pub fn encode(&self) -> [u8; 28] {
+        let mut bytes = [0; 28];
         bytes[..4].copy_from_slice(&self.page_bytes.to_le_bytes());
-        bytes[4..].copy_from_slice(&self.reserve_bytes.to_le_bytes());
+        bytes[4..12].copy_from_slice(&self.reserve_bytes.to_le_bytes());
+        bytes[12..].copy_from_slice(&self.like.to_le_bytes());
         bytes
     }
 
@@ -226,10 +227,11 @@ impl Open {
     ///
     /// [`WireError::Payload`]: of another size, or pages of a size that cannot be.
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
-        if bytes.len() != 12 {
+        if bytes.len() != 28 {
             return Err(WireError::Payload(bytes.len()));
         }
-        let open = Self { page_bytes: u32_at(bytes, 0), reserve_bytes: u64_at(bytes, 4) };
+        let open =
+            Self { page_bytes: u32_at(bytes, 0), reserve_bytes: u64_at(bytes, 4), like: u128_at(bytes, 12) };
         if !open.page_bytes.is_power_of_two() || !(4096..=MAX_PAYLOAD).contains(&open.page_bytes) {
             return Err(WireError::Payload(open.page_bytes as usize));
         }
@@ -242,13 +244,18 @@ impl Open {
 pub struct Opened {
     /// The session may hold so much, if the server still has it.
     pub quota_bytes: u64,
+    /// The session's name: 128 random bits, so that nobody else can ask for its pages.
+    pub session: u128,
 }
 
 impl Opened {
     /// As a payload.
     #[must_use]
-    pub fn encode(&self) -> [u8; 8] {
-        self.quota_bytes.to_le_bytes()
+    pub fn encode(&self) -> [u8; 24] {
+        let mut bytes = [0; 24];
+        bytes[..8].copy_from_slice(&self.quota_bytes.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.session.to_le_bytes());
+        bytes
     }
 
     /// From a payload.
@@ -257,8 +264,10 @@ impl Opened {
     ///
     /// [`WireError::Payload`].
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
-        let bytes = bytes.try_into().map_err(|_| WireError::Payload(bytes.len()))?;
-        Ok(Self { quota_bytes: u64::from_le_bytes(bytes) })
+        if bytes.len() != 24 {
+            return Err(WireError::Payload(bytes.len()));
+        }
+        Ok(Self { quota_bytes: u64_at(bytes, 0), session: u128_at(bytes, 8) })
     }
 }
 
@@ -272,6 +281,12 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[at..at + 8]);
     u64::from_le_bytes(word)
+}
+
+fn u128_at(bytes: &[u8], at: usize) -> u128 {
+    let mut word = [0; 16];
+    word.copy_from_slice(&bytes[at..at + 16]);
+    u128::from_le_bytes(word)
 }
 
 #[cfg(test)]
@@ -305,8 +320,11 @@ mod tests {
         assert_eq!(judge(&|b| b[2] = 1), Err(WireError::Reserved));
         assert_eq!(Open::decode(&[0; 11]), Err(WireError::Payload(11)));
         assert_eq!(
-            Open::decode(&Open { page_bytes: 5000, reserve_bytes: 0 }.encode()),
+            Open::decode(&Open { page_bytes: 5000, reserve_bytes: 0, like: 0 }.encode()),
             Err(WireError::Payload(5000))
         );
+        assert_eq!(Opened::decode(&[0; 23]), Err(WireError::Payload(23)));
+        let opened = Opened { quota_bytes: 5, session: u128::MAX - 7 };
+        assert_eq!(Opened::decode(&opened.encode()), Ok(opened));
     }
 }

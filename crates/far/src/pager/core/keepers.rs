@@ -40,7 +40,7 @@ impl Core {
     }
 
     /// Nothing is at this keeper any more. Returns how many pages are nowhere else.
-    fn mark_lost(&mut self, keeper: usize) -> usize {
+    pub(super) fn mark_lost(&mut self, keeper: usize) -> usize {
         let bit = 1 << keeper;
         let mut alone = 0;
         for (page, entry) in self.pages.iter_mut().enumerate() {

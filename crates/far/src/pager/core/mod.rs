@@ -4,10 +4,12 @@
 //! |---|---|
 //! | `arrivals` | pages that come: asked for, lost, there, guessed |
 //! | `departures` | pages that leave: chosen, sent, given back |
+//! | `fork` | the same in a child process |
 //! | `keepers` | keepers that are lost or come back, and copies made again |
 
 mod arrivals;
 mod departures;
+mod fork;
 mod keepers;
 
 use super::frames::Frames;

@@ -1,0 +1,138 @@
+//! Child processes made by `fork` (those of `vfork` and `posix_spawn` have their parent's memory until they start a program, and need nothing).
+//!
+//! | the parent | the child |
+//! |---|---|
+//! | has given out far memory | has a copy of it, with a pager and sessions of its own |
+//! | has not | has none, and sets it up when it asks for its first large block |
+//! | has, and a copy cannot be had | is told so and ended, with code 71, when it touches far memory; never reads anything else there |
+//!
+//! The handlers of `fork` run in the thread that forks, so what it takes in the first it gives back in the second or third.
+
+use super::{CODE, HEAP, LAUNCH, PLACE, THRESHOLD, UNSERVED, VOICE, install, open, say};
+use crate::heap::{FrozenHeap, Heap};
+use std::cell::UnsafeCell;
+use std::error::Error;
+use std::ffi::{c_int, c_void};
+use std::ptr;
+use std::sync::OnceLock;
+use std::sync::atomic::{
+    AtomicBool,
+    Ordering::{Relaxed, Release},
+};
+
+/// A heap that stands still between the handlers.
+struct Forking(UnsafeCell<Option<FrozenHeap<'static>>>);
+
+// SAFETY: only the thread that holds the heap's lock, which is part of what lies here, writes and reads it.
+unsafe impl Sync for Forking {}
+
+static FORKING: Forking = Forking(UnsafeCell::new(None));
+/// A child that has yet to set far memory up.
+static PENDING: AtomicBool = AtomicBool::new(false);
+/// Why this child has no copy.
+static REASON: OnceLock<String> = OnceLock::new();
+
+/// From now on children are looked after.
+pub(super) fn prepare() {
+    // SAFETY: all three are functions of this library, which is never unloaded.
+    unsafe {
+        libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child));
+    }
+}
+
+/// The heap of a child that asks for its first large block.
+#[cold]
+pub(super) fn heap() -> Option<&'static Heap> {
+    // Relaxed: one thread has it; others that come meanwhile get ordinary memory.
+    if !PENDING.swap(false, Relaxed) {
+        return None;
+    }
+    LAUNCH.get().map(|launch| &open(launch).heap)
+}
+
+extern "C" fn before() {
+    let Some(heap) = super::heap() else { return };
+    match heap.freeze() {
+        // SAFETY: this thread has the heap's lock now.
+        Ok(frozen) => unsafe { *FORKING.0.get() = Some(frozen) },
+        Err(error) => {
+            let _ = REASON.set(error.to_string());
+        }
+    }
+}
+
+extern "C" fn in_parent() {
+    if super::heap().is_none() {
+        return;
+    }
+    // SAFETY: `before` left it in this thread, which has the heap's lock; or it failed, and nobody else writes it.
+    if let Some(frozen) = unsafe { (*FORKING.0.get()).take() } {
+        frozen.in_parent();
+    }
+}
+
+extern "C" fn in_child() {
+    let voice = VOICE.swap(2, Relaxed);
+    if voice != 2 {
+        // SAFETY: ours; who waits for the end of standard error is not to wait for a child that closed its own.
+        unsafe { libc::close(voice) };
+    }
+    if super::heap().is_none() {
+        return;
+    }
+    // SAFETY: as in the parent: the child has one thread, which is that one.
+    let frozen = unsafe { (*FORKING.0.get()).take() };
+    // Release: as in `install`.
+    HEAP.store(ptr::null_mut(), Release);
+    // SAFETY: in the child; the parent's session is not used here any more, and it is never dropped.
+    match (frozen.map(|frozen| unsafe { frozen.in_child() }), LAUNCH.get()) {
+        (Some(Ok(Some(heap))), Some(launch)) => {
+            install(heap, launch);
+        }
+        (Some(Ok(None)), _) => {
+            UNSERVED[1].store(0, Relaxed);
+            PENDING.store(true, Relaxed);
+        }
+        (Some(Err(error)), _) => {
+            go_without(&format!("{error}: {}", error.source().map_or_else(String::new, |e| e.to_string())))
+        }
+        (None | Some(Ok(Some(_))), _) => go_without("it could not be copied"),
+    }
+}
+
+/// No far memory in this child; a touch of its parent's ends it.
+fn go_without(why: &str) {
+    THRESHOLD.store(usize::MAX, Relaxed);
+    UNSERVED[1].store(0, Relaxed);
+    let _ = REASON.set(why.to_owned());
+    // SAFETY: all zeros is a valid sigaction; the handler has the type that SA_SIGINFO asks for.
+    unsafe {
+        let mut before: libc::sigaction = std::mem::zeroed();
+        let mut ours: libc::sigaction = std::mem::zeroed();
+        ours.sa_sigaction = on_touch as extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) as usize;
+        ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        libc::sigaction(libc::SIGSEGV, &raw const ours, &raw mut before);
+        let _ = BEFORE.set(before);
+    }
+}
+
+/// The signal's action before ours.
+static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+
+extern "C" fn on_touch(signal: c_int, info: *mut libc::siginfo_t, _context: *mut c_void) {
+    // SAFETY: the kernel passes it for a fault.
+    let address = unsafe { (*info).si_addr() } as usize;
+    if address.wrapping_sub(PLACE[0].load(Relaxed)) < PLACE[1].load(Relaxed) {
+        let why = REASON.get().map_or("", |why| why.as_str());
+        say(format_args!(
+            "azekura far: a child process touched memory of its parent that it does not have: {why}\n"
+        ));
+        // SAFETY: ends the process.
+        unsafe { libc::_exit(CODE) }
+    }
+    // Not ours: the same again, with the action that was there before.
+    if let Some(before) = BEFORE.get() {
+        // SAFETY: the program's own action.
+        unsafe { libc::sigaction(signal, before, ptr::null_mut()) };
+    }
+}

@@ -1,0 +1,118 @@
+//! What is known of all pages, in a child process made by `fork`.
+//!
+//! The child has a copy of everything as it was at one instant, under the pager's lock, but none of our threads, and other keepers: copies of its
+//! parent's, which have what those were told to keep by then.
+//!
+//! | in the parent | in the child | because |
+//! |---|---|---|
+//! | `Resident` | `Resident`, writable, modified | protection against writing is not inherited |
+//! | `Staged`, `Armed` | the same | frames are inherited |
+//! | `Coming` | `Away` | what comes, comes to the parent; its holders still have it |
+//! | `Leaving` | `Leaving`, sent anew; `Staged` if nobody is there to send it to | whether the parent's keepers had it yet is not known |
+//!
+//! - **FORK-1** Of no page does the child rely on what was under way; all it takes from keepers had been acknowledged before.
+
+use super::{Core, State, Then};
+use crate::client::{Gone, Keeper};
+use crate::fault::Backend;
+use crate::pager::state::{Keepers, Out};
+use crate::stats::FarStats;
+use std::sync::Arc;
+
+impl Core {
+    /// Begins in the child. `make` gives the copy of a keeper, or says why there is none.
+    pub(in crate::pager) fn begin_in_child(
+        &mut self,
+        backend: Arc<dyn Backend>,
+        make: impl Fn(&dyn Keeper) -> Result<Arc<dyn Keeper>, String>,
+    ) {
+        self.backend = backend;
+        self.stats = FarStats {
+            region_bytes: self.stats.region_bytes,
+            local_bytes: self.stats.local_bytes,
+            page_bytes: self.stats.page_bytes,
+            ..FarStats::default()
+        };
+        (self.guessed, self.recopying, self.full) = (0, 0, 0);
+        self.waiting.clear();
+        self.take_keepers(make);
+        #[expect(clippy::cast_possible_truncation, reason = "a region has fewer than 2^32 pages")]
+        for page in 0..self.pages.len() as u32 {
+            self.page_in_child(page);
+        }
+    }
+
+    /// The child is to have none of it: closes what it inherited.
+    pub(in crate::pager) fn abandon(&self) {
+        self.keepers.iter().for_each(|keeper| keeper.abandon());
+        self.backend.abandon();
+    }
+
+    fn take_keepers(&mut self, make: impl Fn(&dyn Keeper) -> Result<Arc<dyn Keeper>, String>) {
+        for index in 0..self.keepers.len() {
+            let bit: Keepers = 1 << index;
+            let name = self.keepers[index].name().to_owned();
+            let made = if self.live & bit == 0 {
+                Err("its parent had lost it".into())
+            } else {
+                make(&*self.keepers[index])
+            };
+            let (keeper, lost) = match made {
+                Ok(keeper) => (keeper, None),
+                Err(why) => (Arc::new(Gone(name)) as Arc<dyn Keeper>, Some(why)),
+            };
+            // The parent's own keeper belongs to the parent's threads, and is left alone.
+            std::mem::forget(std::mem::replace(&mut self.keepers[index], keeper));
+            if let Some(why) = lost {
+                self.live &= !bit;
+                self.down |= bit;
+                self.last_refusal = format!("{}: {why}", self.keepers[index].name());
+                let alone = self.mark_lost(index);
+                if alone > 0 {
+                    let refusal = &self.last_refusal;
+                    crate::say(&format!(
+                        "azekura far memory: a child process cannot have {alone} pages of its parent: {refusal}\n"
+                    ));
+                }
+            }
+        }
+    }
+
+    fn page_in_child(&mut self, page: u32) {
+        match self.pages[page as usize].state {
+            State::Resident { .. } => {
+                self.pages[page as usize].state = State::Resident { writable: true, dirty: true };
+            }
+            State::Coming { frame, then, .. } => {
+                self.local -= 1;
+                self.frames.give_full(frame);
+                if then == Then::Discard {
+                    self.make_empty(page);
+                } else if self.pages[page as usize].holders & self.live == 0 {
+                    self.pages[page as usize].state = State::Lost;
+                } else {
+                    self.pages[page as usize].state = State::Away;
+                }
+            }
+            State::Leaving { frame, discard: true, .. } => {
+                self.leaving -= 1;
+                self.frames.give_full(frame);
+                self.make_empty(page);
+            }
+            // Nobody takes it: it stays until its frame is needed, as the child may end or start a program before that.
+            State::Leaving { frame, .. } if self.live == 0 => {
+                self.leaving -= 1;
+                self.local += 1;
+                self.pages[page as usize].holders = 0;
+                self.pages[page as usize].state = State::Staged { frame };
+                self.staged.push_back(page);
+            }
+            State::Leaving { frame, .. } => {
+                let out = Out::default();
+                self.pages[page as usize].state = State::Leaving { frame, touch: None, out, discard: false };
+                self.send_on(page);
+            }
+            State::Empty | State::Away | State::Staged { .. } | State::Armed { .. } | State::Lost => {}
+        }
+    }
+}
