@@ -27,6 +27,11 @@ pub struct Slowdown {
     pub loss: f64,
     /// Its 95 % interval (Student's t over the pairs' logarithms); `None` with fewer than two pairs.
     pub interval: Option<(f64, f64)>,
+    /// Processor time that a page needs more, as part of what it needs with the recording: what is lost where the processors are the
+    /// limit. Of the whole process, the collector included; steadier than the throughput where others use the machine.
+    pub cpu_loss: f64,
+    /// Its 95 % interval, likewise.
+    pub cpu_interval: Option<(f64, f64)>,
 }
 
 impl Slowdown {
@@ -38,6 +43,13 @@ impl Slowdown {
         let recordings = || pairs.iter().filter_map(|[_, with]| with.recording.as_ref());
         let seconds: f64 = pairs.iter().map(|[_, with]| with.measured.as_secs_f64()).sum();
         let ratios: Vec<f64> = pairs.iter().map(|[a, b]| (b.rate() / a.rate()).ln()).collect();
+        let (cpu_loss, cpu_interval) = loss(
+            &pairs
+                .iter()
+                .map(|[a, b]| (a.cpu / a.rate() / (b.cpu / b.rate())).ln())
+                .filter(|log| log.is_finite())
+                .collect::<Vec<_>>(),
+        );
         let (loss, interval) = loss(&ratios);
         Self {
             point,
@@ -49,6 +61,8 @@ impl Slowdown {
             lost: recordings().map(azekura_trace::Recording::lost).sum(),
             loss,
             interval,
+            cpu_loss,
+            cpu_interval,
         }
     }
 }

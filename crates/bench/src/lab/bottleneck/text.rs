@@ -194,7 +194,7 @@ pub fn slowdowns(out: &mut String, slowdowns: &[Slowdown]) {
     line(
         out,
         &format!(
-            "{:16}{:>10} {:26}{:>9}{:>7}{:>9}{:>7}{:>11}{:>8}  {:16}{:>6}",
+            "{:16}{:>10} {:26}{:>9}{:>7}{:>9}{:>7}{:>11}{:>8}  {:16}{:>8}  {:16}{:>6}",
             "latch state",
             "conc_lock",
             "recorded",
@@ -205,13 +205,15 @@ pub fn slowdowns(out: &mut String, slowdowns: &[Slowdown]) {
             "events/s",
             "loss %",
             "95 % interval",
+            "CPU +%",
+            "95 % interval",
             "pairs"
         ),
     );
     for row in slowdowns {
         let _ = writeln!(
             out,
-            "{:16}{:>10} {:26}{:>9.0}{:>7.0}{:>9.0}{:>7.0}{:>11.0}{:>8.1}  {:16}{:>6}",
+            "{:16}{:>10} {:26}{:>9.0}{:>7.0}{:>9.0}{:>7.0}{:>11.0}{:>8.1}  {:16}{:>8.1}  {:16}{:>6}",
             row.point.latch.name(),
             row.point.limit_name(),
             probes_name(row.probes),
@@ -222,10 +224,13 @@ pub fn slowdowns(out: &mut String, slowdowns: &[Slowdown]) {
             row.events,
             row.loss * 100.0,
             interval(row.interval),
+            row.cpu_loss * 100.0,
+            interval(row.cpu_interval),
             row.pairs
         );
     }
     let lost: u64 = slowdowns.iter().map(|s| s.lost).sum();
+    line(out, "CPU +%: what recording takes of a page's processor time, the collector's included.");
     line(out, &format!("Lost events: {lost}. The paper lost 20 to 35 % of its throughput."));
 }
 
