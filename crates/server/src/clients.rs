@@ -52,10 +52,29 @@ impl Client {
         )
     }
 
-    /// Cuts the connection; its thread ends by itself.
+    /// Cuts the connection; it ends by itself.
     pub(crate) fn cut(&self) {
         // It may be closed already.
         let _ = self.stream.shutdown(Shutdown::Both);
+    }
+}
+
+/// Takes the connection off the list, also after a panic.
+#[derive(Debug)]
+pub(crate) struct Released {
+    clients: Arc<Clients>,
+    id: u64,
+}
+
+impl Released {
+    pub(crate) const fn of(clients: Arc<Clients>, id: u64) -> Self {
+        Self { clients, id }
+    }
+}
+
+impl Drop for Released {
+    fn drop(&mut self) {
+        self.clients.release(self.id);
     }
 }
 

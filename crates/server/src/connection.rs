@@ -1,22 +1,20 @@
-//! One connection: a thread that reads requests, runs them, waits until what they wrote is durable, and answers.
+//! One connection: reads requests, runs them, and answers once what they wrote is durable.
 //!
-//! 1. Read what has arrived.
-//! 2. Run every whole request in it, in order; their commits are under way together.
-//! 3. Wait until all of them are durable: most often one flush of the log, shared with other connections.
-//! 4. Send the replies; begin again.
+//! 1. [`Connection::serve`]: reads what has arrived, and runs every whole request in it, in order; their commits are under way together.
+//! 2. [`Connection::wait`] until all of them are durable: most often one flush of the log, shared with other connections.
+//! 3. [`Connection::send`]: the replies, as far as the client takes them.
+//!
+//! Only running and waiting may block the thread, and then the thread's reactor goes on with another one (`reactor`).
 //!
 //! - **REPLY-1** No byte of a reply is sent before everything that was committed for it, or that it has seen, is durable.
-//! - **REPLY-2** Memory is bounded: a request by [`WireLimits`](crate::WireLimits), the replies that wait by a quarter of a MiB and one reply, whose own bound
-//!   is [`max_reply_bytes`](crate::ServerOptions::max_reply_bytes).
-//!
-//! A thread for each, since a request may wait for another transaction's lock: were they to share a fixed number of threads, those that wait could
-//! keep the one that would let them go from running.
+//! - **REPLY-2** Memory is bounded: a request by [`WireLimits`], the replies that wait by a quarter of a MiB and one reply, whose own bound
+//!   is [`max_reply_bytes`](crate::ServerOptions::max_reply_bytes). While replies wait for the client nothing more is read or run.
 
-use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::Instant;
 
-use crate::clients::Client;
+use crate::channel::{Channel, Received};
+use crate::clients::{Client, Released};
 use crate::engine::Pending;
 use crate::error::CommandError;
 use crate::resp::{Protocol, Reply, RequestReader, WireLimits};
@@ -28,83 +26,180 @@ const SEND_BYTES: usize = 256 << 10;
 /// A buffer of replies that is larger than this is given back.
 const KEPT_BYTES: usize = 64 << 10;
 
-/// Both directions of a connection.
-pub(crate) trait Channel: Read + Write {}
-impl<T: Read + Write> Channel for T {}
+/// Why a connection is to be looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Input {
+    /// Nothing has arrived since the socket was read empty.
+    #[default]
+    None,
+    /// Something has arrived.
+    Some,
+    /// Something has arrived, perhaps the end behind it: the socket tells no more about that.
+    ToTheEnd,
+}
 
-pub(crate) struct Connection<'a> {
-    shared: &'a Arc<Shared>,
+#[derive(Debug)]
+pub(crate) struct Connection {
+    /// What its events are told by, once a reactor has it.
+    pub(crate) token: Option<usize>,
+    shared: Arc<Shared>,
     client: Arc<Client>,
-    channel: Box<dyn Channel + 'a>,
+    channel: Channel,
     reader: RequestReader,
     session: Session,
     out: Vec<u8>,
+    /// Bytes of `out` that have gone.
+    sent: usize,
     pending: Pending,
-    read_timeout: Option<Duration>,
+    input: Input,
+    /// Whole requests may lie in the reader.
+    has_requests: bool,
+    /// Nothing is read any more; over once the replies are sent.
+    ends: bool,
+    is_over: bool,
+    heard_at: Instant,
+    /// Since when the client takes no bytes though some wait.
+    stuck_since: Option<Instant>,
+    /// Dropped last: when nobody is on the list any more, nobody holds the store.
+    _released: Released,
 }
 
-impl<'a> Connection<'a> {
-    pub(crate) fn new(shared: &'a Arc<Shared>, client: Arc<Client>, channel: Box<dyn Channel + 'a>) -> Self {
+impl Connection {
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        client: Arc<Client>,
+        released: Released,
+        channel: Channel,
+    ) -> Self {
         let session = Session::new(Arc::clone(shared), Arc::clone(&client));
         let limits =
             if session.is_authenticated() { shared.options.wire } else { WireLimits::unauthenticated() };
         Self {
-            shared,
+            token: None,
+            shared: Arc::clone(shared),
             client,
             channel,
             reader: RequestReader::new(limits),
             session,
             out: Vec::new(),
+            sent: 0,
             pending: Pending::default(),
-            read_timeout: None,
+            input: Input::Some,
+            has_requests: false,
+            ends: false,
+            is_over: false,
+            heard_at: Instant::now(),
+            stuck_since: None,
+            _released: released,
         }
     }
 
-    /// Serves until the client goes, misbehaves or is cut off. Whatever ends it, an open transaction is rolled back.
-    pub(crate) fn serve(&mut self) -> io::Result<()> {
-        while self.read()? > 0 {
-            let flow = self.run_all();
-            self.send()?;
-            if flow == Flow::Ends {
-                break;
-            }
-        }
-        Ok(())
+    /// The socket, for whoever waits for its events.
+    pub(crate) fn socket(&self) -> &std::net::TcpStream {
+        &self.client.stream
     }
 
-    /// Waits for bytes: as long as the idle timeout or the open transaction allows.
-    fn read(&mut self) -> io::Result<usize> {
-        loop {
-            let idle = self.shared.options.idle_timeout;
-            let left = self.session.time_left();
-            // Zero would mean for ever.
-            let patience = left.or(idle).map(|time| time.max(Duration::from_millis(1)));
-            if patience != self.read_timeout {
-                self.client.stream.set_read_timeout(patience)?;
-                self.read_timeout = patience;
-            }
-            match self.reader.fill(&mut self.channel) {
-                Ok(count) => {
-                    self.shared.counters.bytes_in.add(count as u64);
-                    return Ok(count);
+    /// Something has arrived; `is_last`: its end too, or it is not known.
+    pub(crate) fn heard(&mut self, is_last: bool) {
+        if is_last {
+            self.input = Input::ToTheEnd;
+        } else if self.input == Input::None {
+            self.input = Input::Some;
+        }
+    }
+
+    /// Whether replies wait for the client to take them.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.sent < self.out.len() || self.channel.has_unsent()
+    }
+
+    /// Whether nothing is left to be done with it but dropping it.
+    pub(crate) const fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Whether there is something to do at once.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.is_over || (!self.has_unsent() && (self.ends || self.has_requests || self.input != Input::None))
+    }
+
+    /// Whether what it did is perhaps not durable yet: [`wait`](Self::wait) comes before [`send`](Self::send).
+    pub(crate) const fn must_wait(&self) -> bool {
+        self.pending.is_some()
+    }
+
+    /// When it is to be looked at though nothing happens.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let options = &self.shared.options;
+        let stuck = self.stuck_since.map(|since| since + options.write_timeout);
+        // An open transaction ends first; then the silence counts.
+        let silent =
+            self.session.deadline().or_else(|| options.idle_timeout.map(|time| self.heard_at + time));
+        [stuck, silent].into_iter().flatten().min()
+    }
+
+    /// Reads and runs what has arrived. May block where the store does.
+    pub(crate) fn serve(&mut self) {
+        self.look_at_the_clock();
+        self.flush();
+        if self.is_over || self.has_unsent() {
+            return;
+        }
+        if !self.has_requests {
+            self.read();
+        }
+        self.run_all();
+        if self.ends || self.is_over {
+            self.session.close();
+        }
+    }
+
+    fn look_at_the_clock(&mut self) {
+        let Some(deadline) = self.deadline() else { return };
+        let now = Instant::now();
+        if deadline > now {
+            return;
+        }
+        if self.session.deadline().is_some_and(|deadline| deadline <= now) {
+            self.session.look_at_the_clock();
+            self.heard_at = now;
+        } else if self.stuck_since.is_some() || self.input == Input::None {
+            // It takes nothing, or says nothing.
+            self.is_over = true;
+        }
+    }
+
+    /// Reads once. A socket that gave less than there was room for is empty, unless its end is near.
+    fn read(&mut self) {
+        if self.input == Input::None || self.ends {
+            return;
+        }
+        match self.channel.receive(&self.client.stream, &mut self.reader) {
+            Ok(Received::Bytes(count)) => {
+                self.shared.counters.bytes_in.add(count as u64);
+                self.has_requests = true;
+                if self.shared.options.idle_timeout.is_some() {
+                    self.heard_at = Instant::now();
                 }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                    if left.is_none() {
-                        return Err(error);
-                    }
-                    self.session.look_at_the_clock();
+                let is_clear = matches!(self.channel, Channel::Clear);
+                if self.input == Input::Some && is_clear && !self.reader.is_full() {
+                    self.input = Input::None;
                 }
-                Err(error) => return Err(error),
             }
+            Ok(Received::Nothing) => self.input = Input::None,
+            // Why a connection ends is the client's affair.
+            Ok(Received::End) | Err(_) => self.is_over = true,
         }
     }
 
-    /// Runs what has arrived.
-    fn run_all(&mut self) -> Flow {
-        loop {
+    /// Runs the requests that have arrived whole.
+    fn run_all(&mut self) {
+        while self.has_requests && !self.ends && self.out.len() < SEND_BYTES {
             let flow = match self.reader.next() {
-                Ok(None) => return Flow::Goes,
+                Ok(None) => {
+                    self.has_requests = false;
+                    return;
+                }
                 Ok(Some(request)) => self.session.execute(request, &mut self.out, &mut self.pending),
                 Err(error) => {
                     self.shared.counters.protocol_errors.inc();
@@ -113,38 +208,71 @@ impl<'a> Connection<'a> {
                     Flow::Ends
                 }
             };
-            let limits = self.shared.options.wire;
-            self.reader.set_limits(if self.session.is_authenticated() {
-                limits
-            } else {
-                WireLimits::unauthenticated()
-            });
-            if flow == Flow::Ends || (self.out.len() >= SEND_BYTES && self.send().is_err()) {
-                return Flow::Ends;
+            self.ends |= flow == Flow::Ends;
+            if self.shared.options.password.is_some() {
+                let is_in = self.session.is_authenticated();
+                let limits = if is_in { self.shared.options.wire } else { WireLimits::unauthenticated() };
+                self.reader.set_limits(limits);
             }
         }
     }
 
-    /// Sends the replies that wait, once they may be (REPLY-1).
-    fn send(&mut self) -> io::Result<()> {
+    /// Blocks until what was run is durable.
+    pub(crate) fn wait(&mut self) {
         if let Err(error) = self.shared.engine.wait(&mut self.pending) {
             // What the replies say may not be so. One error instead of all of them, and the end.
             self.out.clear();
             Reply::Error(error).encode(Protocol::Resp2, &mut self.out);
-            self.channel.write_all(&self.out)?;
-            self.channel.flush()?;
-            return Err(io::Error::other("the log failed"));
+            self.ends = true;
+            self.session.close();
         }
-        if self.out.is_empty() {
-            return Ok(());
+    }
+
+    /// Sends the replies, as far as the client takes them now.
+    pub(crate) fn send(&mut self) {
+        debug_assert!(!self.must_wait(), "REPLY-1");
+        self.flush();
+    }
+
+    fn flush(&mut self) {
+        if self.is_over {
+            return;
         }
-        self.channel.write_all(&self.out)?;
-        self.channel.flush()?;
-        self.shared.counters.bytes_out.add(self.out.len() as u64);
+        while self.has_unsent() {
+            let before = self.sent;
+            match self.channel.send(&self.client.stream, &self.out[self.sent..]) {
+                Ok(0) if self.channel.has_unsent() || self.sent < self.out.len() => {
+                    // Since it took the last byte, not since now.
+                    if self.stuck_since.is_none() {
+                        self.stuck_since = Some(Instant::now());
+                    }
+                    return;
+                }
+                Ok(count) => self.sent += count,
+                Err(_) => {
+                    self.is_over = true;
+                    return;
+                }
+            }
+            if self.sent > before {
+                self.stuck_since = None;
+            }
+        }
+        self.stuck_since = None;
+        self.shared.counters.bytes_out.add(self.sent as u64);
         self.out.clear();
+        self.sent = 0;
         if self.out.capacity() > KEPT_BYTES {
             self.out = Vec::new();
         }
-        Ok(())
+        self.is_over |= self.ends;
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.channel.say_goodbye(&self.client.stream);
+        // The list may hold the socket too, so dropping is not closing.
+        self.client.cut();
     }
 }

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use azekura::{CommitTicket, Database, Durability, ErrorKind, Transaction};
+use azekura_base::blocking;
 
 use crate::command::{self, CommandResult, Run, Step, Walk};
 use crate::error::{CommandError, Failure};
@@ -60,7 +61,8 @@ impl fmt::Debug for Engine {
 /// Replies that may be sent once their transactions are durable.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
-    tickets: Vec<CommitTicket>,
+    /// The one that is durable last.
+    newest: Option<CommitTicket>,
 }
 
 impl Pending {
@@ -68,16 +70,21 @@ impl Pending {
     pub(crate) fn add(&mut self, ticket: CommitTicket) {
         // An error will come again from `wait`.
         if !ticket.is_durable().is_ok_and(|is| is) {
-            self.tickets.push(ticket);
+            self.newest = Some(match self.newest.take() {
+                None => ticket,
+                Some(other) => ticket.later(other),
+            });
         }
     }
 
-    /// Blocks until all are durable. One wait for most: what is durable includes what was committed before it.
+    /// Whether there is something to wait for.
+    pub(crate) const fn is_some(&self) -> bool {
+        self.newest.is_some()
+    }
+
+    /// Blocks until all are durable.
     fn wait(&mut self) -> Result<(), azekura::Error> {
-        while let Some(newest) = self.tickets.pop() {
-            newest.wait()?;
-        }
-        Ok(())
+        self.newest.take().map_or(Ok(()), CommitTicket::wait)
     }
 }
 
@@ -143,6 +150,10 @@ impl Engine {
     ) -> Result<Reply, CommandError> {
         let mut all = Step::default();
         loop {
+            if all.stopped_at.is_some() {
+                // It will take long, for the processor's work if not for a device: others need not wait.
+                blocking::announce();
+            }
             let after = all.stopped_at.take();
             let step =
                 self.run(pending, |keys| command::step(keys, walk, request, after.clone(), WALK_STEP_KEYS))?;

@@ -18,7 +18,8 @@
 //! | module | noun |
 //! |---|---|
 //! | [`server`](Server), `clients` | listening, stopping, who is connected |
-//! | `connection` | one client's thread: read, run, wait until durable, answer |
+//! | `reactor` | waits for events, serves the connections, hands them over before it blocks |
+//! | `connection`, `channel` | one client: read, run, wait until durable, answer; in the clear or by TLS |
 //! | `session` | one client's state: protocol, password, `MULTI`, `WATCH`, interactive transaction |
 //! | `command` | the table of commands, and what each does: functions over a transaction |
 //! | `engine` | runs commands in transactions; here a cluster would route them |
@@ -30,6 +31,7 @@
 
 #![forbid(unsafe_code)]
 
+mod channel;
 mod clients;
 mod command;
 mod connection;
@@ -42,11 +44,19 @@ mod http;
 mod keyspace;
 mod metrics;
 mod options;
+mod reactor;
 mod resp;
 mod server;
 mod session;
 mod tls;
 mod watch;
+
+/// The protocols that `tests/loom_*.rs` run in every interleaving; no part of what the crate offers.
+#[doc(hidden)]
+pub mod protocols {
+    pub use crate::reactor::crew::{Bunk, Crew};
+    pub use crate::reactor::place::{Arrival, Place, Posted};
+}
 
 pub use engine::Clock;
 pub use error::ServerError;

@@ -59,6 +59,8 @@ pub struct ServerOptions {
     pub durability: Durability,
     /// Most connections at once.
     pub max_clients: usize,
+    /// Reactors: each is a thread that serves its share of the connections; as many as there are processors, unless set.
+    pub reactors: usize,
     /// What a connection may send.
     pub wire: WireLimits,
     /// Most bytes that the replies of one transaction hold.
@@ -86,6 +88,7 @@ impl Default for ServerOptions {
             tls: None,
             durability: Durability::Immediate,
             max_clients: 1024,
+            reactors: std::thread::available_parallelism().map_or(1, usize::from),
             wire: WireLimits::default(),
             max_reply_bytes: 64 << 20,
             idle_timeout: None,

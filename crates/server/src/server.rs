@@ -1,4 +1,4 @@
-//! The server: listens, serves each connection on a thread of its own, removes what has ended, and stops in order.
+//! The server: listens, gives each connection to a reactor, removes what has ended, and stops in order.
 //!
 //! Stopping: 1. no new connections; 2. every connection answers the requests that had arrived and is closed, open interactive transactions are
 //! rolled back; 3. the store is closed with a last checkpoint. What was answered is durable at every moment, so a kill loses nothing of it.
@@ -13,14 +13,16 @@ use std::time::{Duration, Instant};
 use azekura::Database;
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::clients::{Client, Clients};
-use crate::connection::{Channel, Connection};
+use crate::channel::Channel;
+use crate::clients::{Clients, Released};
+use crate::connection::Connection;
 use crate::counters::Counters;
 use crate::cursor::Cursors;
 use crate::engine::Engine;
 use crate::error::{CommandError, ServerError};
 use crate::keyspace::{self, Around};
 use crate::options::ServerOptions;
+use crate::reactor::Fleet;
 use crate::resp::{Protocol, Reply};
 use crate::tls::Tls;
 use crate::watch::Watches;
@@ -60,6 +62,7 @@ pub(crate) struct Shared {
 #[derive(Debug)]
 pub struct Server {
     shared: Option<Arc<Shared>>,
+    fleet: Arc<Fleet>,
     address: SocketAddr,
     metrics_address: Option<SocketAddr>,
     /// Its end tells the threads below to end.
@@ -98,21 +101,23 @@ impl Server {
             began: Instant::now(),
             tls,
         });
+        let fleet = Fleet::start(shared.options.reactors).map_err(ServerError::Thread)?;
         let (stopping, stopped) = UnixStream::pair().map_err(ServerError::Thread)?;
         let mut server = Self {
             shared: Some(Arc::clone(&shared)),
             address,
             metrics_address,
+            fleet: Arc::clone(&fleet),
             stopping: Some(stopping),
             threads: Vec::new(),
         };
         server.spawn("expiry", &shared, &stopped, expire)?;
         server.spawn("listener", &shared, &stopped, move |shared, stopped| {
-            accept_all(&listener, stopped, |stream| admit(shared, stream));
+            accept_all(&listener, stopped, true, |stream| admit(shared, &fleet, stream));
         })?;
         if let Some(listener) = metrics_listener {
             server.spawn("metrics", &shared, &stopped, move |shared, stopped| {
-                accept_all(&listener, stopped, |stream| {
+                accept_all(&listener, stopped, false, |stream| {
                     http::serve(&stream, |path| metrics::page(shared, path))
                 });
             })?;
@@ -166,6 +171,7 @@ impl Server {
         shared.clients.drain(shared.options.drain_timeout);
         // Those that were cut off are about to end.
         shared.clients.wait_for_none(CUT_OFF);
+        self.fleet.stop(CUT_OFF);
         match Arc::try_unwrap(shared) {
             Ok(shared) => Ok(shared.engine.db.close()?),
             // A thread still waits for a lock or the disk; the store closes when it ends.
@@ -192,8 +198,13 @@ fn listen(address: SocketAddr) -> Result<TcpListener, ServerError> {
     listener.map_err(|source| ServerError::Listen { address, source })
 }
 
-/// Hands each new connection to `serve`, until `stopped` ends.
-fn accept_all(listener: &TcpListener, stopped: &UnixStream, mut serve: impl FnMut(TcpStream)) {
+/// Hands each new connection to `serve`, until `stopped` ends; `is_nonblocking`: whose socket does not block.
+fn accept_all(
+    listener: &TcpListener,
+    stopped: &UnixStream,
+    is_nonblocking: bool,
+    mut serve: impl FnMut(TcpStream),
+) {
     loop {
         let mut ready = [PollFd::new(listener, PollFlags::IN), PollFd::new(stopped, PollFlags::IN)];
         if poll(&mut ready, None).is_err() {
@@ -204,7 +215,7 @@ fn accept_all(listener: &TcpListener, stopped: &UnixStream, mut serve: impl FnMu
         }
         match listener.accept() {
             Ok((stream, _)) => {
-                if stream.set_nonblocking(false).is_ok() {
+                if stream.set_nonblocking(is_nonblocking).is_ok() {
                     serve(stream);
                 }
             }
@@ -215,67 +226,27 @@ fn accept_all(listener: &TcpListener, stopped: &UnixStream, mut serve: impl FnMu
     }
 }
 
-/// Gives a connection a thread.
-fn admit(shared: &Arc<Shared>, stream: TcpStream) {
+/// Takes a connection in, and gives it to a reactor.
+fn admit(shared: &Arc<Shared>, fleet: &Arc<Fleet>, stream: TcpStream) {
     shared.counters.connections.inc();
-    let refuse = |mut stream: &TcpStream| {
-        shared.counters.rejected.inc();
-        let mut out = Vec::new();
-        Reply::Error(CommandError::TooManyClients).encode(Protocol::Resp2, &mut out);
-        // It may have gone already.
-        let _ = stream.set_nonblocking(true).and_then(|()| stream.write_all(&out));
-    };
     let client = match shared.clients.admit(stream, shared.options.max_clients) {
         Ok(client) => client,
-        Err(stream) => return refuse(&stream),
+        Err(mut stream) => {
+            shared.counters.rejected.inc();
+            let mut out = Vec::new();
+            Reply::Error(CommandError::TooManyClients).encode(Protocol::Resp2, &mut out);
+            // It may have gone already.
+            let _ = stream.write_all(&out);
+            return;
+        }
     };
-    let id = client.id;
-    let released = Released { clients: Arc::clone(&shared.clients), id };
-    let for_thread = (Arc::clone(shared), Arc::clone(&client));
-    let body = move || {
-        // Dropped last: when nobody is on the list any more, nobody holds the store.
-        let _released = released;
-        let (shared, client) = for_thread;
-        // Why a connection ended is the client's affair; what went wrong with the store it was told.
-        let _ = serve(&shared, client);
-    };
-    if thread::Builder::new()
-        .name(format!("azekura-client-{id}"))
-        .stack_size(STACK_BYTES)
-        .spawn(body)
-        .is_err()
-    {
-        refuse(&client.stream);
+    let released = Released::of(Arc::clone(&shared.clients), client.id);
+    // A small reply goes at once.
+    let _ = client.stream.set_nodelay(true);
+    let channel = shared.tls.as_ref().map_or(Ok(Channel::Clear), Tls::accept);
+    if let Ok(channel) = channel {
+        fleet.admit(Box::new(Connection::new(shared, client, released, channel)));
     }
-}
-
-/// Stack of a connection's thread; only what is used of it takes memory.
-const STACK_BYTES: usize = 1 << 20;
-
-/// Takes the connection off the list, also after a panic.
-struct Released {
-    clients: Arc<Clients>,
-    id: u64,
-}
-
-impl Drop for Released {
-    fn drop(&mut self) {
-        self.clients.release(self.id);
-    }
-}
-
-fn serve(shared: &Arc<Shared>, client: Arc<Client>) -> io::Result<()> {
-    client.stream.set_nodelay(true)?;
-    client.stream.set_write_timeout(Some(shared.options.write_timeout))?;
-    let socket = Arc::clone(&client);
-    let channel: Box<dyn Channel> = match &shared.tls {
-        None => Box::new(&socket.stream),
-        Some(tls) => Box::new(tls.accept(&socket.stream)?),
-    };
-    let done = Connection::new(shared, Arc::clone(&client), channel).serve();
-    // The list holds the socket too, so dropping is not closing.
-    client.cut();
-    done
 }
 
 /// Removes what has ended, step by step, now and then.

@@ -1,14 +1,14 @@
 //! Connections that others cannot read.
 
 use std::io;
-use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use rustls::{ServerConfig, ServerConnection};
 
+use crate::channel::Channel;
 use crate::error::ServerError;
 
 /// Where certificates and key are, as PEM.
@@ -44,12 +44,9 @@ impl Tls {
         Ok(Self(Arc::new(config)))
     }
 
-    /// A connection over `stream`; the handshake happens with the first bytes.
-    pub(crate) fn accept<'a>(
-        &self,
-        stream: &'a TcpStream,
-    ) -> io::Result<StreamOwned<ServerConnection, &'a TcpStream>> {
+    /// A channel for one connection; the handshake happens with the first bytes.
+    pub(crate) fn accept(&self) -> io::Result<Channel> {
         let connection = ServerConnection::new(Arc::clone(&self.0)).map_err(io::Error::other)?;
-        Ok(StreamOwned::new(connection, stream))
+        Ok(Channel::Tls(Box::new(connection)))
     }
 }

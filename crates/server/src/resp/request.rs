@@ -249,6 +249,12 @@ impl RequestReader {
         Ok(count)
     }
 
+    /// Whether the last [`fill`](Self::fill) took all it had room for: there may be more.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        self.end == self.bytes.len()
+    }
+
     /// The next request, if all of it has arrived.
     ///
     /// # Errors

@@ -103,6 +103,7 @@ fn server(shared: &Shared, text: &mut String) {
 fn clients(shared: &Shared, text: &mut String) {
     put(text, "connected_clients", shared.clients.len());
     put(text, "maxclients", shared.options.max_clients);
+    put(text, "reactors", shared.options.reactors);
     put(text, "watching_keys", shared.engine.around.watches.len());
 }
 

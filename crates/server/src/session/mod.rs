@@ -16,7 +16,7 @@ mod transaction;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::clients::Client;
 use crate::command::{self, Run, SessionCommand, Spec};
@@ -72,17 +72,24 @@ impl Session {
         self.is_authenticated
     }
 
-    /// How long the open transaction may still be.
-    pub(crate) fn time_left(&self) -> Option<Duration> {
+    /// When the open transaction is rolled back.
+    pub(crate) const fn deadline(&self) -> Option<Instant> {
         match &self.open {
-            Open::Live { deadline, .. } => Some(deadline.saturating_duration_since(Instant::now())),
+            Open::Live { deadline, .. } => Some(*deadline),
             _ => None,
         }
     }
 
+    /// Rolls back what is open, and watches nothing any more: nobody will ask. Blocks where the store does.
+    pub(crate) fn close(&mut self) {
+        self.open = Open::None;
+        self.queue = None;
+        self.unwatch();
+    }
+
     /// Rolls the open transaction back if its time is over.
     pub(crate) fn look_at_the_clock(&mut self) {
-        if self.time_left().is_some_and(|left| left.is_zero()) {
+        if self.deadline().is_some_and(|deadline| deadline <= Instant::now()) {
             let limit = self.shared.options.transaction_timeout;
             let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
             self.open = Open::Failed(CommandError::TransactionTimeout(limit_ms));

@@ -1,0 +1,122 @@
+//! Both directions of a connection's socket, which never blocks: in the clear, or by TLS.
+
+use std::io::{self, ErrorKind, Write};
+use std::net::TcpStream;
+
+use rustls::ServerConnection;
+
+use crate::resp::RequestReader;
+
+/// How the bytes of a connection go.
+#[derive(Debug)]
+pub(crate) enum Channel {
+    Clear,
+    Tls(Box<ServerConnection>),
+}
+
+/// What reading came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// So many bytes for the reader, and perhaps more.
+    Bytes(usize),
+    /// Nothing is there now.
+    Nothing,
+    /// The client will send no more.
+    End,
+}
+
+impl Channel {
+    /// Reads once.
+    pub(crate) fn receive(
+        &mut self,
+        mut socket: &TcpStream,
+        reader: &mut RequestReader,
+    ) -> io::Result<Received> {
+        match self {
+            Self::Clear => match reader.fill(&mut socket) {
+                Ok(0) => Ok(Received::End),
+                Ok(count) => Ok(Received::Bytes(count)),
+                Err(error) => nothing_yet(error),
+            },
+            Self::Tls(tls) => receive_tls(tls, socket, reader),
+        }
+    }
+
+    /// Sends of `bytes` what the socket takes; how much that was.
+    pub(crate) fn send(&mut self, mut socket: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Clear => match socket.write(bytes) {
+                Err(error) if is_not_yet(&error) => Ok(0),
+                done => done,
+            },
+            Self::Tls(tls) => {
+                // What was encrypted before goes first: its amount is bounded by rustls.
+                flush_tls(tls, socket)?;
+                let taken = if tls.is_handshaking() { 0 } else { tls.writer().write(bytes)? };
+                flush_tls(tls, socket)?;
+                Ok(taken)
+            }
+        }
+    }
+
+    /// Whether bytes that `send` took have not gone yet.
+    pub(crate) fn has_unsent(&self) -> bool {
+        match self {
+            Self::Clear => false,
+            Self::Tls(tls) => tls.wants_write(),
+        }
+    }
+
+    /// Tells the client that nothing more comes, as far as it can be told at once.
+    pub(crate) fn say_goodbye(&mut self, socket: &TcpStream) {
+        if let Self::Tls(tls) = self {
+            tls.send_close_notify();
+            // It may have gone already.
+            let _ = flush_tls(tls, socket);
+        }
+    }
+}
+
+fn receive_tls(
+    tls: &mut ServerConnection,
+    mut socket: &TcpStream,
+    reader: &mut RequestReader,
+) -> io::Result<Received> {
+    loop {
+        // What was decrypted before comes first.
+        match reader.fill(&mut tls.reader()) {
+            Ok(0) => return Ok(Received::End),
+            Ok(count) => return Ok(Received::Bytes(count)),
+            // The end without the farewell of TLS: whole requests are counted by their own lengths, so nothing is cut.
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(Received::End),
+            Err(error) if is_not_yet(&error) => {}
+            Err(error) => return Err(error),
+        }
+        if let Err(error) = tls.read_tls(&mut socket) {
+            return nothing_yet(error);
+        }
+        let done = tls.process_new_packets();
+        // Answers of the handshake, or what is wrong.
+        flush_tls(tls, socket)?;
+        done.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+    }
+}
+
+fn flush_tls(tls: &mut ServerConnection, mut socket: &TcpStream) -> io::Result<()> {
+    while tls.wants_write() {
+        match tls.write_tls(&mut socket) {
+            Ok(_) => {}
+            Err(error) if is_not_yet(&error) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn is_not_yet(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}
+
+fn nothing_yet(error: io::Error) -> io::Result<Received> {
+    if is_not_yet(&error) { Ok(Received::Nothing) } else { Err(error) }
+}

@@ -1,0 +1,185 @@
+//! What a thread does with a reactor: turn after turn, until it is given away or the server stops.
+//!
+//! | [`Hold`] of a thread | its reactor is |
+//! |---|---|
+//! | `Nothing` | in the thread's own hands, or it has none |
+//! | `Lent` | with the hook: nothing has blocked yet |
+//! | `Left` | in its place; it is the thread's again if nobody took it |
+//! | `Gone` | another thread's |
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use azekura_base::blocking;
+
+use super::{Arrival, Bunk, Fleet, Parcel, Posted, Reactor, SPARE_PATIENCE};
+use crate::connection::Connection;
+
+enum Hold {
+    Nothing,
+    Lent(Box<Reactor>),
+    Left(usize),
+    Gone,
+}
+
+thread_local! {
+    static HOLD: RefCell<Hold> = const { RefCell::new(Hold::Nothing) };
+}
+
+/// A thread of the crew.
+pub(super) fn work(fleet: &Arc<Fleet>, bunk: &Arc<Bunk<Box<Reactor>>>) {
+    let _discharged = Discharged(fleet);
+    blocking::on_block(Some(hand_over));
+    while let Some(reactor) = fleet.crew.rest(bunk, Some(SPARE_PATIENCE)) {
+        let mut mine = Some(reactor);
+        while let Some(reactor) = mine {
+            // Relaxed: the stop wakes the reactor after it has set this.
+            mine = if fleet.is_stopping.load(Relaxed) { None } else { turn(fleet, reactor) };
+        }
+    }
+}
+
+struct Discharged<'a>(&'a Fleet);
+
+impl Drop for Discharged<'_> {
+    fn drop(&mut self) {
+        self.0.crew.discharge();
+    }
+}
+
+/// Serves those that are queued, waits for the commits of a batch, or for events. `None`: the reactor was given away.
+fn turn(fleet: &Arc<Fleet>, mut reactor: Box<Reactor>) -> Option<Box<Reactor>> {
+    let number = reactor.number;
+    // Not those that come again meanwhile: others have waited for longer.
+    for _ in 0..reactor.queue.len() {
+        let Some(connection) = reactor.take_next() else { break };
+        let token = connection.token;
+        lend(reactor);
+        let served = serve(connection);
+        let Some(still_mine) = take_back(fleet) else {
+            return finish(fleet, number, token, served);
+        };
+        reactor = still_mine;
+        reactor.served(token, served);
+    }
+    if reactor.waiting.is_empty() {
+        reactor.poll(false);
+        return Some(reactor);
+    }
+    // What came meanwhile may share the flush; what comes then is of the next batch.
+    if !std::mem::replace(&mut reactor.has_gathered, true) {
+        reactor.poll(true);
+        return Some(reactor);
+    }
+    reactor.has_gathered = false;
+    let mut batch = std::mem::take(&mut reactor.waiting);
+    lend(reactor);
+    // The newest first: most often the others are durable with it.
+    batch.iter_mut().rev().for_each(|connection| connection.wait());
+    let Some(mut reactor) = take_back(fleet) else {
+        return answer_from_afar(fleet, number, batch);
+    };
+    for connection in batch.drain(..) {
+        reactor.answer(connection);
+    }
+    reactor.waiting = batch; // its memory
+    Some(reactor)
+}
+
+/// Serves one connection; `None` if it has ended. A panic ends it too, and nothing else.
+fn serve(mut connection: Box<Connection>) -> Parcel {
+    let served = catch_unwind(AssertUnwindSafe(move || {
+        connection.serve();
+        (!connection.is_over()).then_some(connection)
+    }));
+    served.unwrap_or(None)
+}
+
+/// Ends what was begun with a connection whose reactor went to another thread meanwhile.
+fn finish(fleet: &Arc<Fleet>, number: usize, token: Option<usize>, served: Parcel) -> Option<Box<Reactor>> {
+    match served {
+        Some(mut connection) => {
+            connection.wait();
+            answer_from_afar(fleet, number, [connection])
+        }
+        None => give_back(fleet, number, Arrival { token, item: None, is_ready: false }),
+    }
+}
+
+/// Answers, and gives the connections back to their reactor; returns it if it has no thread.
+fn answer_from_afar(
+    fleet: &Arc<Fleet>,
+    number: usize,
+    batch: impl IntoIterator<Item = Box<Connection>>,
+) -> Option<Box<Reactor>> {
+    let mut mine: Option<Box<Reactor>> = None;
+    for mut connection in batch {
+        if let Some(reactor) = &mut mine {
+            reactor.answer(connection);
+            continue;
+        }
+        connection.send();
+        let token = connection.token;
+        // One with a deadline has to be known to who looks at the clock.
+        let is_ready = connection.is_ready() || connection.deadline().is_some();
+        let item = (!connection.is_over()).then_some(connection);
+        mine = give_back(fleet, number, Arrival { token, item, is_ready });
+    }
+    mine
+}
+
+fn give_back(fleet: &Arc<Fleet>, number: usize, arrival: Arrival<Parcel>) -> Option<Box<Reactor>> {
+    match fleet.seats[number].place.post(arrival) {
+        Posted::Quiet | Posted::Closed(_) => None,
+        Posted::Wake => {
+            fleet.wake(number);
+            None
+        }
+        Posted::Take(mut reactor) => {
+            reactor.collect();
+            Some(reactor)
+        }
+    }
+}
+
+/// From now on the hook may give the reactor away.
+fn lend(reactor: Box<Reactor>) {
+    HOLD.set(Hold::Lent(reactor));
+}
+
+/// The reactor, unless it went to another thread.
+fn take_back(fleet: &Fleet) -> Option<Box<Reactor>> {
+    match HOLD.replace(Hold::Nothing) {
+        Hold::Lent(reactor) => Some(reactor),
+        Hold::Left(number) => fleet.seats[number].place.take_back(),
+        Hold::Gone | Hold::Nothing => None,
+    }
+}
+
+/// The hook: this thread is about to block.
+fn hand_over() {
+    HOLD.with_borrow_mut(|hold| {
+        *hold = match std::mem::replace(hold, Hold::Nothing) {
+            Hold::Lent(reactor) => give_away(reactor),
+            other => other,
+        };
+    });
+}
+
+fn give_away(reactor: Box<Reactor>) -> Hold {
+    let (fleet, number) = (Arc::clone(&reactor.fleet), reactor.number);
+    let reactor = if reactor.has_company() {
+        reactor
+    } else {
+        match fleet.seats[number].place.leave(reactor) {
+            Ok(()) => return Hold::Left(number),
+            Err(reactor) => reactor,
+        }
+    };
+    match fleet.employ(reactor) {
+        Ok(()) => Hold::Gone,
+        Err(reactor) => Hold::Lent(reactor), // no more threads: it waits with this one
+    }
+}

@@ -1,0 +1,382 @@
+//! Reactors: each waits for the events of its connections and serves them, on whichever thread has it.
+//!
+//! A thread that has a reactor takes the connections for which something arrived, one after another: it reads, runs every whole request, and answers.
+//! Those whose replies have to wait for the log are put together; when nothing else is there to be done the thread waits for the newest commit
+//! among them, which is one flush for all, and answers them.
+//!
+//! A request may *block*: on the lock of a transaction that stays open between requests, on a page that is read from the device, on
+//! the log. The store announces that ([`azekura_base::blocking`]), and the thread then hands its reactor to a spare thread, keeps the connections that it is
+//! working on, and gives these back when it is done. So a request that waits for an interactive transaction's lock never keeps the request that
+//! would let it go from running, reads of pages for many connections overlap on the device, and while one thread waits for a flush another
+//! runs the next batch. Threads that do not block are one for each reactor.
+//!
+//! | a connection is | in its slot | who may use it |
+//! |---|---|---|
+//! | resting or queued | [`Slot::Here`] | the reactor's thread |
+//! | being served, or waiting for its commit | [`Slot::Away`] | the thread that took it out |
+//! | gone | [`Slot::Free`] | – |
+//!
+//! - **REACT-1** A reactor is a value that one thread has, or that lies in its [`Place`] (PLACE-1); a connection is a value too, in a slot or with one thread.
+//! - **REACT-2** While a thread runs anything that may block, its reactor is *lent* to the hook of that thread: the hook gives it away, or leaves it
+//!   in its place if it has no other connection, and afterwards the thread looks what is left of it.
+//! - **REACT-3** Who gives a reactor away gives all of it but the connections it works on: those queued, and those that wait for their commits, go along.
+//! - **REACT-4** An event for a connection that is away is noted (PLACE-4); the connection is looked at when it is back.
+//!
+//! Threads: one for each reactor, one for each connection that blocks, and spare ones that end after a while. Should the system give no more threads,
+//! a reactor stays with its thread until that goes on.
+
+pub(crate) mod crew;
+mod drive;
+pub(crate) mod place;
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token, Waker};
+
+use crate::connection::Connection;
+use crew::{Bunk, Crew};
+use place::{Arrival, Place, Posted};
+
+/// Events taken at once.
+const EVENTS: usize = 1024;
+/// Deadlines are looked at this often at most.
+const TICK: Duration = Duration::from_millis(5);
+/// A spare thread that nobody needs for so long ends.
+const SPARE_PATIENCE: Duration = Duration::from_secs(10);
+/// Stack of a thread; only what is used of it takes memory.
+const STACK_BYTES: usize = 1 << 20;
+/// The waker's token; those of connections are their slots.
+const WAKE: Token = Token(usize::MAX);
+
+/// A connection on its way; the place alone is left when it has ended.
+type Parcel = Option<Box<Connection>>;
+
+/// All reactors, and the threads that drive them.
+#[derive(Debug)]
+pub(crate) struct Fleet {
+    seats: Vec<Seat>,
+    crew: Crew<Box<Reactor>>,
+    is_stopping: AtomicBool,
+    /// Turn of the next connection.
+    next: AtomicUsize,
+}
+
+/// What others see of a reactor.
+#[derive(Debug)]
+struct Seat {
+    place: Place<Box<Reactor>, Parcel>,
+    waker: Waker,
+}
+
+impl Fleet {
+    /// Starts so many reactors, each on a thread.
+    pub(crate) fn start(reactors: usize) -> io::Result<Arc<Self>> {
+        let polls: Vec<Poll> = (0..reactors.max(1)).map(|_| Poll::new()).collect::<io::Result<_>>()?;
+        let seat = |poll: &Poll| {
+            let waker = Waker::new(poll.registry(), WAKE)?;
+            Ok(Seat { place: Place::default(), waker })
+        };
+        let fleet = Arc::new(Self {
+            seats: polls.iter().map(seat).collect::<io::Result<_>>()?,
+            crew: Crew::default(),
+            is_stopping: AtomicBool::new(false),
+            next: AtomicUsize::new(0),
+        });
+        for (number, poll) in polls.into_iter().enumerate() {
+            if fleet.employ(Box::new(Reactor::new(&fleet, number, poll))).is_err() {
+                fleet.stop(Duration::ZERO);
+                return Err(io::Error::other("the system gives no more threads"));
+            }
+        }
+        Ok(fleet)
+    }
+
+    /// Takes a connection in, whose socket does not block.
+    pub(crate) fn admit(self: &Arc<Self>, connection: Box<Connection>) {
+        // Relaxed: any order of turns will do.
+        let number = self.next.fetch_add(1, Relaxed) % self.seats.len();
+        let arrival = Arrival { token: None, item: Some(connection), is_ready: true };
+        match self.seats[number].place.post(arrival) {
+            Posted::Quiet => {}
+            Posted::Wake => self.wake(number),
+            Posted::Take(reactor) => {
+                // No thread to be had: it lies where its own thread will find it, or the next one that comes by.
+                if let Err(reactor) = self.employ(reactor) {
+                    self.seats[number].place.put(reactor);
+                }
+            }
+            Posted::Closed(_) => {}
+        }
+    }
+
+    /// Gives the reactor to a spare thread, or to a new one.
+    fn employ(self: &Arc<Self>, reactor: Box<Reactor>) -> Result<(), Box<Reactor>> {
+        let Err(reactor) = self.crew.give(reactor) else { return Ok(()) };
+        if !self.crew.enlist() {
+            return Err(reactor);
+        }
+        let (fleet, bunk) = (Arc::clone(self), Bunk::with(reactor));
+        let for_thread = Arc::clone(&bunk);
+        let body = move || drive::work(&fleet, &for_thread);
+        let builder = std::thread::Builder::new().name("azekura-door".into()).stack_size(STACK_BYTES);
+        if builder.spawn(body).is_ok() {
+            return Ok(());
+        }
+        self.crew.discharge();
+        bunk.take().map_or(Ok(()), Err)
+    }
+
+    fn wake(&self, number: usize) {
+        // It fails if the counter is full, so awake already.
+        let _ = self.seats[number].waker.wake();
+    }
+
+    /// Ends all threads that do not block, and drops what connections are left; whether none is left within `patience`.
+    pub(crate) fn stop(&self, patience: Duration) -> bool {
+        self.is_stopping.store(true, Relaxed);
+        for (number, seat) in self.seats.iter().enumerate() {
+            drop(seat.place.close());
+            self.wake(number);
+        }
+        self.crew.end();
+        self.crew.wait_for_none(patience)
+    }
+}
+
+/// Where a connection is.
+#[derive(Debug)]
+enum Slot {
+    Free,
+    Here {
+        connection: Box<Connection>,
+        is_queued: bool,
+    },
+    /// With a thread; whether an event came meanwhile.
+    Away {
+        is_missed: bool,
+    },
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub(crate) struct Reactor {
+    fleet: Arc<Fleet>,
+    number: usize,
+    poll: Poll,
+    events: Events,
+    slots: Vec<Slot>,
+    free: Vec<usize>,
+    /// Slots that are [`Slot::Here`].
+    here: usize,
+    queue: VecDeque<usize>,
+    /// Served, but their commits are not known to be durable.
+    waiting: Vec<Box<Connection>>,
+    /// When deadlines have to be looked at.
+    next_scan: Option<Instant>,
+    /// Events were looked for since the first of `waiting` was served.
+    has_gathered: bool,
+    found: Vec<Arrival<Parcel>>,
+    missed: Vec<usize>,
+}
+
+impl Reactor {
+    fn new(fleet: &Arc<Fleet>, number: usize, poll: Poll) -> Self {
+        Self {
+            fleet: Arc::clone(fleet),
+            number,
+            poll,
+            events: Events::with_capacity(EVENTS),
+            slots: Vec::new(),
+            free: Vec::new(),
+            here: 0,
+            queue: VecDeque::new(),
+            waiting: Vec::new(),
+            next_scan: None,
+            has_gathered: false,
+            found: Vec::new(),
+            missed: Vec::new(),
+        }
+    }
+
+    fn seat(&self) -> &Seat {
+        &self.fleet.seats[self.number]
+    }
+
+    /// Whether there is anyone who would be kept waiting.
+    fn has_company(&self) -> bool {
+        self.here > 0 || !self.waiting.is_empty()
+    }
+
+    /// Waits for events: not at all if something is to be done already.
+    fn poll(&mut self, at_once: bool) {
+        let timeout = if at_once || !self.queue.is_empty() {
+            Some(Duration::ZERO)
+        } else {
+            self.next_scan.map(|at| at.saturating_duration_since(Instant::now()))
+        };
+        // A signal: there will be another turn.
+        let _ = self.poll.poll(&mut self.events, timeout);
+        let mut is_called = false;
+        for event in &self.events {
+            let Token(at) = event.token();
+            if event.token() == WAKE {
+                is_called = true;
+                continue;
+            }
+            match self.slots.get_mut(at) {
+                Some(Slot::Here { connection, is_queued }) => {
+                    let is_last = event.is_read_closed() || event.is_error();
+                    if event.is_readable() || is_last {
+                        connection.heard(is_last);
+                    }
+                    let is_wanted = connection.is_ready() || connection.has_unsent();
+                    if is_wanted && !std::mem::replace(is_queued, true) {
+                        self.queue.push_back(at);
+                    }
+                }
+                Some(Slot::Away { is_missed }) => {
+                    if !std::mem::replace(is_missed, true) {
+                        self.missed.push(at);
+                    }
+                }
+                // Of a socket that was closed since.
+                Some(Slot::Free) | None => {}
+            }
+        }
+        if is_called || !self.missed.is_empty() {
+            self.collect();
+        }
+        if self.next_scan.is_some_and(|at| at <= Instant::now()) {
+            self.scan();
+        }
+    }
+
+    /// Takes in what was posted.
+    fn collect(&mut self) {
+        let mut found = std::mem::take(&mut self.found);
+        self.seat().place.collect(&self.missed, &mut found);
+        self.missed.clear();
+        for Arrival { token, item, .. } in found.drain(..) {
+            match (token, item) {
+                (Some(token), item) => self.put_back(token, item),
+                (None, Some(connection)) => self.register(connection),
+                (None, None) => {}
+            }
+        }
+        self.found = found;
+    }
+
+    /// Gives a new connection a slot.
+    fn register(&mut self, mut connection: Box<Connection>) {
+        let token = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::Free);
+            self.slots.len() - 1
+        });
+        let both = Interest::READABLE | Interest::WRITABLE;
+        let socket = connection.socket().as_raw_fd();
+        if self.poll.registry().register(&mut SourceFd(&socket), Token(token), both).is_err() {
+            self.free.push(token);
+            return; // no memory for it in the kernel: the connection ends
+        }
+        connection.token = Some(token);
+        self.settle(token, connection);
+    }
+
+    /// What became of a connection that this thread took out and served: it waits for its commit, or is answered.
+    fn served(&mut self, token: Option<usize>, served: Parcel) {
+        match served {
+            Some(connection) if connection.must_wait() => self.waiting.push(connection),
+            Some(connection) => self.answer(connection),
+            None => self.end(token),
+        }
+    }
+
+    /// Answers a connection that this thread took out.
+    fn answer(&mut self, mut connection: Box<Connection>) {
+        connection.send();
+        let token = connection.token;
+        if connection.is_over() {
+            drop(connection);
+            return self.end(token);
+        }
+        if let Some(token) = token {
+            self.forget_missed(token);
+            self.put_back(token, Some(connection));
+        }
+    }
+
+    fn end(&mut self, token: Option<usize>) {
+        if let Some(token) = token {
+            self.forget_missed(token);
+            self.put_back(token, None);
+        }
+    }
+
+    /// Events that came for a connection of our own need no note: its slot knows (REACT-4).
+    fn forget_missed(&self, token: usize) {
+        if matches!(self.slots.get(token), Some(Slot::Away { is_missed: true })) {
+            self.seat().place.forget_missed(token);
+        }
+    }
+
+    /// A connection is back in its slot, or has ended.
+    fn put_back(&mut self, token: usize, connection: Parcel) {
+        let is_missed = matches!(self.slots.get(token), Some(Slot::Away { is_missed: true }));
+        let Some(mut connection) = connection else {
+            self.slots[token] = Slot::Free;
+            self.free.push(token);
+            return;
+        };
+        if is_missed {
+            connection.heard(true);
+        }
+        self.settle(token, connection);
+    }
+
+    fn settle(&mut self, token: usize, connection: Box<Connection>) {
+        let is_queued = connection.is_ready();
+        if is_queued {
+            self.queue.push_back(token);
+        }
+        if let Some(deadline) = connection.deadline() {
+            let tick = self.next_scan.map_or(deadline, |at| at.min(deadline));
+            self.next_scan = Some(tick);
+        }
+        self.slots[token] = Slot::Here { connection, is_queued };
+        self.here += 1;
+    }
+
+    /// Takes the next connection that has something to do out of its slot.
+    fn take_next(&mut self) -> Option<Box<Connection>> {
+        let token = self.queue.pop_front()?;
+        match std::mem::replace(&mut self.slots[token], Slot::Away { is_missed: false }) {
+            Slot::Here { connection, .. } => {
+                self.here -= 1;
+                Some(connection)
+            }
+            other => unreachable!("a queued connection is here, not {other:?}"),
+        }
+    }
+
+    /// Queues the connections whose deadline has come.
+    fn scan(&mut self) {
+        let now = Instant::now();
+        let mut next: Option<Instant> = None;
+        for (token, slot) in self.slots.iter_mut().enumerate() {
+            let Slot::Here { connection, is_queued } = slot else { continue };
+            let Some(deadline) = connection.deadline() else { continue };
+            if deadline > now {
+                next = Some(next.map_or(deadline, |at| at.min(deadline)));
+            } else if !std::mem::replace(is_queued, true) {
+                self.queue.push_back(token);
+            }
+        }
+        self.next_scan = next.map(|at| at.max(now + TICK));
+    }
+}

@@ -1,0 +1,136 @@
+//! The place of a reactor: where it lies while its thread blocks, and where what other threads have for it is put.
+//!
+//! | the reactor is | in `left` | who may change that |
+//! |---|---|---|
+//! | driven | no | the thread that has it, by [`Place::leave`] |
+//! | left | yes | any thread: it is driven by who takes it out, by [`Place::take_back`] or [`Place::post`] |
+//! | closed | no, for ever | – |
+//!
+//! - **PLACE-1** A reactor is a value: one thread has it, or `left` does. Nobody copies it.
+//! - **PLACE-2** It is left only while nothing is posted, and who posts to one that is left gets it: what is posted is seen by whoever drives next.
+//! - **PLACE-3** Who posts something that needs the driver gets [`Posted::Wake`], unless a wake-up is on its way that the driver has not taken up yet.
+//! - **PLACE-4** An event that comes for something another thread has is *missed*: the driver looks into the post and, if it is not there, notes
+//!   its token, under one lock. So either the driver finds it, or its return finds the note and wakes the driver.
+//!
+//! Nothing else is locked or called under the one mutex. Model: `tests/loom_handover.rs`.
+
+use azekura_base::sync::Mutex;
+
+/// What comes back to a reactor, or is new to it.
+#[derive(Debug)]
+pub struct Arrival<C> {
+    /// What its events are told by; `None` if it has none yet.
+    pub token: Option<usize>,
+    /// It.
+    pub item: C,
+    /// It needs the driver: there is something to do for it, or an event was missed.
+    pub is_ready: bool,
+}
+
+/// What remains to be done by who posted.
+#[derive(Debug)]
+#[must_use = "the reactor, or its wake-up, is lost"]
+pub enum Posted<R, C> {
+    /// Nothing: the driver will find it when it next looks.
+    Quiet,
+    /// Wake the driver.
+    Wake,
+    /// Drive the reactor: its thread blocks.
+    Take(R),
+    /// Nobody drives it any more; here it is again.
+    Closed(Arrival<C>),
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub struct Place<R, C> {
+    desk: Mutex<Desk<R, C>>,
+}
+
+#[derive(Debug)]
+struct Desk<R, C> {
+    left: Option<R>,
+    posted: Vec<Arrival<C>>,
+    /// Tokens whose events were missed (PLACE-4).
+    missed: Vec<usize>,
+    /// A wake-up is on its way (PLACE-3).
+    is_called: bool,
+    is_closed: bool,
+}
+
+impl<R, C> Default for Place<R, C> {
+    /// Of a reactor that is driven.
+    fn default() -> Self {
+        let (left, posted, missed) = (None, Vec::new(), Vec::new());
+        Self { desk: Mutex::new(Desk { left, posted, missed, is_called: false, is_closed: false }) }
+    }
+}
+
+impl<R, C> Place<R, C> {
+    /// Leaves the reactor for whoever needs it.
+    ///
+    /// # Errors
+    ///
+    /// It comes back if it is needed already.
+    pub fn leave(&self, reactor: R) -> Result<(), R> {
+        let mut desk = self.desk.lock();
+        if !desk.posted.is_empty() || desk.is_called || desk.is_closed {
+            return Err(reactor);
+        }
+        desk.left = Some(reactor);
+        Ok(())
+    }
+
+    /// Leaves the reactor though something is posted: no thread is there for it but the one that left it.
+    pub fn put(&self, reactor: R) {
+        let mut desk = self.desk.lock();
+        if !desk.is_closed {
+            desk.left = Some(reactor);
+        }
+    }
+
+    /// Takes the reactor that was left, unless another thread has.
+    pub fn take_back(&self) -> Option<R> {
+        self.desk.lock().left.take()
+    }
+
+    /// Hands something to whoever drives the reactor.
+    pub fn post(&self, mut arrival: Arrival<C>) -> Posted<R, C> {
+        let mut desk = self.desk.lock();
+        if desk.is_closed {
+            return Posted::Closed(arrival);
+        }
+        if let Some(at) = arrival.token.and_then(|token| desk.missed.iter().position(|&m| m == token)) {
+            desk.missed.swap_remove(at);
+            arrival.is_ready = true;
+        }
+        let is_ready = arrival.is_ready;
+        desk.posted.push(arrival);
+        if let Some(reactor) = desk.left.take() {
+            return Posted::Take(reactor); // PLACE-2
+        }
+        if is_ready && !std::mem::replace(&mut desk.is_called, true) { Posted::Wake } else { Posted::Quiet }
+    }
+
+    /// Appends what was posted to `found`, for the driver, and notes those of `missed` that are not among it (PLACE-4).
+    pub fn collect(&self, missed: &[usize], found: &mut Vec<Arrival<C>>) {
+        let mut desk = self.desk.lock();
+        desk.is_called = false;
+        let is_found = |token: &usize| desk.posted.iter().any(|arrival| arrival.token == Some(*token));
+        let absent: Vec<usize> = missed.iter().copied().filter(|token| !is_found(token)).collect();
+        found.append(&mut desk.posted);
+        desk.missed.extend(absent);
+    }
+
+    /// Takes a note of a missed event back: the driver itself had what the event was for.
+    pub fn forget_missed(&self, token: usize) {
+        self.desk.lock().missed.retain(|&missed| missed != token);
+    }
+
+    /// Nobody will drive the reactor again. Returns what lay here.
+    pub fn close(&self) -> (Option<R>, Vec<Arrival<C>>) {
+        let mut desk = self.desk.lock();
+        desk.is_closed = true;
+        (desk.left.take(), std::mem::take(&mut desk.posted))
+    }
+}
