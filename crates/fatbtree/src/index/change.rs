@@ -120,7 +120,8 @@ impl Index {
     fn split(&mut self, page: PageNo, parent: PageNo) {
         let left = self.pages.get_mut(&page).expect("on a path");
         let middle = left.entries.pieces()[left.entries.pieces().len() / 2].low.clone();
-        let right = IndexPage { level: left.level, right: left.right, entries: left.entries.split_off(&middle) };
+        let right =
+            IndexPage { level: left.level, right: left.right, entries: left.entries.split_off(&middle) };
         let (level, range) = (right.level, right.entries.range().clone());
         let right_page = self.add_page(right);
         self.pages.get_mut(&page).expect("on a path").right = Some(right_page);
@@ -165,12 +166,12 @@ impl Index {
     /// Whether the placement does not want this page here.
     fn is_unneeded(&self, page: PageNo) -> bool {
         let index_page = &self.pages[&page];
-        page != PageNo::ROOT && index_page.level == 1 && {
-            let is_own = |piece: &Piece<LogicalPageId>| {
-                matches!(piece.value.pointer(), Pointer::Page(pe, page) if pe == self.me && page != PageNo::ROOT)
-            };
-            !self.placement.keeps(self.me, index_page.entries.pieces().iter().any(is_own))
-        }
+        page != PageNo::ROOT
+            && index_page.level == 1
+            && {
+                let is_own = |piece: &Piece<LogicalPageId>| matches!(piece.value.pointer(), Pointer::Page(pe, page) if pe == self.me && page != PageNo::ROOT);
+                !self.placement.keeps(self.me, index_page.entries.pieces().iter().any(is_own))
+            }
     }
 }
 

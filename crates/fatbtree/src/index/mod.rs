@@ -107,7 +107,8 @@ impl Index {
 
     /// Goes down from `start`, or from the root if that is not on the way to the target.
     pub(crate) fn route(&self, target: &Target, start: PageNo, choice: Choice) -> Route {
-        let mut route = Route { trail: Vec::new(), to: PageCopy { pe: self.me, page: start }, owner_at: None };
+        let mut route =
+            Route { trail: Vec::new(), to: PageCopy { pe: self.me, page: start }, owner_at: None };
         while route.to.pe == self.me && route.owner_at.is_none() {
             let is_start = |page: &&IndexPage| !target.is_left_of(&page.entries.range().low);
             let page = match self.pages.get(&route.to.page).filter(is_start) {

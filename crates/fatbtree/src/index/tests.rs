@@ -137,7 +137,10 @@ fn b6_the_pages_above_a_leaf_go_with_the_last_and_come_before_the_first() {
     assert!(pruned < full / 2, "{pruned} of {full} pages are left");
     assert!(index.pointers.len() > 0);
     let far = Target::At(vec![30]);
-    assert_eq!(index.route(&far, PageNo::ROOT, Choice::ByRange).to, PageCopy { pe: PeId(2), page: PageNo::ROOT });
+    assert_eq!(
+        index.route(&far, PageNo::ROOT, Choice::ByRange).to,
+        PageCopy { pe: PeId(2), page: PageNo::ROOT }
+    );
 
     index.learn(&fact(30, ME, 4));
     assert_eq!(index.route(&far, PageNo::ROOT, Choice::ByRange).to, PageCopy { pe: ME, page: PageNo(31) });

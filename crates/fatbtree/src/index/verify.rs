@@ -50,8 +50,9 @@ impl Index {
         if level == 1 {
             let own = |pe: PeId, page: PageNo| pe == self.me && !page.is_index();
             let pieces = index_page.entries.pieces();
-            let has_own =
-                pieces.iter().any(|piece| matches!(piece.value.pointer(), Pointer::Page(pe, page) if own(pe, page)));
+            let has_own = pieces
+                .iter()
+                .any(|piece| matches!(piece.value.pointer(), Pointer::Page(pe, page) if own(pe, page)));
             if page != PageNo::ROOT && !self.placement.keeps(self.me, has_own) {
                 wrong.push(format!("{page} is kept without need"));
             }
@@ -61,7 +62,10 @@ impl Index {
             if let Some(entry) = self.pointers.get(piece.value)
                 && entry.holders.range() != &range
             {
-                wrong.push(format!("{page}: copies over {:?} in an entry over {range:?}", entry.holders.range()));
+                wrong.push(format!(
+                    "{page}: copies over {:?} in an entry over {range:?}",
+                    entry.holders.range()
+                ));
             }
             match self.local_child(piece.value) {
                 Some(child) => self.verify_page(child, &range, level - 1, seen, wrong),
