@@ -28,9 +28,9 @@ pub enum Error {
         /// What it said.
         reason: String,
     },
-    /// The leaf is not at this PE, or is just being changed; ask again.
-    #[error("{0}")]
-    NotMoved(&'static str),
+    /// The answer is not one to the question: the nodes run different programs.
+    #[error("an answer that does not fit the request; upgrade the older node")]
+    Protocol,
     /// The settings do not fit together.
     #[error("{0}")]
     Settings(String),

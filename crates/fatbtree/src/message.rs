@@ -100,9 +100,19 @@ pub enum Refusal {
     /// It does not own the leaf, and knows nobody newer who does. Ask again.
     Lost,
     /// Its store refused.
-    Store(String),
+    Store {
+        /// Whose store.
+        pe: PeId,
+        /// What it said.
+        reason: String,
+    },
     /// Its store failed in the middle: whether it happened is not known.
-    Failed(String),
+    Failed {
+        /// Whose store.
+        pe: PeId,
+        /// What it said.
+        reason: String,
+    },
 }
 
 /// A message.

@@ -1,0 +1,190 @@
+//! Learning facts; splitting pages that are full.
+//!
+//! A change is made at once, before anybody else looks: a local descent from the root never meets one half done, and right links serve those
+//! who were sent to a page from another PE.
+
+use crate::id::{LogicalPageId, PageNo, Pointer};
+use crate::index::{Index, IndexPage, PageCopy, PointerEntry};
+use crate::key::{Key, KeyRange, Target};
+use crate::leaf::Fact;
+use crate::ranges::{Piece, Ranges};
+
+impl Index {
+    /// Learns a fact. Tells whether any of it was new.
+    pub(crate) fn learn(&mut self, fact: &Fact) -> bool {
+        if !self.placement.has_index(self.me) {
+            return false;
+        }
+        let mut is_new = false;
+        let mut at = Some(fact.range.low.clone());
+        while let Some(low) = &at {
+            let target = Target::At(low.clone());
+            let path = self.path(&target);
+            let page = path[path.len() - 1];
+            let (learned, high) = if self.pages[&page].level == 1 {
+                self.learn_at(page, fact)
+            } else if self.placement.keeps(self.me, fact.pe == self.me) {
+                // The path comes before the leaf (B6); go on below it.
+                self.make_local(page, &target);
+                continue;
+            } else {
+                self.learn_elsewhere(page, &target, fact)
+            };
+            is_new |= learned;
+            if learned && self.pages.get(&page).is_some_and(|page| page.level == 1) {
+                self.fit(path);
+            }
+            at = high.filter(|high| fact.range.contains(high));
+        }
+        is_new
+    }
+
+    fn learn_at(&mut self, page: PageNo, fact: &Fact) -> (bool, Option<Key>) {
+        let entries = &mut self.pages.get_mut(&page).expect("on a path").entries;
+        let leaf = LogicalPageId::page(fact.pe, fact.page);
+        (entries.learn(&fact.range, fact.version, &leaf), entries.range().high.clone())
+    }
+
+    /// Learns who owns keys whose index page is not kept here.
+    fn learn_elsewhere(&mut self, page: PageNo, target: &Target, fact: &Fact) -> (bool, Option<Key>) {
+        let id = self.pages[&page].entries.find(target).value;
+        let entry = self.pointers.get_mut(id).expect("no local page: the entry is a pointer");
+        let high = entry.holders.range().high.clone();
+        // Who splits its own leaves knows best where they are: only another owner is news.
+        let range = fact.range.intersection(entry.holders.range());
+        let is_known = entry
+            .holders
+            .iter()
+            .filter(|(piece, _)| piece.overlaps(&range))
+            .all(|(_, piece)| piece.value.pe == fact.pe);
+        if is_known {
+            return (false, high);
+        }
+        let copy = PageCopy { pe: fact.pe, page: PageNo::ROOT };
+        if !entry.copies.contains(&copy) && !entry.copies.iter().any(|copy| copy.pe == fact.pe) {
+            entry.copies.push(copy);
+            entry.copies.sort_unstable();
+        }
+        (entry.holders.learn(&range, fact.version, &copy), high)
+    }
+
+    /// Makes a local page for what was kept elsewhere only.
+    fn make_local(&mut self, parent: PageNo, target: &Target) {
+        let level = self.pages[&parent].level - 1;
+        let place = self.pages[&parent].entries.place(target);
+        let id = self.pages[&parent].entries.pieces()[place].value;
+        let entry = self.pointers.remove(id).expect("no local page: the entry is a pointer");
+        let range = entry.holders.range().clone();
+        let entries = if level == 1 {
+            map(&entry.holders, |copy| LogicalPageId::page(copy.pe, PageNo::ROOT))
+        } else {
+            let below = self.pointers.add(PointerEntry { local: None, ..entry });
+            Ranges::new(range.clone(), 0, below)
+        };
+        let page = self.add_page(IndexPage { level, right: None, entries });
+        let id = LogicalPageId::page(self.me, page);
+        self.entries_mut(parent).replace(&range, 0, &id);
+    }
+
+    /// Splits the last page of a path if it is too full, and those above it as they fill up; lets it go if it is not kept any more.
+    fn fit(&mut self, mut path: Vec<PageNo>) {
+        let Some(page) = path.last().copied() else { return };
+        if self.is_unneeded(page) {
+            self.prune(path);
+            return;
+        }
+        while let Some(page) = path.pop() {
+            if self.pages[&page].entries.pieces().len() <= self.capacity {
+                return;
+            }
+            match path.last() {
+                Some(&parent) => self.split(page, parent),
+                None => {
+                    let child = self.grow();
+                    self.split(child, PageNo::ROOT);
+                }
+            }
+        }
+    }
+
+    /// Puts a level above what the root holds. The root stays where it is.
+    fn grow(&mut self) -> PageNo {
+        let old = self.pages[&PageNo::ROOT].clone();
+        let level = old.level + 1;
+        let child = self.add_page(old);
+        let entries = Ranges::new(KeyRange::all(), 0, LogicalPageId::page(self.me, child));
+        self.pages.insert(PageNo::ROOT, IndexPage { level, right: None, entries });
+        child
+    }
+
+    fn split(&mut self, page: PageNo, parent: PageNo) {
+        let left = self.pages.get_mut(&page).expect("on a path");
+        let middle = left.entries.pieces()[left.entries.pieces().len() / 2].low.clone();
+        let right =
+            IndexPage { level: left.level, right: left.right, entries: left.entries.split_off(&middle) };
+        let (level, range) = (right.level, right.entries.range().clone());
+        let right_page = self.add_page(right);
+        self.pages.get_mut(&page).expect("on a path").right = Some(right_page);
+        let id = self.split_pointer(parent, &middle, right_page);
+        self.entries_mut(parent).replace(&range, 0, &id);
+        if level == 1 {
+            // One half may be without leaves of this PE now. A pointer takes its place, so the parent does not shrink.
+            for half in [Target::At(middle), self.before(&range.low)] {
+                let path = self.path(&half);
+                if path.last().is_some_and(|page| self.is_unneeded(*page)) {
+                    self.prune_one(&path);
+                }
+            }
+        }
+    }
+
+    fn before(&self, low: &[u8]) -> Target {
+        Target::Before(Some(low.to_vec()))
+    }
+
+    /// The pointer to the right half, when its left half's is an entry that lists copies: the copies will split it, too.
+    fn split_pointer(&mut self, parent: PageNo, middle: &[u8], right: PageNo) -> LogicalPageId {
+        let id = self.pages[&parent].entries.find(&Target::At(middle.to_vec())).value;
+        let Some(entry) = self.pointers.get_mut(id) else { return LogicalPageId::page(self.me, right) };
+        let holders = entry.holders.split_off(middle);
+        let holders = map(&holders, |copy| PageCopy { pe: copy.pe, page: PageNo::ROOT });
+        let copies = entry.copies.iter().map(|copy| PageCopy { page: PageNo::ROOT, ..*copy }).collect();
+        self.pointers.add(PointerEntry { local: Some(right), holders, copies })
+    }
+
+    pub(super) fn add_page(&mut self, page: IndexPage) -> PageNo {
+        let number = PageNo::index(self.next_page).expect("2^47 index pages since the start");
+        self.next_page += 1;
+        self.pages.insert(number, page);
+        number
+    }
+
+    pub(super) fn entries_mut(&mut self, page: PageNo) -> &mut Ranges<LogicalPageId> {
+        &mut self.pages.get_mut(&page).expect("on a path").entries
+    }
+
+    /// Whether the placement does not want this page here.
+    fn is_unneeded(&self, page: PageNo) -> bool {
+        let index_page = &self.pages[&page];
+        page != PageNo::ROOT
+            && index_page.level == 1
+            && {
+                let is_own = |piece: &Piece<LogicalPageId>| matches!(piece.value.pointer(), Pointer::Page(pe, page) if pe == self.me && page != PageNo::ROOT);
+                !self.placement.keeps(self.me, index_page.entries.pieces().iter().any(is_own))
+            }
+    }
+}
+
+/// The same with other values.
+pub(super) fn map<T, U>(ranges: &Ranges<T>, value: impl Fn(&T) -> U) -> Ranges<U>
+where
+    T: Clone + PartialEq,
+    U: Clone + PartialEq,
+{
+    let first = &ranges.pieces()[0];
+    let mut mapped = Ranges::new(ranges.range().clone(), first.version, value(&first.value));
+    for (range, piece) in ranges.iter().skip(1) {
+        mapped.replace(&range, piece.version, &value(&piece.value));
+    }
+    mapped
+}

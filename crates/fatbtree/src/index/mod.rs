@@ -1,0 +1,201 @@
+//! The index pages of one PE: what it knows of the way to each leaf.
+//!
+//! The leaves are the truth; everything here is *soft state*, made again from the leaves' fences and from what was given away. An index that is
+//! behind leads to a leaf that was right at some version, and from there right links and newer facts lead on. So copies at different PEs need not
+//! agree, nor have the same shape, and no copy is ever waited for (hazards B2, B4).
+//!
+//! | page | entries |
+//! |---|---|
+//! | level 1 | leaves, at whichever PE; or a PE's root, where only the owner is known |
+//! | above | a page of this PE, directly; or an entry of a pointer page, if copies elsewhere have to be known |
+//!
+//! - **INDEX-1** The root covers all keys and never moves; an inner entry covers what its local page covers.
+//! - **INDEX-2** (I2) Each fact in it was true at its version; of two about a key the newer one is kept (RANGES-2).
+//! - **INDEX-3** Fat-Btree: below an entry is a local page exactly if a leaf of this PE is (section 2). When the last one leaves, the page goes;
+//!   when one arrives, the path to it comes first (hazard B6).
+
+mod change;
+mod pointers;
+mod prune;
+#[cfg(test)]
+mod tests;
+mod verify;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::id::{LogicalPageId, PageNo, PeId, Pointer};
+use crate::key::{KeyRange, Target};
+use crate::leaf::Fact;
+use crate::placement::Placement;
+use crate::ranges::Ranges;
+
+pub use pointers::PageCopy;
+pub(crate) use pointers::{PointerEntry, PointerPages};
+
+/// An index page.
+#[derive(Clone, Debug)]
+pub(crate) struct IndexPage {
+    pub(crate) level: u8,
+    /// The page to the right of it when it was split, at the same PE. It may have gone since.
+    pub(crate) right: Option<PageNo>,
+    pub(crate) entries: Ranges<LogicalPageId>,
+}
+
+/// The index of one PE.
+#[derive(Clone, Debug)]
+pub(crate) struct Index {
+    me: PeId,
+    placement: Placement,
+    /// Entries that fit a page.
+    capacity: usize,
+    pages: BTreeMap<PageNo, IndexPage>,
+    pointers: PointerPages,
+    next_page: u64,
+}
+
+/// Which copy of a page to go to, if there is none at this PE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// The copy of the PE that owns the leaf: one crossing at most.
+    ByRange,
+    /// Any, by this number: the paper's way.
+    Any(u64),
+}
+
+/// Where a descent came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Route {
+    /// The index pages on the way, pointer pages included.
+    pub(crate) trail: Vec<PageNo>,
+    pub(crate) to: PageCopy,
+    /// At which version that PE owned the target; `None` if it was chosen for its copy of an index page.
+    pub(crate) owner_at: Option<u64>,
+}
+
+/// Stands for all pointer pages in a trail: nothing else has this number.
+pub(crate) const POINTER_PAGE: PageNo = PageNo((1 << 48) - 1);
+
+impl Index {
+    /// An index that knows that `unknown` owns everything, at version 0.
+    pub(crate) fn new(me: PeId, placement: Placement, capacity: usize, unknown: PeId) -> Self {
+        let unknown = if placement.has_index(me) { unknown } else { Placement::INDEX_PE };
+        let entries = Ranges::new(KeyRange::all(), 0, LogicalPageId::page(unknown, PageNo::ROOT));
+        let root = IndexPage { level: 1, right: None, entries };
+        Self {
+            me,
+            placement,
+            capacity,
+            pages: BTreeMap::from([(PageNo::ROOT, root)]),
+            pointers: PointerPages::default(),
+            next_page: 1,
+        }
+    }
+
+    /// How many index pages there are.
+    pub(crate) fn len(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// Levels of index pages.
+    pub(crate) fn height(&self) -> u8 {
+        self.pages[&PageNo::ROOT].level
+    }
+
+    pub(crate) fn page(&self, page: PageNo) -> Option<&IndexPage> {
+        self.pages.get(&page)
+    }
+
+    /// Goes down from `start`, or from the root if that is not on the way to the target.
+    pub(crate) fn route(&self, target: &Target, start: PageNo, choice: Choice) -> Route {
+        let mut route =
+            Route { trail: Vec::new(), to: PageCopy { pe: self.me, page: start }, owner_at: None };
+        while route.to.pe == self.me && route.owner_at.is_none() {
+            let is_start = |page: &&IndexPage| !target.is_left_of(&page.entries.range().low);
+            let page = match self.pages.get(&route.to.page).filter(is_start) {
+                Some(page) => page,
+                None => {
+                    route.to.page = PageNo::ROOT;
+                    &self.pages[&PageNo::ROOT]
+                }
+            };
+            route.trail.push(route.to.page);
+            if target.is_right_of(page.entries.range().high.as_deref()) {
+                // B-link inside this PE; a link to what is gone leads to the root.
+                route.to.page = page.right.unwrap_or(PageNo::ROOT);
+                continue;
+            }
+            self.step_down(page, target, choice, &mut route);
+        }
+        route
+    }
+
+    fn step_down(&self, page: &IndexPage, target: &Target, choice: Choice, route: &mut Route) {
+        let entry = page.entries.find(target);
+        match entry.value.pointer() {
+            Pointer::Page(pe, child) => {
+                route.to = PageCopy { pe, page: child };
+                if page.level == 1 {
+                    route.owner_at = Some(entry.version);
+                }
+            }
+            Pointer::Copies { .. } => {
+                route.trail.push(POINTER_PAGE);
+                let copies = self.pointers.get(entry.value).expect("an entry's pointer is freed with it");
+                let holder = copies.holders.find(target);
+                match (copies.local, choice) {
+                    (Some(local), _) => route.to = PageCopy { pe: self.me, page: local },
+                    (None, Choice::Any(any)) if !copies.copies.is_empty() => {
+                        route.to = copies.copies[(any % copies.copies.len() as u64) as usize];
+                    }
+                    (None, _) => {
+                        route.to = holder.value;
+                        route.owner_at = Some(holder.version);
+                    }
+                }
+            }
+        }
+    }
+
+    /// What is known of the leaves around a key: the entries of the level 1 page above it.
+    pub(crate) fn around(&self, target: &Target) -> Vec<Fact> {
+        let Some(page) = self.level_one(target) else { return Vec::new() };
+        let fact = |(range, piece): (KeyRange, &crate::ranges::Piece<LogicalPageId>)| {
+            let Pointer::Page(pe, page) = piece.value.pointer() else { return None };
+            Some(Fact { range, pe, page, version: piece.version })
+        };
+        self.pages[&page].entries.iter().filter_map(fact).collect()
+    }
+
+    /// The PEs that keep a copy of the index page above the leaf of `target`, as far as is known: those whose leaves are below it.
+    pub(crate) fn sharers(&self, target: &Target) -> BTreeSet<PeId> {
+        self.around(target).into_iter().map(|fact| fact.pe).filter(|pe| *pe != self.me).collect()
+    }
+
+    /// The local level 1 page on the way to `target`.
+    pub(crate) fn level_one(&self, target: &Target) -> Option<PageNo> {
+        self.path(target).last().copied().filter(|page| self.pages[page].level == 1)
+    }
+
+    /// The local pages on the way to `target`, from the root.
+    fn path(&self, target: &Target) -> Vec<PageNo> {
+        let mut path = vec![PageNo::ROOT];
+        loop {
+            let page = &self.pages[&path[path.len() - 1]];
+            if page.level == 1 {
+                return path;
+            }
+            match self.local_child(page.entries.find(target).value) {
+                Some(child) => path.push(child),
+                None => return path,
+            }
+        }
+    }
+
+    /// The local page that an entry above level 1 stands for.
+    fn local_child(&self, id: LogicalPageId) -> Option<PageNo> {
+        match id.pointer() {
+            Pointer::Page(_, page) => Some(page),
+            Pointer::Copies { .. } => self.pointers.get(id).and_then(|entry| entry.local),
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Pointer pages (section 3.1, figure 2): for index pages that have copies, or are elsewhere only, where those are.
+
+use crate::id::{LogicalPageId, PageNo, PeId, Pointer};
+use crate::ranges::Ranges;
+
+/// A page at some PE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PageCopy {
+    /// Which PE.
+    pub pe: PeId,
+    /// Which page there; its root if only the PE is known.
+    pub page: PageNo,
+}
+
+/// Where the copies of one index page are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PointerEntry {
+    /// This PE's own copy.
+    pub(crate) local: Option<PageNo>,
+    /// Which copy is on the way to the leaf, key by key: the owner's, who certainly has one.
+    pub(crate) holders: Ranges<PageCopy>,
+    /// All copies, in the order of their PEs. Kept up to date by the paper's protocols only.
+    pub(crate) copies: Vec<PageCopy>,
+}
+
+/// Entries of a pointer page of 4 KiB, as figure 3's offset field counts them.
+const ENTRIES_PER_PAGE: usize = 256;
+
+/// The pointer pages of a PE.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PointerPages {
+    entries: Vec<Option<PointerEntry>>,
+    free: Vec<usize>,
+}
+
+impl PointerPages {
+    pub(crate) fn add(&mut self, entry: PointerEntry) -> LogicalPageId {
+        let number = match self.free.pop() {
+            Some(number) => {
+                self.entries[number] = Some(entry);
+                number
+            }
+            None => {
+                self.entries.push(Some(entry));
+                self.entries.len() - 1
+            }
+        };
+        LogicalPageId::copies((number / ENTRIES_PER_PAGE) as u64, (number % ENTRIES_PER_PAGE) as u16)
+    }
+
+    /// The entry that `id` points at, if it points at one.
+    pub(crate) fn get(&self, id: LogicalPageId) -> Option<&PointerEntry> {
+        self.entries.get(number(id)?)?.as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, id: LogicalPageId) -> Option<&mut PointerEntry> {
+        self.entries.get_mut(number(id)?)?.as_mut()
+    }
+
+    pub(crate) fn remove(&mut self, id: LogicalPageId) -> Option<PointerEntry> {
+        let number = number(id)?;
+        let entry = self.entries.get_mut(number)?.take();
+        if entry.is_some() {
+            self.free.push(number);
+        }
+        entry
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.entries.iter().flatten().count()
+    }
+}
+
+fn number(id: LogicalPageId) -> Option<usize> {
+    match id.pointer() {
+        Pointer::Page(..) => None,
+        Pointer::Copies { page, offset } => Some(page as usize * ENTRIES_PER_PAGE + usize::from(offset)),
+    }
+}

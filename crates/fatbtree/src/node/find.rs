@@ -1,0 +1,147 @@
+//! A request that is looking for its leaf.
+//!
+//! 1. It was sent to a leaf: there, and along right links inside this PE, until a leaf covers the target. Then the work is done.
+//! 2. Else down from the index page it was sent to, or from the root.
+//! 3. No leaf here: if it came here and its source has not decided yet, wait for that.
+//! 4. Else, if the leaves in key order have one, there: an index can be behind, and only PE 0 has one in SIB.
+//! 5. Else send it on by the newest fact that is known, to its owner or to a copy of an index page. If no fact is newer than the one that sent
+//!    it here (NODE-3), tell the origin.
+//!
+//! Who sent a request by what was not true any more is told what is.
+
+use crate::id::{PageNo, PeId};
+use crate::index::{Choice, Route};
+use crate::key::Target;
+use crate::leaf::Fact;
+use crate::message::{Find, Message, Refusal};
+use crate::node::Node;
+use crate::page_service::Access;
+
+/// Most crossings of one attempt.
+const MOST_HOPS: u8 = 32;
+/// Most descents at one node.
+const MOST_DESCENTS: usize = 16;
+
+impl Node {
+    /// Looks for the leaf of a request, and has the work done there or sends it on.
+    pub(super) async fn find(&self, from: PeId, mut find: Find) {
+        if let Some(reason) = self.failure() {
+            let refusal = Refusal::Store { pe: self.me, reason };
+            return self.answer(find.id.origin, find.id, Err(refusal), None, find.hops);
+        }
+        let mut start = find.page;
+        for _ in 0..MOST_DESCENTS {
+            if !start.is_index() {
+                if let Some(leaf) = self.reach_leaf(&find.target, start).await
+                    && self.work_at(&find, leaf).await
+                {
+                    if from != self.me && !find.page.is_index() && leaf != find.page {
+                        self.correct(from, &find.target);
+                    }
+                    return;
+                }
+                self.count(|counts| counts.restarts += 1);
+                start = PageNo::ROOT;
+            }
+            let route = self.route(&find.target, start);
+            for page in &route.trail {
+                self.pages.fix(*page, Access::Read).await;
+            }
+            if route.to.pe == self.me && self.leaf(route.to.page).is_some() {
+                start = route.to.page;
+            } else if self.state.borrow().is_staged(&find.target) {
+                self.wait_for_decision(&find.target).await;
+                start = PageNo::ROOT;
+            } else {
+                let own = self.state.borrow().own_leaf(&find.target).map(|leaf| leaf.page);
+                match own {
+                    Some(leaf) => start = leaf,
+                    None => return self.send_on(from, &mut find, &route),
+                }
+            }
+        }
+        self.lost(&find);
+    }
+
+    fn route(&self, target: &Target, start: PageNo) -> Route {
+        let choice = if self.options.is_choice_by_range {
+            Choice::ByRange
+        } else {
+            Choice::Any(self.world.rng.next())
+        };
+        let state = self.state.borrow();
+        let mut route = state.index.route(target, start, choice);
+        // What was given away is never forgotten, whatever the index has lost.
+        let given = state.given.find(target);
+        if route.owner_at.is_some_and(|version| version < given.version) && given.value.pe != self.me {
+            route.to = given.value;
+            route.owner_at = Some(given.version);
+        }
+        route
+    }
+
+    /// From a leaf, by right links, to the leaf of the target, if that is at this PE and this way leads to it.
+    async fn reach_leaf(&self, target: &Target, page: PageNo) -> Option<PageNo> {
+        let mut leaf = self.leaf(page)?;
+        while !target.is_left_of(&leaf.range.low) {
+            if !target.is_right_of(leaf.range.high.as_deref()) {
+                return Some(leaf.page);
+            }
+            leaf = self.leaf(leaf.right?)?;
+            self.count(|counts| counts.right_moves += 1);
+            self.pages.fix(leaf.page, Access::Read).await;
+        }
+        None
+    }
+
+    async fn wait_for_decision(&self, target: &Target) {
+        while self.state.borrow().is_staged(target) {
+            self.changed.next().await;
+        }
+    }
+
+    fn send_on(&self, from: PeId, find: &mut Find, route: &Route) {
+        let is_newer = route.owner_at.is_none_or(|version| version > find.floor);
+        if route.to.pe == self.me || !is_newer || find.hops >= MOST_HOPS {
+            return self.lost(find);
+        }
+        self.count(|counts| counts.sent_on += 1);
+        if from != self.me && find.floor > 0 {
+            self.correct(from, &find.target);
+        }
+        find.page = route.to.page;
+        find.floor = route.owner_at.unwrap_or(find.floor);
+        find.hops += 1;
+        self.send(route.to.pe, &Message::Find(find.clone()));
+    }
+
+    /// Tells a node that sent a request by an old fact what is true here.
+    fn correct(&self, from: PeId, target: &Target) {
+        if let Some(fact) = self.known(target) {
+            self.send(from, &Message::Facts(vec![fact]));
+        }
+    }
+
+    fn lost(&self, find: &Find) {
+        self.count(|counts| counts.lost += 1);
+        let fact = self.known(&find.target);
+        self.answer(find.id.origin, find.id, Err(Refusal::Lost), fact, find.hops);
+    }
+
+    /// What this PE knows for certain of the owner of the target: itself, or whom it gave the leaf.
+    fn known(&self, target: &Target) -> Option<Fact> {
+        let state = self.state.borrow();
+        if let Some(leaf) = state.own_leaf(target) {
+            return Some(leaf.fact(self.me));
+        }
+        let place = state.given.place(target);
+        let piece = &state.given.pieces()[place];
+        let fact = Fact {
+            range: state.given.piece_range(place),
+            pe: piece.value.pe,
+            page: piece.value.page,
+            version: piece.version,
+        };
+        (fact.pe != self.me).then_some(fact)
+    }
+}

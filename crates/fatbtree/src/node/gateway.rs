@@ -1,0 +1,191 @@
+//! The gateway: takes a request of a client of this node, and answers it within a time that is known.
+
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::id::{PageNo, PeId};
+use crate::key::{Key, KeyRange, Target};
+use crate::leaf::{Fact, Row};
+use crate::message::{Answer, Find, Refusal, RequestId, Work};
+use crate::node::Node;
+use crate::world::Slot;
+
+/// What comes back to the gateway.
+pub(super) struct Reply {
+    result: Result<Answer, Refusal>,
+    fact: Option<Fact>,
+    hops: u8,
+}
+
+/// Rows of a scan, and from where it goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rows {
+    /// The rows, in the order in which they were asked for.
+    pub rows: Vec<Row>,
+    /// What is left of the range; nothing at its end.
+    pub rest: Option<KeyRange>,
+}
+
+/// What is waited before a request that was lost is sent again, at most.
+const MOST_PAUSE: Duration = Duration::from_millis(100);
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+
+impl Node {
+    /// The value of a key.
+    ///
+    /// # Errors
+    ///
+    /// As for [`call`](Self::call).
+    pub async fn get(&self, key: impl Into<Key>) -> Result<Option<Vec<u8>>, Error> {
+        match self.call(Target::At(key.into()), Work::Get).await?.0 {
+            Answer::Value(value) => Ok(value),
+            _ => Err(Error::Protocol),
+        }
+    }
+
+    /// Changes a key by [`Work::Put`], [`Work::Insert`] or [`Work::Delete`]; whether it had a value.
+    ///
+    /// # Errors
+    ///
+    /// As for [`call`](Self::call).
+    pub async fn write(&self, key: impl Into<Key>, work: Work) -> Result<bool, Error> {
+        match self.call(Target::At(key.into()), work).await?.0 {
+            Answer::Done { existed } => Ok(existed),
+            _ => Err(Error::Protocol),
+        }
+    }
+
+    /// Up to `limit` rows of a range, from its end backwards if `reverse`. Each leaf is read at one moment; a scan over several is not one moment,
+    /// but a key that is there all the time comes once, and in order.
+    ///
+    /// # Errors
+    ///
+    /// As for [`call`](Self::call).
+    pub async fn scan(&self, range: KeyRange, reverse: bool, limit: usize) -> Result<Rows, Error> {
+        let mut all = Rows { rows: Vec::new(), rest: Some(range) };
+        while let Some(rest) = all.rest.take() {
+            if rest.is_empty() {
+                break;
+            }
+            if all.rows.len() >= limit {
+                all.rest = Some(rest);
+                break;
+            }
+            let target = match reverse {
+                false => Target::At(rest.low.clone()),
+                true => Target::Before(rest.high.clone()),
+            };
+            let limit = u32::try_from(limit - all.rows.len()).unwrap_or(u32::MAX);
+            let (answer, fact) = self.call(target, Work::Rows { within: rest.clone(), limit }).await?;
+            let (Answer::Rows { rows, is_more }, Some(fact)) = (answer, fact) else {
+                return Err(Error::Protocol);
+            };
+            all.rest = rest_of(rest, reverse, rows.last().filter(|_| is_more), &fact.range);
+            all.rows.extend(rows);
+        }
+        Ok(all)
+    }
+
+    /// Has work done at the leaf of `target`, wherever it is.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`]: nothing happened. [`Error::Unknown`]: a write may have happened. [`Error::Store`]: the owner's store refused.
+    pub async fn call(&self, target: Target, work: Work) -> Result<(Answer, Option<Fact>), Error> {
+        let deadline = self.world.clock.now() + self.options.request_timeout;
+        let timeout_ms = self.options.request_timeout.as_millis() as u64;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let left = deadline.saturating_sub(self.world.clock.now());
+            if left.is_zero() {
+                return Err(Error::Unavailable { timeout_ms });
+            }
+            let time = if work.is_write() { left } else { left.min(self.options.read_timeout) };
+            match self.attempt(target.clone(), work.clone(), time).await {
+                Some(Reply { result: Ok(answer), fact, hops }) => {
+                    if let Some(fact) = fact.as_ref().filter(|_| hops > 0) {
+                        self.learn(fact);
+                    }
+                    return Ok((answer, fact));
+                }
+                Some(Reply { result: Err(Refusal::Lost), fact, .. }) => {
+                    if let Some(fact) = fact {
+                        self.learn(&fact);
+                    }
+                    let jitter = self.world.rng.below(1000) as f64 / 1000.0 + 0.5;
+                    self.world.clock.sleep(pause.mul_f64(jitter)).await;
+                    pause = (pause * 2).min(MOST_PAUSE);
+                }
+                Some(Reply { result: Err(Refusal::Store { pe, reason }), .. }) => {
+                    return Err(Error::Store { pe, reason });
+                }
+                Some(Reply { result: Err(Refusal::Failed { .. }), .. }) => {
+                    return Err(Error::Unknown { timeout_ms });
+                }
+                None if work.is_write() => return Err(Error::Unknown { timeout_ms }),
+                None => {}
+            }
+        }
+    }
+
+    async fn attempt(&self, target: Target, work: Work, time: Duration) -> Option<Reply> {
+        let slot = Slot::new();
+        let id = {
+            let mut state = self.state.borrow_mut();
+            let number = state.next_number();
+            state.waiting.insert(number, slot.clone());
+            RequestId { origin: self.me, incarnation: state.incarnation, number }
+        };
+        let find = Find { id, target, work, page: PageNo::ROOT, floor: 0, hops: 0 };
+        self.spawn(|node| Box::pin(async move { node.find(node.me, find).await }));
+        let reply = self.world.timeout(time, slot.take()).await;
+        self.state.borrow_mut().waiting.remove(&id.number);
+        reply
+    }
+
+    /// An answer has come; who asked may have stopped waiting, or may have been somebody before a restart.
+    pub(super) fn answered(
+        &self,
+        id: RequestId,
+        result: Result<Answer, Refusal>,
+        fact: Option<Fact>,
+        hops: u8,
+    ) {
+        let state = self.state.borrow();
+        if id.incarnation == state.incarnation
+            && let Some(slot) = state.waiting.get(&id.number)
+        {
+            slot.put(Reply { result, fact, hops });
+        }
+    }
+
+    /// Sends an answer to where the request came from.
+    pub(super) fn answer(
+        &self,
+        to: PeId,
+        id: RequestId,
+        result: Result<Answer, Refusal>,
+        fact: Option<Fact>,
+        hops: u8,
+    ) {
+        if to == self.me {
+            self.answered(id, result, fact, hops);
+        } else {
+            self.send(to, &crate::message::Message::Answered { id, result, fact, hops });
+        }
+    }
+}
+
+/// What a scan still has to read after a leaf: all beyond the last row if the leaf has more, else all beyond the leaf.
+fn rest_of(rest: KeyRange, reverse: bool, last: Option<&Row>, leaf: &KeyRange) -> Option<KeyRange> {
+    match (reverse, last) {
+        (false, Some((key, _))) => {
+            let mut low = key.clone();
+            low.push(0);
+            Some(KeyRange { low, ..rest })
+        }
+        (false, None) => leaf.high.clone().map(|low| KeyRange { low, ..rest }),
+        (true, Some((key, _))) => Some(KeyRange { high: Some(key.clone()), ..rest }),
+        (true, None) => (!leaf.low.is_empty()).then(|| KeyRange { high: Some(leaf.low.clone()), ..rest }),
+    }
+}

@@ -1,0 +1,315 @@
+//! A node: one PE with its leaves, its index, its locks, and the gateway for its clients.
+//!
+//! | module | noun |
+//! |---|---|
+//! | `gateway` | requests of clients of this node, until they are answered |
+//! | `find` | a request that is looking for its leaf |
+//! | `work` | what is done at the leaf |
+//! | `structure` | splits and merges |
+//! | `transfer` | moves of leaves to other nodes |
+//! | `state` | what the node holds in memory |
+//!
+//! ## Locks on leaves, all of them local
+//!
+//! | who | mode |
+//! |---|---|
+//! | reads rows | IS: the store's own locks keep the rows |
+//! | writes a row | IX |
+//! | splits, merges, moves | X |
+//!
+//! - **NODE-1** A leaf answers only under a lock, after its fences were compared with the target *under that lock*. That is the
+//!   linearization point; index pages decide about the number of hops only.
+//! - **NODE-2** Nobody who holds a lock waits for a lock of another node. A merge locks two leaves from left to right; all else locks one. A
+//!   move waits for another node under a lock, but not for a lock of that node, and not longer than `move_timeout`. So there is no circle (B3).
+//! - **NODE-3** A request that is sent on because its receiver owns the leaf carries the version of that fact. A receiver that does not own
+//!   it knows a newer fact (I3) or says so; so versions grow along the way, and it ends.
+//! - **NODE-4** The store is changed first, then memory, both under the leaf's lock.
+
+mod find;
+mod gateway;
+mod state;
+mod structure;
+mod transfer;
+mod work;
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::rc::{Rc, Weak};
+
+use crate::error::{Error, FrameError, StoreError};
+use crate::frame::{self, Address};
+use crate::id::{PageNo, PeId};
+use crate::leaf::{Fact, LeafHead};
+use crate::lock_service::LockService;
+use crate::message::Message;
+use crate::options::Options;
+use crate::page_service::PageService;
+use crate::store::{Founding, LeafStore};
+use crate::world::{Bell, Task, World};
+
+pub use gateway::Rows;
+pub use transfer::MoveError;
+
+use state::State;
+
+/// Runs what an application sends to the owner of a key ([`Work::Run`](crate::Work::Run)).
+pub trait Application {
+    /// Runs it on the rows of this node, in a transaction of its own that touches keys of `range` only.
+    fn run(&self, key: Vec<u8>, is_write: bool, bytes: Vec<u8>) -> Task<'_, Result<Vec<u8>, String>>;
+}
+
+/// No application: refuses.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoApplication;
+
+impl Application for NoApplication {
+    fn run(&self, _: Vec<u8>, _: bool, _: Vec<u8>) -> Task<'_, Result<Vec<u8>, String>> {
+        Box::pin(std::future::ready(Err("no application runs at this node".to_owned())))
+    }
+}
+
+/// What a node is made of.
+pub struct Parts {
+    /// Net, clock, chance, tasks.
+    pub world: World,
+    /// Its store.
+    pub store: Rc<dyn LeafStore>,
+    /// What stands between it and its pages.
+    pub pages: Rc<dyn PageService>,
+    /// What runs at the owner of a key.
+    pub application: Rc<dyn Application>,
+    /// How the cluster began.
+    pub founding: Founding,
+    /// Settings.
+    pub options: Options,
+}
+
+impl fmt::Debug for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Parts").field("founding", &self.founding).field("options", &self.options).finish()
+    }
+}
+
+/// What a node has done since it was started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Work done at leaves of this node.
+    pub worked: u64,
+    /// Requests sent on to another node.
+    pub sent_on: u64,
+    /// Right links followed between leaves.
+    pub right_moves: u64,
+    /// Requests that came to a leaf that was not theirs, and went down from the root again.
+    pub restarts: u64,
+    /// Requests sent back because nothing newer was known.
+    pub lost: u64,
+    /// Leaves split.
+    pub splits: u64,
+    /// Leaves merged.
+    pub merges: u64,
+    /// Leaves given to other nodes.
+    pub moved: u64,
+    /// Moves that were given up.
+    pub moves_undone: u64,
+    /// Frames that were refused.
+    pub refused_frames: u64,
+}
+
+/// A running node. It ends when the last handle and the last of its tasks go.
+pub struct Node {
+    me: PeId,
+    members: Vec<PeId>,
+    cluster: u64,
+    options: Options,
+    world: World,
+    store: Rc<dyn LeafStore>,
+    pages: Rc<dyn PageService>,
+    application: Rc<dyn Application>,
+    locks: LockService,
+    state: RefCell<State>,
+    /// A leaf that came was installed, or dropped.
+    changed: Bell,
+    counts: Cell<Counts>,
+    /// Why the store cannot be trusted with changes of structure any more.
+    failure: RefCell<Option<String>>,
+    itself: Weak<Node>,
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node")
+            .field("me", &self.me)
+            .field("counts", &self.counts.get())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Node {
+    /// Starts a node on its store: makes the index from its leaves, finishes what moves were under way, and asks the others what they know.
+    ///
+    /// # Errors
+    ///
+    /// The store's; and [`Error::Settings`] if the settings do not fit together.
+    pub async fn start(parts: Parts) -> Result<Rc<Self>, Error> {
+        let Parts { world, store, pages, application, founding, options } = parts;
+        options.validate()?;
+        let me = founding.pe;
+        let failed = |error: StoreError| Error::Store { pe: me, reason: error.to_string() };
+        let recovered = store.recover(founding.clone()).await.map_err(failed)?;
+        let state = State::recover(&founding, &options, recovered);
+        let mut members: Vec<_> = founding.shares.iter().map(|(_, pe)| *pe).chain([me]).collect();
+        members.sort_unstable();
+        members.dedup();
+        let node = Rc::new_cyclic(|itself| Self {
+            me,
+            members,
+            cluster: founding.cluster,
+            options,
+            world,
+            store,
+            pages,
+            application,
+            locks: LockService::default(),
+            state: RefCell::new(state),
+            changed: Bell::default(),
+            counts: Cell::default(),
+            failure: RefCell::default(),
+            itself: itself.clone(),
+        });
+        node.resume_moves();
+        for pe in node.others() {
+            node.send(pe, &Message::Hello);
+        }
+        Ok(node)
+    }
+
+    /// Takes a frame from the net, without its length. A frame that is refused changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`FrameError`]: what is wrong with it; over a stream, close the connection.
+    pub fn receive(&self, bytes: &[u8]) -> Result<(), FrameError> {
+        let decoded = frame::decode(bytes, self.cluster, self.options.epoch);
+        let (from, message) = decoded.inspect_err(|_| self.count(|counts| counts.refused_frames += 1))?;
+        self.take(from, message);
+        Ok(())
+    }
+
+    /// Which PE it is.
+    #[must_use]
+    pub const fn pe(&self) -> PeId {
+        self.me
+    }
+
+    /// What it has done.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.counts.get()
+    }
+
+    /// Its leaves, in key order.
+    #[must_use]
+    pub fn leaves(&self) -> Vec<LeafHead> {
+        let mut leaves: Vec<_> = self.state.borrow().leaves.values().cloned().collect();
+        leaves.sort_unstable_by(|one, two| one.range.low.cmp(&two.range.low));
+        leaves
+    }
+
+    /// How many index pages it keeps, and in how many levels.
+    #[must_use]
+    pub fn index_size(&self) -> (usize, u8) {
+        let state = self.state.borrow();
+        (state.index.len(), state.index.height())
+    }
+
+    /// What must hold of this node by itself and does not; nothing unless there is a mistake in the program.
+    #[must_use]
+    pub fn verify(&self) -> Vec<String> {
+        self.state.borrow().index.verify(&self.leaves())
+    }
+
+    /// Why it refuses all requests, if it does.
+    #[must_use]
+    pub fn failure(&self) -> Option<String> {
+        self.failure.borrow().clone()
+    }
+
+    fn others(&self) -> impl Iterator<Item = PeId> {
+        self.members.iter().copied().filter(|pe| *pe != self.me)
+    }
+
+    fn send(&self, to: PeId, message: &Message) {
+        let address = Address { cluster: self.cluster, from: self.me, epoch: self.options.epoch };
+        self.world.net.send(to, frame::encode(address, message));
+    }
+
+    fn spawn(&self, task: impl FnOnce(Rc<Self>) -> Task<'static, ()>) {
+        if let Some(node) = self.itself.upgrade() {
+            self.world.tasks.spawn(task(node));
+        }
+    }
+
+    fn count(&self, add: impl FnOnce(&mut Counts)) {
+        let mut counts = self.counts.get();
+        add(&mut counts);
+        self.counts.set(counts);
+    }
+
+    fn take(&self, from: PeId, message: Message) {
+        match message {
+            Message::Find(find) => self.spawn(|node| Box::pin(async move { node.find(from, find).await })),
+            Message::Answered { id, result, fact, hops } => self.answered(id, result, fact, hops),
+            Message::Facts(facts) => facts.iter().for_each(|fact| self.learn(fact)),
+            Message::Stage(staged) => {
+                self.spawn(|node| Box::pin(async move { node.stage(from, staged).await }))
+            }
+            Message::Kept { id, page } => self.kept(id, page),
+            Message::Install { id } => {
+                self.spawn(|node| Box::pin(async move { node.install(from, id).await }))
+            }
+            Message::Installed { id } => self.spawn(|node| Box::pin(async move { node.settle(id).await })),
+            Message::Ask { id } => self.asked(from, id),
+            Message::Abort { id } => self.spawn(|node| Box::pin(async move { node.abandon(id).await })),
+            Message::Hello => self.tell_own(from),
+        }
+    }
+
+    /// Keeps a fact in the index, where the placement has a place for it.
+    fn learn(&self, fact: &Fact) {
+        self.state.borrow_mut().index.learn(fact);
+    }
+
+    /// Tells the holders of the index page above these leaves, once: a message that is lost costs hops, nothing else.
+    fn tell(&self, facts: &[Fact]) {
+        let Some(first) = facts.first() else { return };
+        let target = crate::key::Target::At(first.range.low.clone());
+        let sharers = match self.options.placement {
+            crate::placement::Placement::FatBtree => self.state.borrow().index.sharers(&target),
+            crate::placement::Placement::SingleIndex => [crate::placement::Placement::INDEX_PE].into(),
+            crate::placement::Placement::CopyWhole => self.others().collect(),
+        };
+        for pe in sharers.into_iter().filter(|pe| *pe != self.me) {
+            self.send(pe, &Message::Facts(facts.to_vec()));
+        }
+    }
+
+    /// Tells a node that was started which leaves are here.
+    fn tell_own(&self, to: PeId) {
+        const FACTS_PER_MESSAGE: usize = 256;
+        let facts: Vec<_> = self.leaves().iter().map(|leaf| leaf.fact(self.me)).collect();
+        for some in facts.chunks(FACTS_PER_MESSAGE) {
+            self.send(to, &Message::Facts(some.to_vec()));
+        }
+    }
+
+    /// The head of a leaf, if it is still here.
+    fn leaf(&self, page: PageNo) -> Option<LeafHead> {
+        self.state.borrow().leaves.get(&page).cloned()
+    }
+
+    /// The store failed in a change of structure: memory and store may differ now, so nothing is answered any more.
+    fn fail(&self, error: &StoreError) {
+        self.failure.borrow_mut().get_or_insert_with(|| error.to_string());
+    }
+}

@@ -1,0 +1,149 @@
+//! What a node holds in memory. All of it comes back from the store at a restart, or is soft.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use crate::id::{PageNo, PeId};
+use crate::index::{Index, PageCopy};
+use crate::key::{Key, KeyRange, Target};
+use crate::leaf::{Fact, LeafHead, MoveId, Staged};
+use crate::node::gateway::Reply;
+use crate::options::Options;
+use crate::ranges::Ranges;
+use crate::store::{Founding, Recovered};
+use crate::world::Slot;
+
+pub(super) struct State {
+    pub(super) incarnation: u64,
+    next_number: u64,
+    next_page: u64,
+    pub(super) leaves: BTreeMap<PageNo, LeafHead>,
+    /// The leaves in key order, by their first keys.
+    by_low: BTreeMap<Key, PageNo>,
+    /// Rows of leaves, where they have been counted.
+    pub(super) rows: BTreeMap<PageNo, usize>,
+    pub(super) index: Index,
+    /// Who was given keys of this PE, newest first; durable.
+    pub(super) given: Ranges<PageCopy>,
+    pub(super) staged: BTreeMap<MoveId, Staged>,
+    pub(super) decided: BTreeMap<MoveId, PeId>,
+    /// Moves of this PE that are not decided; a restart undoes them by forgetting.
+    pub(super) moving: BTreeMap<MoveId, Rc<Slot<PageNo>>>,
+    /// Requests of this node's clients that are not answered.
+    pub(super) waiting: BTreeMap<u64, Rc<Slot<Reply>>>,
+}
+
+impl State {
+    pub(super) fn recover(founding: &Founding, options: &Options, recovered: Recovered) -> Self {
+        let me = founding.pe;
+        let mut index = Index::new(me, options.placement, options.index_entries, me);
+        let mut given = Ranges::new(KeyRange::all(), 0, PageCopy { pe: me, page: PageNo::ROOT });
+        // Where the others' keys were when the cluster began.
+        for (range, pe) in founding.ranges().filter(|(_, pe)| *pe != me) {
+            given.learn(&range, 1, &PageCopy { pe, page: PageNo::ROOT });
+        }
+        for fact in &recovered.given {
+            given.learn(&fact.range, fact.version, &PageCopy { pe: fact.pe, page: fact.page });
+        }
+        for fact in facts(&given) {
+            index.learn(&fact);
+        }
+        for head in &recovered.heads {
+            index.learn(&head.fact(me));
+        }
+        let by_low = recovered.heads.iter().map(|head| (head.range.low.clone(), head.page)).collect();
+        Self {
+            incarnation: recovered.incarnation,
+            by_low,
+            next_number: 0,
+            next_page: recovered.next_page,
+            leaves: recovered.heads.into_iter().map(|head| (head.page, head)).collect(),
+            rows: BTreeMap::new(),
+            index,
+            given,
+            staged: recovered.staged.into_iter().map(|staged| (staged.id, staged)).collect(),
+            decided: recovered.decided.into_iter().collect(),
+            moving: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+        }
+    }
+
+    /// A number for a request or a move.
+    pub(super) fn next_number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+
+    /// A number for a leaf, that no leaf here has had.
+    pub(super) fn next_page(&mut self) -> PageNo {
+        let page = PageNo::leaf(self.next_page).expect("2^47 leaves in the life of a store");
+        self.next_page += 1;
+        page
+    }
+
+    /// Whether the leaf of the target came, and is about to be owned here or dropped.
+    pub(super) fn is_staged(&self, target: &Target) -> bool {
+        self.staged.values().any(|staged| target.is_in(&staged.head.range))
+    }
+
+    /// Puts a leaf into memory, with what is known of it into the index.
+    pub(super) fn put_leaf(&mut self, me: PeId, head: LeafHead) {
+        self.index.learn(&head.fact(me));
+        self.by_low.insert(head.range.low.clone(), head.page);
+        self.leaves.insert(head.page, head);
+    }
+
+    /// Takes a leaf out of memory.
+    pub(super) fn remove_leaf(&mut self, page: PageNo) {
+        if let Some(head) = self.leaves.remove(&page) {
+            self.by_low.remove(&head.range.low);
+        }
+        self.rows.remove(&page);
+    }
+
+    /// The leaf of the target at this PE, whatever the index knows. It keeps the single index's other PEs from needing one, and finds neighbours.
+    pub(super) fn own_leaf(&self, target: &Target) -> Option<&LeafHead> {
+        let (_, page) = match target {
+            Target::At(key) => self.by_low.range::<Key, _>(..=key).next_back(),
+            Target::Before(Some(key)) if !key.is_empty() => self.by_low.range::<Key, _>(..key).next_back(),
+            Target::Before(Some(_)) => self.by_low.first_key_value(),
+            Target::Before(None) => self.by_low.last_key_value(),
+        }?;
+        self.leaves.get(page).filter(|leaf| target.is_in(&leaf.range))
+    }
+
+    /// Remembers whom keys were given.
+    pub(super) fn give(&mut self, fact: &Fact) {
+        self.given.learn(&fact.range, fact.version, &PageCopy { pe: fact.pe, page: fact.page });
+        self.index.learn(fact);
+    }
+
+    /// What the store has to keep of who was given keys, and for which range, once these are given.
+    pub(super) fn giving(&self, fact: &Fact) -> (KeyRange, Vec<Fact>) {
+        let mut given = self.given.clone();
+        given.learn(&fact.range, fact.version, &PageCopy { pe: fact.pe, page: fact.page });
+        // The pieces that touch the range, whole: where pieces were cut or joined, their neighbours changed as well.
+        let touches = |range: &KeyRange| {
+            range.overlaps(&fact.range)
+                || range.high.as_ref() == Some(&fact.range.low)
+                || fact.range.high.as_ref() == Some(&range.low)
+        };
+        let pieces: Vec<_> = facts(&given).filter(|piece| touches(&piece.range)).collect();
+        let range = match (pieces.first(), pieces.last()) {
+            (Some(first), Some(last)) => {
+                KeyRange { low: first.range.low.clone(), high: last.range.high.clone() }
+            }
+            _ => fact.range.clone(),
+        };
+        (range, pieces)
+    }
+}
+
+fn facts(given: &Ranges<PageCopy>) -> impl Iterator<Item = Fact> {
+    given.iter().map(|(range, piece)| Fact {
+        range,
+        pe: piece.value.pe,
+        page: piece.value.page,
+        version: piece.version,
+    })
+}

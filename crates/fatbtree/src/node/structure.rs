@@ -1,0 +1,134 @@
+//! Splits and merges of leaves: one transaction of this PE's store, then it is done for correctness; others are told, once, without waiting.
+
+use crate::error::StoreError;
+use crate::id::PageNo;
+use crate::key::{KeyRange, Target};
+use crate::leaf::LeafHead;
+use crate::lock_service::{Held, LockMode};
+use crate::message::{Answer, Refusal, Work};
+use crate::node::Node;
+use crate::page_service::Access;
+use crate::store::Change;
+
+impl Node {
+    /// After a write: splits a leaf that is too full, merges one that is too empty.
+    pub(super) async fn keep_balance(&self, page: PageNo, work: &Work, result: &Result<Answer, Refusal>) {
+        let change = match (work, result) {
+            (Work::Delete, Ok(Answer::Done { existed: true })) => -1,
+            (Work::Put(_) | Work::Insert(_), Ok(Answer::Done { existed: false }))
+            | (Work::Run { .. }, Ok(_)) => 1,
+            _ => return,
+        };
+        let Some(rows) = self.recount(page, change).await else { return };
+        let done = if change > 0 && rows > self.options.leaf_rows {
+            self.split(page).await
+        } else if change < 0 && rows < self.options.leaf_rows / 4 {
+            self.merge(page).await
+        } else {
+            Ok(())
+        };
+        if let Err(error) = done {
+            self.fail(&error);
+        }
+    }
+
+    /// Rows of a leaf after a change. An estimate: what is decided on it is counted again under the leaf's lock.
+    async fn recount(&self, page: PageNo, change: isize) -> Option<usize> {
+        let known = self.state.borrow().rows.get(&page).copied();
+        let rows = match known {
+            Some(rows) => rows.saturating_add_signed(change),
+            None => self.store.weigh(self.leaf(page)?.range).await.ok()?.rows,
+        };
+        self.state.borrow_mut().rows.insert(page, rows);
+        Some(rows)
+    }
+
+    async fn split(&self, page: PageNo) -> Result<(), StoreError> {
+        self.pages.lock().await;
+        let held = self.locks.lock(page, LockMode::X).await;
+        let Some(old) = self.leaf(page) else { return Ok(()) };
+        let weight = self.store.weigh(old.range.clone()).await?;
+        self.state.borrow_mut().rows.insert(page, weight.rows);
+        let Some(middle) = weight.middle.filter(|_| weight.rows > self.options.leaf_rows) else {
+            return Ok(());
+        };
+        self.split_at(held, &old, middle, weight.rows).await
+    }
+
+    async fn split_at(
+        &self,
+        held: Held,
+        old: &LeafHead,
+        middle: Vec<u8>,
+        rows: usize,
+    ) -> Result<(), StoreError> {
+        let right_page = self.state.borrow_mut().next_page();
+        let version = old.version + 1;
+        let range = KeyRange { low: middle.clone(), high: old.range.high.clone() };
+        let right = LeafHead { page: right_page, range, right: old.right, version };
+        let range = KeyRange { low: old.range.low.clone(), high: Some(middle) };
+        let left = LeafHead { page: old.page, range, right: Some(right_page), version };
+        self.pages.fix(left.page, Access::Change).await;
+        self.pages.fix(right.page, Access::Create).await;
+        self.store.change(Change { put: vec![left.clone(), right.clone()], ..Change::default() }).await?;
+        {
+            let mut state = self.state.borrow_mut();
+            state.put_leaf(self.me, left.clone());
+            state.put_leaf(self.me, right.clone());
+            state.rows.insert(left.page, rows / 2);
+            state.rows.insert(right.page, rows - rows / 2);
+        }
+        self.count(|counts| counts.splits += 1);
+        drop(held);
+        self.tell(&[left.fact(self.me), right.fact(self.me)]);
+        Ok(())
+    }
+
+    /// Merges a leaf with its right neighbour, or with its left one, if both together are not too full.
+    async fn merge(&self, page: PageNo) -> Result<(), StoreError> {
+        let Some((left, right)) = self.neighbours(page) else { return Ok(()) };
+        // NODE-2: from left to right.
+        let held_left = self.locks.lock(left, LockMode::X).await;
+        let held_right = self.locks.lock(right, LockMode::X).await;
+        let (Some(left), Some(right)) = (self.leaf(left), self.leaf(right)) else { return Ok(()) };
+        if left.range.high.as_ref() != Some(&right.range.low) {
+            return Ok(());
+        }
+        let range = KeyRange { low: left.range.low.clone(), high: right.range.high.clone() };
+        let weight = self.store.weigh(range.clone()).await?;
+        if weight.rows > self.options.leaf_rows * 3 / 4 {
+            return Ok(());
+        }
+        // LEAF-2: newer than either.
+        let version = left.version.max(right.version) + 1;
+        let merged = LeafHead { page: left.page, range, right: right.right, version };
+        self.pages.fix(merged.page, Access::Change).await;
+        let change = Change { put: vec![merged.clone()], remove: vec![right.page], ..Change::default() };
+        self.store.change(change).await?;
+        {
+            let mut state = self.state.borrow_mut();
+            state.remove_leaf(right.page);
+            state.rows.insert(merged.page, weight.rows);
+            state.put_leaf(self.me, merged.clone());
+        }
+        self.count(|counts| counts.merges += 1);
+        drop((held_left, held_right));
+        self.tell(&[merged.fact(self.me)]);
+        Ok(())
+    }
+
+    /// A leaf and a neighbour of it at this PE, in key order.
+    fn neighbours(&self, page: PageNo) -> Option<(PageNo, PageNo)> {
+        let state = self.state.borrow();
+        let leaf = state.leaves.get(&page)?;
+        let right = leaf.range.high.clone().and_then(|high| state.own_leaf(&Target::At(high)));
+        if let Some(right) = right {
+            return Some((page, right.page));
+        }
+        if leaf.range.low.is_empty() {
+            return None;
+        }
+        let left = state.own_leaf(&Target::Before(Some(leaf.range.low.clone())))?;
+        Some((left.page, page))
+    }
+}

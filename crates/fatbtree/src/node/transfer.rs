@@ -1,0 +1,276 @@
+//! Moves of leaves to other nodes, while searches and updates run (hazard B6).
+//!
+//! | step | source | receiver | a crash of the source now | of the receiver now |
+//! |---|---|---|---|---|
+//! | 1 | X on the leaf; sends it | | undone | undone by time-out |
+//! | 2 | | keeps it durably, does not own it: `staged`; says `Kept` | receiver asks: undone | source times out: undone; receiver asks |
+//! | 3 | one transaction: leaf and rows go, `given` and `decided` come | | decided: says `Install` until told | receiver asks |
+//! | 4 | | one transaction: it owns the leaf; says `Installed` | receiver serves | decided: asks, or is told |
+//! | 5 | forgets `decided`, keeps `given` | | | |
+//!
+//! - **MOVE-1** Step 3 is the decision, and only the source makes it, only for a move that it has not given up. A move that it knows nothing of was
+//!   given up: it says so to who asks (presumed abort).
+//! - **MOVE-2** While a leaf is staged its receiver answers for none of its keys: it waits for the decision.
+//! - **MOVE-3** Whoever asks the source afterwards is sent on by `given`, which has a version of its own (I3).
+
+use std::fmt;
+
+use crate::error::StoreError;
+use crate::id::{PageNo, PeId};
+use crate::key::Target;
+use crate::leaf::{LeafHead, MoveId, Staged};
+use crate::lock_service::{Held, LockMode};
+use crate::message::Message;
+use crate::node::Node;
+use crate::page_service::Access;
+use crate::store::Change;
+use crate::world::Slot;
+
+/// Why a leaf was not moved. It is where it was.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MoveError {
+    /// This node has no such leaf (any more).
+    #[error("{0} is not at this node")]
+    NotHere(PageNo),
+    /// There is no such node, or it is this one.
+    #[error("{0} is no other member of the cluster")]
+    NoSuchMember(PeId),
+    /// The receiver did not answer in time.
+    #[error("{0} did not take the leaf in time")]
+    NoAnswer(PeId),
+    /// A store failed.
+    #[error("a store failed: {0}")]
+    Store(String),
+}
+
+/// Stands for the table of who was given what; no leaf has this number.
+const DECISIONS: PageNo = PageNo(0);
+
+impl From<StoreError> for MoveError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error.to_string())
+    }
+}
+
+impl fmt::Display for MoveId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "move {}.{} of {}", self.incarnation, self.number, self.source)
+    }
+}
+
+impl Node {
+    /// Gives a leaf to another node. Returns when that is decided.
+    ///
+    /// # Errors
+    ///
+    /// [`MoveError`]; the leaf has not moved, except perhaps after [`MoveError::Store`], after which the node takes no more requests.
+    pub async fn move_leaf(&self, page: PageNo, to: PeId) -> Result<(), MoveError> {
+        if to == self.me || !self.members.contains(&to) {
+            return Err(MoveError::NoSuchMember(to));
+        }
+        let held = self.locks.lock(page, LockMode::X).await;
+        let head = self.leaf(page).ok_or(MoveError::NotHere(page))?;
+        let rows = self.store.rows(head.range.clone(), usize::MAX, false).await?;
+        let (id, slot) = {
+            let mut state = self.state.borrow_mut();
+            let id = MoveId { source: self.me, incarnation: state.incarnation, number: state.next_number() };
+            let slot = Slot::new();
+            state.moving.insert(id, slot.clone());
+            (id, slot)
+        };
+        let path = self.state.borrow().index.around(&Target::At(head.range.low.clone()));
+        self.send(to, &Message::Stage(Staged { id, head: head.clone(), rows, path }));
+        let kept = self.world.timeout(self.options.move_timeout, slot.take()).await;
+        let Some(page) = kept else {
+            // MOVE-1: from here it is given up, whatever comes.
+            self.state.borrow_mut().moving.remove(&id);
+            self.count(|counts| counts.moves_undone += 1);
+            self.send(to, &Message::Abort { id });
+            return Err(MoveError::NoAnswer(to));
+        };
+        self.decide(held, id, &head, to, page).await
+    }
+
+    async fn decide(
+        &self,
+        held: Held,
+        id: MoveId,
+        head: &LeafHead,
+        to: PeId,
+        page: PageNo,
+    ) -> Result<(), MoveError> {
+        let moved = LeafHead { page, right: None, version: head.version + 1, range: head.range.clone() };
+        let fact = moved.fact(to);
+        // One decision at a time: each rewrites what is kept of its neighbours, too. Nothing else is waited for under this lock but the store.
+        let _decisions = self.locks.lock(DECISIONS, LockMode::X).await;
+        let given = self.state.borrow().giving(&fact);
+        let change = Change {
+            remove: vec![head.page],
+            clear: Some(head.range.clone()),
+            given: Some(given),
+            decide: Some((id, to)),
+            ..Change::default()
+        };
+        self.pages.fix(head.page, Access::Change).await;
+        if let Err(error) = self.store.change(change).await {
+            self.fail(&error);
+            return Err(error.into());
+        }
+        {
+            let mut state = self.state.borrow_mut();
+            state.remove_leaf(head.page);
+            state.give(&fact);
+            state.moving.remove(&id);
+            state.decided.insert(id, to);
+        }
+        self.count(|counts| counts.moved += 1);
+        drop(held);
+        self.remind_of_decision(id, to);
+        Ok(())
+    }
+
+    /// The receiver keeps the leaf.
+    pub(super) fn kept(&self, id: MoveId, page: PageNo) {
+        if let Some(slot) = self.state.borrow().moving.get(&id) {
+            slot.put(page);
+        }
+    }
+
+    /// Says `Install` until the receiver says that it owns the leaf.
+    fn remind_of_decision(&self, id: MoveId, to: PeId) {
+        self.spawn(|node| {
+            Box::pin(async move {
+                while node.state.borrow().decided.contains_key(&id) {
+                    node.send(to, &Message::Install { id });
+                    node.world.clock.sleep(node.options.remind_interval).await;
+                }
+            })
+        });
+    }
+
+    /// Asks for the decision until it is known.
+    fn ask_for_decision(&self, id: MoveId) {
+        self.spawn(|node| {
+            Box::pin(async move {
+                loop {
+                    node.world.clock.sleep(node.options.remind_interval).await;
+                    if !node.state.borrow().staged.contains_key(&id) {
+                        return;
+                    }
+                    node.send(id.source, &Message::Ask { id });
+                }
+            })
+        });
+    }
+
+    /// After a restart: what was decided is told again, what came is asked for.
+    pub(super) fn resume_moves(&self) {
+        let (decided, staged) = {
+            let state = self.state.borrow();
+            (state.decided.clone(), state.staged.keys().copied().collect::<Vec<_>>())
+        };
+        for (id, to) in decided {
+            self.remind_of_decision(id, to);
+        }
+        for id in staged {
+            self.ask_for_decision(id);
+        }
+    }
+
+    /// Keeps a leaf that came.
+    pub(super) async fn stage(&self, from: PeId, mut staged: Staged) {
+        let id = staged.id;
+        if from != id.source {
+            return; // a source speaks for itself only
+        }
+        staged.head.page = self.state.borrow_mut().next_page();
+        let page = staged.head.page;
+        self.pages.fix(page, Access::Create).await;
+        let change = Change { stage: Some(staged.clone()), ..Change::default() };
+        if self.store.change(change).await.is_err() {
+            return; // the source gives up
+        }
+        self.state.borrow_mut().staged.insert(id, staged);
+        self.send(from, &Message::Kept { id, page });
+        self.ask_for_decision(id);
+    }
+
+    /// The receiver asks.
+    pub(super) fn asked(&self, from: PeId, id: MoveId) {
+        let state = self.state.borrow();
+        if state.decided.contains_key(&id) {
+            self.send(from, &Message::Install { id });
+        } else if !state.moving.contains_key(&id) {
+            self.send(from, &Message::Abort { id }); // MOVE-1
+        }
+    }
+
+    /// The source has decided: the leaf is this node's.
+    pub(super) async fn install(&self, from: PeId, id: MoveId) {
+        if from != id.source {
+            return;
+        }
+        // Out of the way of a second `Install` while the store works; `is_staged` must stay true for searches.
+        let page = self.state.borrow().staged.get(&id).map(|staged| staged.head.page);
+        if let Some(page) = page {
+            let _held = self.locks.lock(page, LockMode::X).await;
+            let staged = self.state.borrow().staged.get(&id).cloned();
+            if let Some(staged) = staged
+                && let Err(error) = self.own(staged).await
+            {
+                return self.fail(&error);
+            }
+        }
+        self.send(from, &Message::Installed { id });
+    }
+
+    async fn own(&self, staged: Staged) -> Result<(), StoreError> {
+        let Staged { id, head, rows, path } = staged;
+        let head = LeafHead { right: None, version: head.version + 1, ..head };
+        let count = rows.len();
+        let change = Change { put: vec![head.clone()], rows, unstage: Some(id), ..Change::default() };
+        self.pages.fix(head.page, Access::Change).await;
+        self.store.change(change).await?;
+        {
+            let mut state = self.state.borrow_mut();
+            // B6: the path first.
+            for fact in path.iter().filter(|fact| fact.pe != self.me) {
+                state.index.learn(fact);
+            }
+            state.rows.insert(head.page, count);
+            state.put_leaf(self.me, head.clone());
+            state.staged.remove(&id);
+        }
+        self.changed.ring();
+        self.tell(&[head.fact(self.me)]);
+        Ok(())
+    }
+
+    /// The receiver owns the leaf: no more need to say so.
+    pub(super) async fn settle(&self, id: MoveId) {
+        let is_open = self.state.borrow().decided.contains_key(&id);
+        if is_open {
+            match self.store.change(Change { settle: Some(id), ..Change::default() }).await {
+                Ok(()) => {
+                    self.state.borrow_mut().decided.remove(&id);
+                }
+                Err(error) => self.fail(&error),
+            }
+        }
+    }
+
+    /// The source has given the move up.
+    pub(super) async fn abandon(&self, id: MoveId) {
+        let is_staged = self.state.borrow().staged.contains_key(&id);
+        if is_staged {
+            match self.store.change(Change { unstage: Some(id), ..Change::default() }).await {
+                Ok(()) => {
+                    self.state.borrow_mut().staged.remove(&id);
+                    self.changed.ring();
+                }
+                Err(error) => self.fail(&error),
+            }
+        }
+    }
+}

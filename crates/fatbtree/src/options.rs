@@ -1,0 +1,67 @@
+//! Settings of a node.
+
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::placement::Placement;
+
+/// How a node works.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Options {
+    /// Which PE keeps which index pages.
+    pub placement: Placement,
+    /// A leaf with more rows than this is split.
+    pub leaf_rows: usize,
+    /// Entries of an index page.
+    pub index_entries: usize,
+    /// Whether a request that needs an index page of another PE goes to the one that owns the leaf, or to any that has a copy (the paper).
+    pub is_choice_by_range: bool,
+    /// A request is answered, or refused, after this time.
+    pub request_timeout: Duration,
+    /// A read that has not been answered for so long is sent again: reading twice does no harm.
+    pub read_timeout: Duration,
+    /// A leaf that is on its way is kept from writers so long at most; then it stays where it was.
+    pub move_timeout: Duration,
+    /// How often a decision about a move is asked for, or told again.
+    pub remind_interval: Duration,
+    /// Raised when another machine takes this PE over: frames for the old one are refused.
+    pub epoch: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            placement: Placement::FatBtree,
+            leaf_rows: 4096,
+            index_entries: 256,
+            is_choice_by_range: true,
+            request_timeout: Duration::from_secs(10),
+            read_timeout: Duration::from_secs(1),
+            move_timeout: Duration::from_secs(2),
+            remind_interval: Duration::from_millis(200),
+            epoch: 1,
+        }
+    }
+}
+
+impl Options {
+    /// Whether a node can work like this.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Settings`] names what to change.
+    pub fn validate(&self) -> Result<(), Error> {
+        let refuse = |what: &str| Err(Error::Settings(what.to_owned()));
+        if self.leaf_rows < 2 {
+            return refuse("leaf_rows: a leaf must hold two rows, or it cannot be split");
+        }
+        if self.index_entries < 3 {
+            return refuse("index_entries: an index page must hold three entries, or it cannot be split");
+        }
+        if self.read_timeout > self.request_timeout {
+            return refuse("read_timeout: longer than request_timeout, so a read would never be sent again");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,241 @@
+//! Simulated nodes that start, crash, and start again on what their disks kept.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::id::PeId;
+use crate::key::Key;
+use crate::leaf::LeafHead;
+use crate::node::{NoApplication, Node, Parts};
+use crate::options::Options;
+use crate::page_service::{PageService, StorePages};
+use crate::sim::executor::{Executor, Group};
+use crate::sim::network::{Faults, Network};
+use crate::store::{Disk, Founding, LeafStore, MemoryStore};
+use crate::world::World;
+
+/// What a simulated cluster is made of.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ClusterOptions {
+    /// Settings of each node.
+    pub node: Options,
+    /// Who has which keys when it begins.
+    pub shares: Vec<(Key, PeId)>,
+    /// What happens to frames.
+    pub faults: Faults,
+    /// How long an operation of a store takes at most, before and after it has happened.
+    pub store_delay: Duration,
+}
+
+impl ClusterOptions {
+    /// PEs that share the keys by their first byte, evenly.
+    #[must_use]
+    pub fn evenly(pes: u16) -> Self {
+        let low =
+            |pe: u16| if pe == 0 { Key::new() } else { vec![(u32::from(pe) * 256 / u32::from(pes)) as u8] };
+        Self {
+            node: Options::default(),
+            shares: (0..pes).map(|pe| (low(pe), PeId(pe))).collect(),
+            faults: Faults::default(),
+            store_delay: Duration::ZERO,
+        }
+    }
+}
+
+type MakeStore = dyn Fn(PeId, &World) -> Rc<dyn LeafStore>;
+type MakePages = dyn Fn(PeId, &World) -> Rc<dyn PageService>;
+
+/// A cluster. Clones are the same.
+#[derive(Clone)]
+pub struct Cluster(Rc<Inner>);
+
+struct Inner {
+    executor: Executor,
+    network: Network,
+    options: ClusterOptions,
+    disks: BTreeMap<PeId, Disk>,
+    make_store: Box<MakeStore>,
+    make_pages: Box<MakePages>,
+    running: RefCell<BTreeMap<PeId, (Rc<Node>, Group)>>,
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let running = self.0.running.borrow();
+        f.debug_struct("Cluster")
+            .field("running", &running.keys().collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
+}
+
+const CLUSTER: u64 = 0xfa7;
+
+impl Cluster {
+    /// A cluster with stores in memory; no node runs yet.
+    #[must_use]
+    pub fn new(seed: u64, options: ClusterOptions) -> Self {
+        let disks = Self::disks(&options);
+        let (for_stores, delay) = (disks.clone(), options.store_delay);
+        let make_store = move |pe, world: &World| -> Rc<dyn LeafStore> {
+            Rc::new(if delay.is_zero() {
+                MemoryStore::new(for_stores[&pe].clone())
+            } else {
+                MemoryStore::slow(for_stores[&pe].clone(), world.clone(), delay)
+            })
+        };
+        Self::build(seed, options, disks, Box::new(make_store), Box::new(|_, _| Rc::new(StorePages)))
+    }
+
+    /// A cluster with stores, and what stands before them, of the caller's.
+    #[must_use]
+    pub fn with(
+        seed: u64,
+        options: ClusterOptions,
+        make_store: Box<MakeStore>,
+        make_pages: Box<MakePages>,
+    ) -> Self {
+        let disks = Self::disks(&options);
+        Self::build(seed, options, disks, make_store, make_pages)
+    }
+
+    fn disks(options: &ClusterOptions) -> BTreeMap<PeId, Disk> {
+        options.shares.iter().map(|(_, pe)| (*pe, Disk::default())).collect()
+    }
+
+    fn build(
+        seed: u64,
+        options: ClusterOptions,
+        disks: BTreeMap<PeId, Disk>,
+        make_store: Box<MakeStore>,
+        make_pages: Box<MakePages>,
+    ) -> Self {
+        let executor = Executor::new(seed);
+        let network = Network::new(executor.clone(), options.faults);
+        Self(Rc::new(Inner {
+            executor,
+            network,
+            options,
+            disks,
+            make_store,
+            make_pages,
+            running: RefCell::default(),
+        }))
+    }
+
+    /// Its time and chance.
+    #[must_use]
+    pub fn executor(&self) -> &Executor {
+        &self.0.executor
+    }
+
+    /// Its net.
+    #[must_use]
+    pub fn network(&self) -> &Network {
+        &self.0.network
+    }
+
+    /// All PEs, running or not.
+    #[must_use]
+    pub fn members(&self) -> Vec<PeId> {
+        self.0.disks.keys().copied().collect()
+    }
+
+    /// The disk of a PE with a store in memory.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such PE.
+    #[must_use]
+    pub fn disk(&self, pe: PeId) -> &Disk {
+        &self.0.disks[&pe]
+    }
+
+    /// A running node.
+    #[must_use]
+    pub fn node(&self, pe: PeId) -> Option<Rc<Node>> {
+        self.0.running.borrow().get(&pe).map(|(node, _)| Rc::clone(node))
+    }
+
+    /// Starts a node, on a new disk or on what its last run left.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Node::start`].
+    pub async fn start(&self, pe: PeId) -> Result<Rc<Node>, Error> {
+        let inner = &*self.0;
+        let group = inner.executor.group();
+        let world = World {
+            net: inner.network.port(pe),
+            clock: Rc::new(inner.executor.clone()),
+            rng: Rc::new(inner.executor.clone()),
+            tasks: inner.executor.spawner(group),
+        };
+        let founding = Founding { cluster: CLUSTER, pe, shares: inner.options.shares.clone() };
+        let (store, pages) = ((inner.make_store)(pe, &world), (inner.make_pages)(pe, &world));
+        let options = inner.options.node.clone();
+        let application = Rc::new(NoApplication);
+        let node = Node::start(Parts { world, store, pages, application, founding, options }).await?;
+        inner.network.connect(pe, Some(&node));
+        inner.running.borrow_mut().insert(pe, (Rc::clone(&node), group));
+        Ok(node)
+    }
+
+    /// Starts every node.
+    ///
+    /// # Panics
+    ///
+    /// If one cannot be started.
+    pub fn start_all(&self) {
+        for pe in self.members() {
+            let cluster = self.clone();
+            let started = self.0.executor.block_on(async move { cluster.start(pe).await.map(drop) });
+            started.expect("a store ends").expect("a node starts");
+        }
+    }
+
+    /// Ends a node in the middle of whatever it does.
+    pub fn crash(&self, pe: PeId) {
+        let running = self.0.running.borrow_mut().remove(&pe);
+        if let Some((node, group)) = running {
+            self.0.network.connect(pe, None);
+            self.0.executor.end(group);
+            drop(node);
+        }
+    }
+
+    /// I1, looked up on the disks: where the live leaves do not partition the keys, and where a node's index is not what it must be. A leaf that came
+    /// is live if its source has decided so.
+    #[must_use]
+    pub fn verify(&self) -> Vec<String> {
+        let (mut live, mut staged, mut decided): (Vec<LeafHead>, Vec<_>, Vec<_>) = Default::default();
+        for disk in self.0.disks.values() {
+            let (heads, came, gone) = disk.structure();
+            live.extend(heads);
+            staged.extend(came);
+            decided.extend(gone);
+        }
+        let is_decided = |id| decided.iter().any(|(decided, _)| *decided == id);
+        live.extend(staged.into_iter().filter(|staged| is_decided(staged.id)).map(|staged| staged.head));
+        live.sort_unstable_by(|one, two| one.range.low.cmp(&two.range.low));
+        let mut wrong = Vec::new();
+        let mut end = Some(Key::new());
+        for leaf in &live {
+            if end.as_ref() != Some(&leaf.range.low) {
+                wrong.push(format!("I1: the keys before {:?} end at {end:?}", leaf.range));
+            }
+            end.clone_from(&leaf.range.high);
+        }
+        if let Some(end) = end {
+            wrong.push(format!("I1: nobody has the keys from {end:?} on"));
+        }
+        for (node, _) in self.0.running.borrow().values() {
+            wrong.extend(node.verify().into_iter().map(|what| format!("{}: {what}", node.pe())));
+        }
+        wrong
+    }
+}

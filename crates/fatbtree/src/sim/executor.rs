@@ -1,0 +1,313 @@
+//! Tasks in virtual time, one at a time. What is ready runs first come, first served; when nothing is, the clock goes on to the next timer.
+//!
+//! Tasks belong to groups; a group that ends takes its tasks along at once, as a crash does.
+
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::fmt;
+use std::future::Future;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::{Rng as _, SeedableRng};
+
+use crate::world::{Clock, Rng, Spawn, Task};
+
+type TaskId = u64;
+type Event = Box<dyn FnOnce()>;
+
+/// The event loop. Clones are the same.
+#[derive(Clone)]
+pub struct Executor(Rc<Inner>);
+
+struct Inner {
+    now: Cell<Duration>,
+    next_id: Cell<u64>,
+    tasks: RefCell<BTreeMap<TaskId, Running>>,
+    ready: Arc<Mutex<VecDeque<TaskId>>>,
+    timers: RefCell<BinaryHeap<Reverse<Timer>>>,
+    rng: RefCell<SmallRng>,
+    events: Cell<u64>,
+}
+
+struct Running {
+    group: Group,
+    /// Taken out while it runs.
+    task: Option<Task<'static, ()>>,
+}
+
+/// Tasks that end together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Group(u64);
+
+struct Timer {
+    at: Duration,
+    /// First set, first due.
+    number: u64,
+    what: Due,
+}
+
+enum Due {
+    Wake(Waker),
+    Run(Event),
+}
+
+impl PartialEq for Timer {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+
+impl Eq for Timer {}
+
+impl PartialOrd for Timer {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Timer {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.number).cmp(&(other.at, other.number))
+    }
+}
+
+struct Alarm {
+    id: TaskId,
+    ready: Arc<Mutex<VecDeque<TaskId>>>,
+}
+
+impl Wake for Alarm {
+    fn wake(self: Arc<Self>) {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner).push_back(self.id);
+    }
+}
+
+impl fmt::Debug for Executor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Executor").field("now", &self.now()).field("events", &self.events()).finish()
+    }
+}
+
+impl Executor {
+    /// A loop at time 0, with chance by this seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self(Rc::new(Inner {
+            now: Cell::default(),
+            next_id: Cell::new(1),
+            tasks: RefCell::default(),
+            ready: Arc::default(),
+            timers: RefCell::default(),
+            rng: RefCell::new(SmallRng::seed_from_u64(seed)),
+            events: Cell::default(),
+        }))
+    }
+
+    /// How many tasks have been run for a step, and events.
+    #[must_use]
+    pub fn events(&self) -> u64 {
+        self.0.events.get()
+    }
+
+    /// A new group.
+    #[must_use]
+    pub fn group(&self) -> Group {
+        Group(self.draw())
+    }
+
+    /// A spawner whose tasks belong to `group`.
+    #[must_use]
+    pub fn spawner(&self, group: Group) -> Rc<dyn Spawn> {
+        Rc::new(Spawner { executor: self.clone(), group })
+    }
+
+    /// Begins a task.
+    pub fn spawn_in(&self, group: Group, task: Task<'static, ()>) {
+        let id = self.draw();
+        self.0.tasks.borrow_mut().insert(id, Running { group, task: Some(task) });
+        self.0.ready.lock().unwrap_or_else(PoisonError::into_inner).push_back(id);
+    }
+
+    /// Ends all tasks of a group.
+    pub fn end(&self, group: Group) {
+        let ended: Vec<_> = {
+            let mut tasks = self.0.tasks.borrow_mut();
+            let ids: Vec<_> =
+                tasks.iter().filter(|(_, task)| task.group == group).map(|(id, _)| *id).collect();
+            ids.iter().filter_map(|id| tasks.remove(id)).collect()
+        };
+        drop(ended); // they may run things as they go
+    }
+
+    /// Has `event` happen at a time.
+    pub fn at(&self, at: Duration, event: impl FnOnce() + 'static) {
+        self.set(at, Due::Run(Box::new(event)));
+    }
+
+    /// Goes on until `done`, or until nothing is left to happen; whether it is done.
+    pub fn run_until(&self, mut done: impl FnMut() -> bool) -> bool {
+        while !done() {
+            if !self.step() {
+                return done();
+            }
+        }
+        true
+    }
+
+    /// Goes on for some time.
+    pub fn run_for(&self, time: Duration) {
+        let passed = Rc::new(Cell::new(false));
+        let tell = Rc::clone(&passed);
+        self.at(self.now() + time, move || tell.set(true));
+        self.run_until(|| passed.get());
+    }
+
+    /// Goes on until `task` has ended. `None` if nothing is left to happen before.
+    pub fn block_on<T: 'static>(&self, task: impl Future<Output = T> + 'static) -> Option<T> {
+        let result = Rc::new(RefCell::new(None));
+        let for_task = Rc::clone(&result);
+        let group = self.group();
+        self.spawn_in(
+            group,
+            Box::pin(async move {
+                let value = task.await;
+                *for_task.borrow_mut() = Some(value);
+            }),
+        );
+        self.run_until(|| result.borrow().is_some());
+        self.end(group);
+        result.take()
+    }
+
+    /// One step of one task, or one event. Whether there was one.
+    fn step(&self) -> bool {
+        self.0.events.set(self.0.events.get() + 1);
+        let ready = self.0.ready.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        if let Some(id) = ready {
+            self.run_task(id);
+            return true;
+        }
+        let Some(Reverse(timer)) = self.0.timers.borrow_mut().pop() else { return false };
+        self.0.now.set(self.0.now.get().max(timer.at));
+        match timer.what {
+            Due::Wake(waker) => waker.wake(),
+            Due::Run(event) => event(),
+        }
+        true
+    }
+
+    fn run_task(&self, id: TaskId) {
+        // It may have ended, or been woken twice.
+        let Some(mut task) = self.0.tasks.borrow_mut().get_mut(&id).and_then(|running| running.task.take())
+        else {
+            return;
+        };
+        let waker = Waker::from(Arc::new(Alarm { id, ready: Arc::clone(&self.0.ready) }));
+        let polled = task.as_mut().poll(&mut Context::from_waker(&waker));
+        let ended = match (polled, self.0.tasks.borrow_mut().get_mut(&id)) {
+            (Poll::Pending, Some(running)) => {
+                running.task = Some(task);
+                None
+            }
+            // It is done, or its group ended meanwhile.
+            _ => Some(task),
+        };
+        if ended.is_some() {
+            self.0.tasks.borrow_mut().remove(&id);
+        }
+        drop(ended);
+    }
+
+    fn draw(&self) -> u64 {
+        let id = self.0.next_id.get();
+        self.0.next_id.set(id + 1);
+        id
+    }
+
+    fn set(&self, at: Duration, what: Due) {
+        let number = self.draw();
+        self.0.timers.borrow_mut().push(Reverse(Timer { at, number, what }));
+    }
+}
+
+impl Clock for Executor {
+    fn now(&self) -> Duration {
+        self.0.now.get()
+    }
+
+    fn sleep(&self, time: Duration) -> Task<'static, ()> {
+        let (executor, at) = (self.clone(), self.now() + time);
+        let mut is_set = false;
+        Box::pin(std::future::poll_fn(move |cx| {
+            if executor.now() >= at {
+                return Poll::Ready(());
+            }
+            if !is_set {
+                executor.set(at, Due::Wake(cx.waker().clone()));
+                is_set = true;
+            }
+            Poll::Pending
+        }))
+    }
+}
+
+impl Rng for Executor {
+    fn next(&self) -> u64 {
+        self.0.rng.borrow_mut().next_u64()
+    }
+}
+
+struct Spawner {
+    executor: Executor,
+    group: Group,
+}
+
+impl Spawn for Spawner {
+    fn spawn(&self, task: Task<'static, ()>) {
+        self.executor.spawn_in(self.group, task);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_passes_only_while_everybody_waits() {
+        let executor = Executor::new(1);
+        let clock = executor.clone();
+        let slept = executor.block_on(async move {
+            clock.sleep(Duration::from_secs(3600)).await;
+            clock.now()
+        });
+        assert_eq!(slept, Some(Duration::from_secs(3600)));
+    }
+
+    #[test]
+    fn a_group_that_ends_takes_its_tasks_along() {
+        let executor = Executor::new(1);
+        let group = executor.group();
+        let (held, clock) = (Rc::new(()), executor.clone());
+        let for_task = Rc::clone(&held);
+        let task = async move {
+            clock.sleep(Duration::from_secs(1)).await;
+            drop(for_task);
+        };
+        executor.spawn_in(group, Box::pin(task));
+        executor.run_for(Duration::from_millis(1));
+        assert_eq!(Rc::strong_count(&held), 2);
+        executor.end(group);
+        assert_eq!(Rc::strong_count(&held), 1);
+        executor.run_for(Duration::from_secs(2));
+    }
+
+    #[test]
+    fn a_wait_for_what_never_comes_is_told() {
+        assert_eq!(Executor::new(1).block_on(std::future::pending::<()>()), None);
+    }
+}

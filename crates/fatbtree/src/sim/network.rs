@@ -1,0 +1,164 @@
+//! Frames on their way between simulated nodes: delayed, overtaken, lost, cut off.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+
+use crate::id::PeId;
+use crate::node::Node;
+use crate::sim::executor::Executor;
+use crate::world::{Clock, Net, Rng};
+
+/// What happens to frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Faults {
+    /// Every frame takes so long at least.
+    pub least_delay: Duration,
+    /// And so long at most; frames overtake each other.
+    pub most_delay: Duration,
+    /// One in so many is lost; none if 0.
+    pub lose_one_in: usize,
+}
+
+/// Takes the time that sending takes: when does the frame leave, if it is sent now?
+pub trait Toll {
+    /// The moment at which a frame leaves `from`.
+    fn leave(&self, from: PeId) -> Duration;
+}
+
+/// The net of a simulated cluster. Clones are the same.
+#[derive(Clone)]
+pub struct Network(Rc<Inner>);
+
+struct Inner {
+    executor: Executor,
+    faults: Cell<Faults>,
+    nodes: RefCell<BTreeMap<PeId, Weak<Node>>>,
+    /// Frames from the first to the second do not arrive.
+    cut: RefCell<BTreeSet<(PeId, PeId)>>,
+    toll: RefCell<Option<Rc<dyn Toll>>>,
+    frames: Cell<u64>,
+    bytes: Cell<u64>,
+    /// Hash of everything that was delivered, and when.
+    trace: Cell<u64>,
+}
+
+impl fmt::Debug for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Network")
+            .field("faults", &self.0.faults.get())
+            .field("frames", &self.frames())
+            .finish()
+    }
+}
+
+impl Network {
+    /// A net without nodes.
+    #[must_use]
+    pub fn new(executor: Executor, faults: Faults) -> Self {
+        Self(Rc::new(Inner {
+            executor,
+            faults: Cell::new(faults),
+            nodes: RefCell::default(),
+            cut: RefCell::default(),
+            toll: RefCell::default(),
+            frames: Cell::default(),
+            bytes: Cell::default(),
+            trace: Cell::new(0xcbf2_9ce4_8422_2325),
+        }))
+    }
+
+    /// The net as one PE sees it.
+    #[must_use]
+    pub fn port(&self, pe: PeId) -> Rc<dyn Net> {
+        Rc::new(Port { network: self.clone(), pe })
+    }
+
+    /// Changes what happens to frames from now on.
+    pub fn set_faults(&self, faults: Faults) {
+        self.0.faults.set(faults);
+    }
+
+    /// Makes sending take time.
+    pub fn set_toll(&self, toll: Rc<dyn Toll>) {
+        *self.0.toll.borrow_mut() = Some(toll);
+    }
+
+    /// Frames for `pe` go to this node; to nobody without one.
+    pub fn connect(&self, pe: PeId, node: Option<&Rc<Node>>) {
+        self.0.nodes.borrow_mut().insert(pe, node.map_or_else(Weak::new, Rc::downgrade));
+    }
+
+    /// Cuts the way from one PE to another, in this direction.
+    pub fn cut(&self, from: PeId, to: PeId) {
+        self.0.cut.borrow_mut().insert((from, to));
+    }
+
+    /// Mends all ways.
+    pub fn mend(&self) {
+        self.0.cut.borrow_mut().clear();
+    }
+
+    /// Frames sent so far.
+    #[must_use]
+    pub fn frames(&self) -> u64 {
+        self.0.frames.get()
+    }
+
+    /// Bytes sent so far.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.0.bytes.get()
+    }
+
+    /// A number that two runs share if they delivered the same frames at the same times.
+    #[must_use]
+    pub fn trace(&self) -> u64 {
+        self.0.trace.get()
+    }
+
+    fn send(&self, from: PeId, to: PeId, frame: Vec<u8>) {
+        let inner = &*self.0;
+        inner.frames.set(inner.frames.get() + 1);
+        inner.bytes.set(inner.bytes.get() + frame.len() as u64);
+        let leaves = inner.toll.borrow().as_ref().map_or(inner.executor.now(), |toll| toll.leave(from));
+        let faults = inner.faults.get();
+        if faults.lose_one_in > 0 && inner.executor.below(faults.lose_one_in) == 0 {
+            return;
+        }
+        let spread = faults.most_delay.saturating_sub(faults.least_delay);
+        let part =
+            if spread.is_zero() { 0.0 } else { inner.executor.below(1 << 20) as f64 / f64::from(1 << 20) };
+        let network = self.clone();
+        inner.executor.at(leaves + faults.least_delay + spread.mul_f64(part), move || {
+            network.deliver(from, to, &frame);
+        });
+    }
+
+    fn deliver(&self, from: PeId, to: PeId, frame: &[u8]) {
+        if self.0.cut.borrow().contains(&(from, to)) {
+            return;
+        }
+        let node = self.0.nodes.borrow().get(&to).and_then(Weak::upgrade);
+        let Some(node) = node else { return };
+        let when = self.0.executor.now().as_nanos() as u64;
+        for word in [when, u64::from(to.0), u64::from(crc32c::crc32c(frame))] {
+            self.0.trace.set((self.0.trace.get() ^ word).wrapping_mul(0x0100_0000_01b3));
+        }
+        // The first four bytes are the length, which a stream needs.
+        node.receive(&frame[4..]).expect("a simulated net damages nothing");
+    }
+}
+
+struct Port {
+    network: Network,
+    pe: PeId,
+}
+
+impl Net for Port {
+    fn send(&self, to: PeId, frame: Vec<u8>) {
+        self.network.send(self.pe, to, frame);
+    }
+}

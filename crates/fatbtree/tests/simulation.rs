@@ -1,0 +1,313 @@
+//! Whole clusters under a seeded simulation: searches and updates from every node while leaves split, merge and move, frames are late, overtaken and
+//! lost, ways are cut and nodes crash (hazards B2 to B6). A seed replays exactly.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use azekura_fatbtree::sim::{Cluster, ClusterOptions, Event, Faults, History, Seen};
+use azekura_fatbtree::{Clock, Error, Key, KeyRange, PeId, Placement, Rng, Work};
+
+/// What a run is made of; all of it comes from its seed.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    seed: u64,
+    pes: u16,
+    placement: Placement,
+    clients: usize,
+    operations: usize,
+    keys: usize,
+    leaf_rows: usize,
+    lose_one_in: usize,
+    most_delay: Duration,
+    store_delay: Duration,
+    moves: usize,
+    crashes: usize,
+    cuts: usize,
+}
+
+impl Plan {
+    fn of(seed: u64) -> Self {
+        let pick = |number: u64, end: u64| (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (number * 5)) % end;
+        let has_faults = pick(0, 4) > 0;
+        Self {
+            seed,
+            pes: 2 + pick(1, 3) as u16,
+            placement: [
+                Placement::FatBtree,
+                Placement::FatBtree,
+                Placement::CopyWhole,
+                Placement::SingleIndex,
+            ][pick(2, 4) as usize],
+            clients: 3 + pick(3, 4) as usize,
+            operations: 60,
+            keys: 20 + pick(4, 60) as usize,
+            leaf_rows: 3 + pick(5, 4) as usize,
+            lose_one_in: if has_faults { 20 + pick(6, 80) as usize } else { 0 },
+            most_delay: Duration::from_micros(200 + pick(7, 20_000)),
+            store_delay: Duration::from_micros(pick(8, 3_000)),
+            moves: 4 + pick(9, 12) as usize,
+            crashes: if has_faults { pick(10, 4) as usize } else { 0 },
+            cuts: if has_faults { pick(3, 3) as usize } else { 0 },
+        }
+    }
+
+    fn options(&self) -> ClusterOptions {
+        let mut options = ClusterOptions::evenly(self.pes);
+        options.node.placement = self.placement;
+        options.node.leaf_rows = self.leaf_rows;
+        options.node.index_entries = 4;
+        options.node.request_timeout = Duration::from_secs(4);
+        options.node.read_timeout = Duration::from_millis(300);
+        options.node.move_timeout = Duration::from_millis(300);
+        options.node.remind_interval = Duration::from_millis(50);
+        options.store_delay = self.store_delay;
+        options.faults = Faults {
+            least_delay: Duration::from_micros(50),
+            most_delay: self.most_delay,
+            lose_one_in: self.lose_one_in,
+        };
+        options
+    }
+}
+
+/// What a run leaves to judge.
+struct Ran {
+    cluster: Cluster,
+    history: History,
+    answered: usize,
+    unknown: usize,
+    moved: usize,
+}
+
+fn key(number: usize) -> Key {
+    // Over all first bytes, so that every PE has some.
+    vec![(number * 37 % 256) as u8, (number / 256) as u8, number as u8]
+}
+
+type Shared<T> = Rc<RefCell<T>>;
+
+/// One client: any key, by any node, one operation after the other.
+async fn client(cluster: Cluster, plan: Plan, number: usize, ran: Shared<Ran>) {
+    let clock = cluster.executor().clone();
+    for operation in 0..plan.operations {
+        clock.sleep(Duration::from_micros(clock.below(20_000) as u64)).await;
+        let members = cluster.members();
+        let Some(node) = cluster.node(members[clock.below(members.len())]) else { continue };
+        let key = key(clock.below(plan.keys));
+        let value = vec![number as u8, operation as u8];
+        let (work, mut seen) = match clock.below(10) {
+            0..4 => (Work::Get, Seen::Read(None)),
+            4..7 => (Work::Put(value.clone()), Seen::Wrote { value: Some(value), existed: None }),
+            7 => (Work::Insert(value.clone()), Seen::Inserted { value, existed: None }),
+            _ => (Work::Delete, Seen::Wrote { value: None, existed: None }),
+        };
+        let began = clock.now();
+        let place = ran.borrow_mut().begin(&key, began, &seen);
+        // A client of a node that crashes hears nothing any more: its task ends with an error after a while.
+        let done = match &work {
+            Work::Get => node.get(key.clone()).await.map(|value| seen = Seen::Read(value)),
+            _ => node.write(key.clone(), work.clone()).await.map(|told| match &mut seen {
+                Seen::Wrote { existed, .. } | Seen::Inserted { existed, .. } => *existed = Some(told),
+                Seen::Read(_) => {}
+            }),
+        };
+        let took = clock.now() - began;
+        assert!(took < Duration::from_secs(5), "{plan:?}: a request hung for {took:?}");
+        ran.borrow_mut().end(&key, place, clock.now(), seen, done);
+    }
+}
+
+impl Ran {
+    fn begin(&mut self, key: &Key, began: Duration, seen: &Seen) -> usize {
+        // Unanswered until it is answered.
+        self.history.add(key.clone(), Event { began, ended: None, seen: seen.clone() })
+    }
+
+    fn end(&mut self, key: &Key, place: usize, now: Duration, seen: Seen, done: Result<(), Error>) {
+        match done {
+            Ok(()) => {
+                self.answered += 1;
+                self.history.settle(key, place, Some((now, seen)));
+            }
+            Err(Error::Unknown { .. }) => self.unknown += 1,
+            // Nothing happened.
+            Err(_) => self.history.settle(key, place, None),
+        }
+    }
+}
+
+/// Moves leaves around, anywhere.
+async fn mover(cluster: Cluster, plan: Plan, ran: Shared<Ran>) {
+    let clock = cluster.executor().clone();
+    for _ in 0..plan.moves {
+        clock.sleep(Duration::from_micros(clock.below(100_000) as u64)).await;
+        let members = cluster.members();
+        let Some(node) = cluster.node(members[clock.below(members.len())]) else { continue };
+        let leaves = node.leaves();
+        if leaves.is_empty() {
+            continue;
+        }
+        let (page, to) = (leaves[clock.below(leaves.len())].page, members[clock.below(members.len())]);
+        if node.move_leaf(page, to).await.is_ok() {
+            ran.borrow_mut().moved += 1;
+        }
+    }
+}
+
+/// Crashes nodes and starts them again; cuts ways and mends them.
+async fn nemesis(cluster: Cluster, plan: Plan) {
+    let clock = cluster.executor().clone();
+    let members = cluster.members();
+    let any = || members[clock.below(members.len())];
+    for turn in 0..plan.crashes + plan.cuts {
+        clock.sleep(Duration::from_micros(clock.below(200_000) as u64)).await;
+        let (pe, other) = (any(), any());
+        if turn < plan.crashes {
+            cluster.crash(pe);
+            clock.sleep(Duration::from_micros(clock.below(200_000) as u64)).await;
+            cluster.start(pe).await.expect("it starts again");
+        } else {
+            cluster.network().cut(pe, other);
+            if clock.below(2) == 0 {
+                cluster.network().cut(other, pe);
+            }
+            clock.sleep(Duration::from_micros(clock.below(400_000) as u64)).await;
+            cluster.network().mend();
+        }
+    }
+}
+
+fn run(plan: Plan) -> Ran {
+    let cluster = Cluster::new(plan.seed, plan.options());
+    cluster.start_all();
+    let ran = Rc::new(RefCell::new(Ran {
+        cluster: cluster.clone(),
+        history: History::default(),
+        answered: 0,
+        unknown: 0,
+        moved: 0,
+    }));
+    let executor = cluster.executor().clone();
+    let left = Rc::new(RefCell::new(0));
+    let spawn = |task: std::pin::Pin<Box<dyn Future<Output = ()>>>| {
+        *left.borrow_mut() += 1;
+        let left = Rc::clone(&left);
+        executor.spawn_in(
+            executor.group(),
+            Box::pin(async move {
+                task.await;
+                *left.borrow_mut() -= 1;
+            }),
+        );
+    };
+    for number in 0..plan.clients {
+        spawn(Box::pin(client(cluster.clone(), plan, number, Rc::clone(&ran))));
+    }
+    spawn(Box::pin(mover(cluster.clone(), plan, Rc::clone(&ran))));
+    spawn(Box::pin(nemesis(cluster.clone(), plan)));
+    assert!(executor.run_until(|| *left.borrow() == 0), "{plan:?}: somebody waits for ever");
+    heal(&cluster, plan);
+    Rc::into_inner(ran).expect("all tasks have ended").into_inner()
+}
+
+/// The end of all faults: from here everything must come right.
+fn heal(cluster: &Cluster, plan: Plan) {
+    cluster.network().mend();
+    cluster.network().set_faults(Faults { least_delay: Duration::from_micros(50), ..Faults::default() });
+    cluster.executor().run_for(Duration::from_secs(2));
+    let wrong = cluster.verify();
+    assert!(wrong.is_empty(), "{plan:?}: {wrong:#?}");
+    for pe in cluster.members() {
+        let (_, staged, decided) = cluster.disk(pe).structure();
+        assert!(staged.is_empty() && decided.is_empty(), "{plan:?}: a move is open for ever at {pe}");
+    }
+}
+
+/// Every node finds what every other finds, scans agree with it, both ways, and all of it is explained by one order.
+fn judge(plan: Plan, mut ran: Ran) -> Ran {
+    let cluster = ran.cluster.clone();
+    let clock = cluster.executor().clone();
+    let mut rows: Option<BTreeMap<Key, Vec<u8>>> = None;
+    for pe in cluster.members() {
+        let node = cluster.node(pe).expect("it runs");
+        for number in 0..plan.keys {
+            let (node, key, began) = (Rc::clone(&node), key(number), clock.now());
+            let for_task = key.clone();
+            let value = clock.block_on(async move { node.get(for_task).await }).expect("it ends");
+            let value = value.unwrap_or_else(|error| panic!("{plan:?}: {key:?} by {pe}: {error}"));
+            let event = Event { began, ended: Some(clock.now()), seen: Seen::Read(value) };
+            ran.history.add(key, event);
+        }
+        for reverse in [false, true] {
+            let node = Rc::clone(&node);
+            let scanned =
+                clock.block_on(async move { node.scan(KeyRange::all(), reverse, usize::MAX).await });
+            let mut scanned = scanned.expect("it ends").expect("all nodes answer").rows;
+            if reverse {
+                scanned.reverse();
+            }
+            let is_ordered = scanned.is_sorted_by(|one, two| one.0 < two.0);
+            assert!(is_ordered, "{plan:?}: each key once and in order");
+            let scanned: BTreeMap<_, _> = scanned.into_iter().collect();
+            let same = rows.get_or_insert_with(|| scanned.clone());
+            assert_eq!(*same, scanned, "{plan:?}: {pe}, reverse: {reverse}");
+        }
+    }
+    let violations = ran.history.violations();
+    assert!(violations.is_empty(), "{plan:?}: {}", violations[0]);
+    let (rows, stored) = (
+        rows.map_or(0, |rows| rows.len()),
+        cluster.members().iter().map(|pe| cluster.disk(*pe).rows()).sum::<usize>(),
+    );
+    assert_eq!(rows, stored, "{plan:?}: no row is left where its leaf went away");
+    ran
+}
+
+fn seeds() -> std::ops::Range<u64> {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    match number("AZEKURA_FAT_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("AZEKURA_FAT_SEEDS").unwrap_or(150),
+    }
+}
+
+#[test]
+fn every_acknowledged_write_is_found_from_every_node_whatever_happens() {
+    let (mut answered, mut unknown, mut moved, mut splits, mut merges, mut right, mut sent) =
+        (0, 0, 0, 0, 0, 0, 0);
+    for seed in seeds() {
+        let plan = Plan::of(seed);
+        let ran = judge(plan, run(plan));
+        answered += ran.answered;
+        unknown += ran.unknown;
+        moved += ran.moved;
+        for pe in ran.cluster.members() {
+            let counts = ran.cluster.node(pe).expect("it runs").counts();
+            splits += counts.splits;
+            merges += counts.merges;
+            right += counts.right_moves;
+            sent += counts.sent_on;
+        }
+    }
+    println!(
+        "{answered} answered, {unknown} unknown, {moved} moves, {splits} splits, {merges} merges, {right} right moves, {sent} sent on"
+    );
+    assert!(
+        seeds().count() == 1
+            || (answered > unknown * 5 && moved > 0 && splits > 0 && merges > 0 && right > 0)
+    );
+}
+
+#[test]
+fn a_seed_replays_exactly() {
+    for seed in [3, 11, 42] {
+        let plan = Plan::of(seed);
+        let trace =
+            |ran: &Ran| (ran.cluster.network().trace(), ran.cluster.executor().events(), ran.answered);
+        assert_eq!(trace(&run(plan)), trace(&run(plan)), "{plan:?}");
+    }
+    let other = |seed| run(Plan::of(seed)).cluster.network().trace();
+    assert_ne!(other(3), other(4));
+}
