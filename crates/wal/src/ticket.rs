@@ -111,7 +111,6 @@ impl Ticket {
     }
 
     /// The one of two that is durable last: when it is, both are.
-    #[must_use]
     pub fn later(self, other: Self) -> Self {
         if other.lsn > self.lsn { other } else { self }
     }

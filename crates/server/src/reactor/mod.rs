@@ -176,6 +176,7 @@ pub(crate) struct Reactor {
     here: usize,
     queue: VecDeque<usize>,
     /// Served, but their commits are not known to be durable.
+    #[expect(clippy::vec_box, reason = "connections move between slots, threads and here as boxes")]
     waiting: Vec<Box<Connection>>,
     /// When deadlines have to be looked at.
     next_scan: Option<Instant>,
