@@ -146,6 +146,19 @@ impl Analysis {
         if !outline.is_in_order() || outline.events() <= window_events as u64 {
             return Ok(Self::new(&Trace::read(path)?, options));
         }
+        Self::of_windows(&outline, window_events, options)
+    }
+
+    /// As [`Analysis::of_file`] of a long file.
+    ///
+    /// # Errors
+    ///
+    /// The same.
+    pub fn of_windows(
+        outline: &Outline,
+        window_events: usize,
+        options: &AnalyzeOptions,
+    ) -> Result<Result<Self, AnalyzeError>, ReadError> {
         let trace = outline.trace();
         let names = Names::new(trace);
         let calibration = trace.calibration();

@@ -5,9 +5,11 @@ use super::{Trace, block, codec};
 use crate::error::ReadError;
 use crate::event::Event;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The first version whose events come in rounds.
 const IN_ROUNDS: u32 = 2;
@@ -15,7 +17,7 @@ const IN_ROUNDS: u32 = 2;
 /// All that a trace file has but its events: names, threads, clocks, how it ends.
 #[derive(Debug)]
 pub struct Outline {
-    path: PathBuf,
+    source: Source,
     version: u32,
     trace: Trace,
     passed_over: PassedOver,
@@ -27,8 +29,21 @@ impl Outline {
     /// # Errors
     ///
     /// As [`Trace::read`].
-    pub fn read(path: &Path) -> Result<Self, ReadError> {
-        let mut blocks = Blocks::open(path)?;
+    pub fn read(path: impl AsRef<Path>) -> Result<Self, ReadError> {
+        Self::of(Source::File(path.as_ref().to_owned()))
+    }
+
+    /// Reads the bytes of a trace file likewise.
+    ///
+    /// # Errors
+    ///
+    /// As [`Trace::read`].
+    pub fn from_bytes(bytes: impl Into<Arc<[u8]>>) -> Result<Self, ReadError> {
+        Self::of(Source::Bytes(bytes.into()))
+    }
+
+    fn of(source: Source) -> Result<Self, ReadError> {
+        let mut blocks = Blocks::open(&source)?;
         let mut parts = Parts::passing_over_events();
         while !parts.has_ended() {
             let offset = blocks.offset;
@@ -37,8 +52,8 @@ impl Outline {
         }
         let (version, offset) = (blocks.version, blocks.offset);
         let passed_over = parts.passed_over.unwrap_or_default();
-        let trace = parts.finish(offset, blocks.len()?)?;
-        Ok(Self { path: path.to_owned(), version, trace, passed_over })
+        let trace = parts.finish(offset, source.len()?)?;
+        Ok(Self { source, version, trace, passed_over })
     }
 
     /// The trace without its events.
@@ -74,7 +89,7 @@ impl Outline {
         let threads = &self.trace.threads;
         Ok(Windows {
             outline: self,
-            blocks: Blocks::open(&self.path)?,
+            blocks: Blocks::open(&self.source)?,
             places: threads.iter().enumerate().map(|(at, t)| (t.tag, at)).collect(),
             most: events.max(1),
             events: vec![Vec::new(); threads.len()],
@@ -164,11 +179,45 @@ impl Windows<'_> {
     }
 }
 
+/// Where a trace's bytes are.
+#[derive(Debug, Clone)]
+enum Source {
+    File(PathBuf),
+    Bytes(Arc<[u8]>),
+}
+
+impl Source {
+    fn open(&self) -> Result<Box<dyn Read>, ReadError> {
+        match self {
+            Self::File(path) => match File::open(path) {
+                Ok(file) => Ok(Box::new(BufReader::with_capacity(1 << 18, file))),
+                Err(error) => Err(self.failed(error)),
+            },
+            Self::Bytes(bytes) => Ok(Box::new(Cursor::new(Arc::clone(bytes)))),
+        }
+    }
+
+    /// The length as it is now.
+    fn len(&self) -> Result<u64, ReadError> {
+        match self {
+            Self::File(path) => Ok(std::fs::metadata(path).map_err(|error| self.failed(error))?.len()),
+            Self::Bytes(bytes) => Ok(bytes.len() as u64),
+        }
+    }
+
+    fn failed(&self, source: io::Error) -> ReadError {
+        let path = match self {
+            Self::File(path) => path.clone(),
+            Self::Bytes(_) => PathBuf::from("(memory)"),
+        };
+        ReadError::Io { path, source }
+    }
+}
+
 /// The blocks of a file, one at a time.
-#[derive(Debug)]
 struct Blocks {
-    path: PathBuf,
-    file: BufReader<File>,
+    source: Source,
+    file: Box<dyn Read>,
     version: u32,
     /// Where the next block begins.
     offset: u64,
@@ -176,13 +225,13 @@ struct Blocks {
 }
 
 impl Blocks {
-    fn open(path: &Path) -> Result<Self, ReadError> {
-        let io = |source| ReadError::Io { path: path.to_owned(), source };
-        let mut file = BufReader::with_capacity(1 << 18, File::open(path).map_err(io)?);
+    fn open(source: &Source) -> Result<Self, ReadError> {
+        let mut file = source.open()?;
         let mut head = Vec::with_capacity(HEAD);
-        file.by_ref().take(HEAD as u64).read_to_end(&mut head).map_err(io)?;
+        let read = file.by_ref().take(HEAD as u64).read_to_end(&mut head);
+        read.map_err(|error| source.failed(error))?;
         let (offset, version) = check_head(&head)?;
-        Ok(Self { path: path.to_owned(), file, version, offset: offset as u64, payload: Vec::new() })
+        Ok(Self { source: source.clone(), file, version, offset: offset as u64, payload: Vec::new() })
     }
 
     /// The next block; `None` when the file ends before it does.
@@ -195,7 +244,7 @@ impl Blocks {
         self.payload.clear();
         // Memory only for what is there: a length may say anything.
         let read = self.file.by_ref().take(len as u64).read_to_end(&mut self.payload);
-        read.map_err(|source| self.failed(source))?;
+        read.map_err(|error| self.source.failed(error))?;
         if self.payload.len() < len {
             return Ok(None);
         }
@@ -209,17 +258,13 @@ impl Blocks {
         match self.file.read_exact(buffer) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
-            Err(source) => Err(self.failed(source)),
+            Err(error) => Err(self.source.failed(error)),
         }
     }
+}
 
-    /// The file's length as it is now.
-    fn len(&self) -> Result<u64, ReadError> {
-        let len = self.file.get_ref().metadata().map(|m| m.len());
-        len.map_err(|source| self.failed(source))
-    }
-
-    fn failed(&self, source: io::Error) -> ReadError {
-        ReadError::Io { path: self.path.clone(), source }
+impl fmt::Debug for Blocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Blocks").field("source", &self.source).field("offset", &self.offset).finish_non_exhaustive()
     }
 }
