@@ -55,7 +55,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             file: None,
-            ring_events: 1 << 15,
+            ring_events: 1 << 14,
             drain_every: Some(Duration::from_millis(5)),
             cpu: CpuTime::Auto,
             hold_sampling: 64,

@@ -13,8 +13,10 @@
 //! Of short operations some executions were drawn by lot to be timed ([`Event::executions`](crate::event::Event::executions)). What
 //! such a one does *between* its waits counts as often as it stands for; waits are there of all executions and count once.
 
+use super::bounded::Bounded;
 use super::pair::{ThreadSpans, WaitSpan};
 use super::quick::QuickMap;
+use super::spread::Spread;
 use crate::{WaitClass, WaitKind};
 use std::collections::BTreeMap;
 
@@ -86,10 +88,8 @@ pub(crate) struct OperationSums {
     pub(crate) slices: Vec<Sums>,
     /// Executions that were timed.
     pub(crate) timed: u64,
-    /// Elapsed time of each of those, and what it stands for, until `spread` is known.
-    durations: Vec<(u64, u32)>,
-    /// What half of them, 99 of 100, and all do not exceed.
-    pub(crate) spread: [u64; 3],
+    /// How long those took.
+    durations: Spread,
     /// Threads that executed it.
     pub(crate) threads: u64,
 }
@@ -116,12 +116,28 @@ pub(crate) struct Attribution {
     pub(crate) operations: BTreeMap<u16, OperationSums>,
     /// Outermost executions of any operation.
     pub(crate) total: OperationSums,
-    /// (operation, site); operation 0 is "outside of any".
-    pub(crate) waits: BTreeMap<(u16, u32), WaitSums>,
-    /// By site, wherever the waits happened.
-    pub(crate) sites: BTreeMap<u32, WaitSums>,
-    /// By instance: (site, object), count and net time.
-    pub(crate) instances: BTreeMap<(u32, u64), (u64, u64)>,
+    /// Their time by operation.
+    pub(crate) outermost: BTreeMap<u16, u64>,
+    accounts: Accounts,
+}
+
+/// What a thread has of an operation that goes on in the next window.
+#[derive(Debug, Default)]
+pub(crate) struct Ongoing {
+    /// Waiting inside of it so far.
+    inside: Sums,
+    /// The same by site: to be told when it ends.
+    waits: BTreeMap<u32, WaitSums>,
+    /// The operations right inside of it so far: outermost ones, should it never end.
+    instead: OperationSums,
+}
+
+/// What a thread takes from one window of a recording into the next.
+#[derive(Debug, Default)]
+pub(crate) struct ThreadAccount {
+    ongoing: Vec<Ongoing>,
+    /// Operations that it executed.
+    executed: Vec<u16>,
 }
 
 /// What a wait adds, waits inside taken off.
@@ -130,44 +146,79 @@ pub(crate) struct Net {
     pub(crate) cpu: u64,
 }
 
-/// Adds up all threads.
-pub(crate) fn attribute(threads: &[ThreadSpans], duration: u64) -> Attribution {
-    let mut attribution = Attribution::default();
-    let mut sums = Accounts::default();
-    let slice =
-        |ns: u64| ((u128::from(ns) * SLICES as u128 / u128::from(duration.max(1))) as usize).min(SLICES - 1);
-    for thread in threads {
-        let inside = sums.add_waits(thread, &slice);
-        attribution.add_operations(thread, &inside, &slice);
+impl Attribution {
+    /// Adds one thread's spans of a window.
+    pub(crate) fn add(&mut self, thread: &ThreadSpans, account: &mut ThreadAccount, duration: u64) {
+        let slice = |ns: u64| {
+            ((u128::from(ns) * SLICES as u128 / u128::from(duration.max(1))) as usize).min(SLICES - 1)
+        };
+        // Those that come out of the window before stand first.
+        let mut ongoing: BTreeMap<u32, Ongoing> = (0..).zip(account.ongoing.drain(..)).collect();
+        thread.ongoing.iter().for_each(|op| _ = ongoing.entry(*op).or_default());
+        let inside = self.accounts.add_waits(thread, &mut ongoing, &slice);
+        self.add_operations(thread, &inside, account, &mut ongoing, &slice);
+        for op in &thread.ongoing {
+            let more = Ongoing { inside: inside[*op as usize], ..ongoing.remove(op).unwrap_or_default() };
+            account.ongoing.push(more);
+        }
+        // The others have ended, or never will.
+        for (op, more) in ongoing {
+            let span = &thread.ops[op as usize];
+            if span.end.is_some() {
+                for (site, sums) in more.waits {
+                    self.accounts.waits.entry((span.operation, site)).or_default().merge(&sums);
+                }
+            } else if span.parent.is_none_or(|p| thread.ops[p as usize].end.is_none()) {
+                self.total.merge(more.instead);
+            }
+        }
+        self.accounts.instances.prune();
     }
-    attribution.waits = sums.waits.into_iter().collect();
-    attribution.sites = sums.sites.into_iter().collect();
-    attribution.instances = sums.instances.into_iter().collect();
-    for sums in attribution.operations.values_mut().chain([&mut attribution.total]) {
-        sums.spread = spread(std::mem::take(&mut sums.durations));
+
+    /// By operation and site; operation 0 is "outside of any".
+    pub(crate) fn waits(&self) -> BTreeMap<(u16, u32), &WaitSums> {
+        self.accounts.waits.iter().map(|(key, sums)| (*key, sums)).collect()
     }
-    attribution
+
+    /// By site, wherever the waits happened.
+    pub(crate) fn sites(&self) -> BTreeMap<u32, &WaitSums> {
+        self.accounts.sites.iter().map(|(key, sums)| (*key, sums)).collect()
+    }
+
+    /// Instances of a site: object, count and net time, in no order; and how many more there were at least.
+    pub(crate) fn instances(&self, site: u32) -> (Vec<(u64, u64, u64)>, u64) {
+        let of_site = self.accounts.instances.iter().filter(|((of, _), _)| *of == site);
+        let rows = of_site.map(|((_, object), (count, net))| (*object, *count, *net)).collect();
+        (rows, self.accounts.instances.left_out(site))
+    }
 }
 
-/// As in [`Attribution`], while they grow.
+/// Sums while they grow.
 #[derive(Debug, Default)]
 struct Accounts {
     waits: QuickMap<(u16, u32), WaitSums>,
     sites: QuickMap<u32, WaitSums>,
-    instances: QuickMap<(u32, u64), (u64, u64)>,
+    /// By (site, object): count and net time.
+    instances: Bounded<(u64, u64)>,
 }
 
 impl Accounts {
     /// Adds the thread's waits to sites and cells; answers the waiting sums inside each of its executions.
-    fn add_waits(&mut self, thread: &ThreadSpans, slice: &impl Fn(u64) -> usize) -> Vec<Sums> {
+    fn add_waits(
+        &mut self,
+        thread: &ThreadSpans,
+        ongoing: &mut BTreeMap<u32, Ongoing>,
+        slice: &impl Fn(u64) -> usize,
+    ) -> Vec<Sums> {
         let mut inside = vec![Sums::default(); thread.ops.len()];
+        ongoing.iter().for_each(|(op, before)| inside[*op as usize] = before.inside);
         let nets = net_times(&thread.waits);
         let mut seen = Vec::new();
         for (wait, net) in thread.waits.iter().zip(&nets) {
             let Some(end) = wait.end else { continue };
             let at = slice(end);
             self.sites.entry(wait.site).or_default().add(wait, end, net, at);
-            let instance = self.instances.entry((wait.site, wait.object)).or_default();
+            let instance = self.instances.entry((wait.site, wait.object));
             *instance = (instance.0 + 1, instance.1 + net.ns);
             seen.clear();
             // Here: preempted inside of waits.
@@ -184,9 +235,16 @@ impl Accounts {
                 *sums.of_class(wait.kind.class()) += inside;
                 sums.cpu_in_wait += net.cpu;
                 sums.preempted += preempted;
-                if span.end.is_some() && !seen.contains(&span.operation) {
-                    seen.push(span.operation);
-                    self.waits.entry((span.operation, wait.site)).or_default().add(wait, end, net, at);
+                if !seen.contains(&span.operation) {
+                    let sums = match ongoing.get_mut(&index) {
+                        Some(ongoing) => Some(ongoing.waits.entry(wait.site).or_default()),
+                        None if span.end.is_none() => None, // it never ends
+                        None => Some(self.waits.entry((span.operation, wait.site)).or_default()),
+                    };
+                    if let Some(sums) = sums {
+                        seen.push(span.operation);
+                        sums.add(wait, end, net, at);
+                    }
                 }
                 op = span.parent;
             }
@@ -196,8 +254,15 @@ impl Accounts {
 }
 
 impl Attribution {
-    fn add_operations(&mut self, thread: &ThreadSpans, inside: &[Sums], slice: &impl Fn(u64) -> usize) {
-        let mut done = Vec::new();
+    fn add_operations(
+        &mut self,
+        thread: &ThreadSpans,
+        inside: &[Sums],
+        account: &mut ThreadAccount,
+        ongoing: &mut BTreeMap<u32, Ongoing>,
+        slice: &impl Fn(u64) -> usize,
+    ) {
+        let is_first = account.executed.is_empty();
         for (span, inside) in thread.ops.iter().zip(inside) {
             let Some(end) = span.end else { continue };
             let elapsed = end - span.begin;
@@ -205,13 +270,16 @@ impl Attribution {
             let preempted = thread.off.between(span.begin, end).saturating_sub(inside.preempted);
             sums.preempted = preempted.min(sums.other());
             sums = sums.standing_for(span.weight);
-            if span.parent.is_none_or(|p| thread.ops[p as usize].end.is_none()) {
-                self.total.add(&sums, slice(end));
-                self.total.time(elapsed, span.weight);
+            if let Some(total) = self.total_of(thread, span.parent, ongoing) {
+                total.add(&sums, slice(end));
+                total.time(elapsed, span.weight);
+            }
+            if span.parent.is_none() {
+                *self.outermost.entry(span.operation).or_default() += sums.elapsed;
             }
             let row = self.operations.entry(span.operation).or_default();
-            if !done.contains(&span.operation) {
-                done.push(span.operation);
+            if !account.executed.contains(&span.operation) {
+                account.executed.push(span.operation);
                 row.threads += 1;
             }
             row.time(elapsed, span.weight);
@@ -220,14 +288,29 @@ impl Attribution {
             }
             row.add(&sums, slice(end));
         }
-        self.total.threads += u64::from(!done.is_empty());
+        self.total.threads += u64::from(is_first && !account.executed.is_empty());
+    }
+
+    /// Where an execution inside `parent` counts as an outermost one.
+    fn total_of<'a>(
+        &'a mut self,
+        thread: &ThreadSpans,
+        parent: Option<u32>,
+        ongoing: &'a mut BTreeMap<u32, Ongoing>,
+    ) -> Option<&'a mut OperationSums> {
+        let Some(parent) = parent else { return Some(&mut self.total) };
+        match thread.ops[parent as usize].end {
+            Some(_) => None,
+            None if thread.is_ongoing(parent) => ongoing.get_mut(&parent).map(|o| &mut o.instead),
+            None => Some(&mut self.total),
+        }
     }
 }
 
 fn is_inside_itself(thread: &ThreadSpans, mut parent: Option<u32>, operation: u16) -> bool {
     while let Some(index) = parent {
         let span = &thread.ops[index as usize];
-        if span.operation == operation && span.end.is_some() {
+        if span.operation == operation && (span.end.is_some() || thread.is_ongoing(index)) {
             return true;
         }
         parent = span.parent;
@@ -237,8 +320,11 @@ fn is_inside_itself(thread: &ThreadSpans, mut parent: Option<u32>, operation: u1
 
 /// Each wait's time and CPU time without those of the waits inside it.
 pub(crate) fn net_times(waits: &[WaitSpan]) -> Vec<Net> {
-    let mut nets: Vec<Net> =
-        waits.iter().map(|w| Net { ns: w.end.map_or(0, |end| end - w.begin), cpu: w.cpu }).collect();
+    let own = |w: &WaitSpan| {
+        let ns = w.end.map_or(0, |end| end - w.begin);
+        Net { ns: ns.saturating_sub(w.inside.0), cpu: w.cpu.saturating_sub(w.inside.1) }
+    };
+    let mut nets: Vec<Net> = waits.iter().map(own).collect();
     for inner in waits {
         if let (Some(end), Some(parent)) = (inner.end, inner.parent)
             && let Some(outer_end) = waits[parent as usize].end
@@ -274,33 +360,25 @@ impl OperationSums {
     fn time(&mut self, elapsed: u64, weight: u32) {
         if weight > 0 {
             self.timed += 1;
-            self.durations.push((elapsed, weight));
+            self.durations.add(elapsed, weight);
         }
     }
-}
 
-/// The values that half, 99 of 100, and all do not exceed, each value standing for some; sorting is avoided where all stand for
-/// one alone.
-fn spread(mut values: Vec<(u64, u32)>) -> [u64; 3] {
-    let Some(&(longest, _)) = values.iter().max_by_key(|v| v.0) else { return [0; 3] };
-    let all: u64 = values.iter().map(|v| u64::from(v.1)).sum();
-    let index = |part: f64| ((all as f64 * part).ceil() as u64).saturating_sub(1);
-    let (half, most) = (index(0.5), index(0.99));
-    if all == values.len() as u64 {
-        let (below, &mut (p99, _), _) = values.select_nth_unstable(most as usize);
-        let p50 = if half < most { below.select_nth_unstable(half as usize).1.0 } else { p99 };
-        return [p50, p99, longest];
+    fn merge(&mut self, more: Self) {
+        if self.slices.is_empty() {
+            self.slices = more.slices;
+        } else {
+            self.slices.iter_mut().zip(&more.slices).for_each(|(slice, more)| slice.add(more));
+        }
+        self.all.add(&more.all);
+        self.timed += more.timed;
+        self.durations.merge(more.durations);
     }
-    values.sort_unstable();
-    let at = |index: u64| {
-        let mut before = 0;
-        let of = values.iter().find(|v| {
-            before += u64::from(v.1);
-            before > index
-        });
-        of.map_or(longest, |v| v.0)
-    };
-    [at(half), at(most), longest]
+
+    /// What half of the executions, 99 of 100, and all do not exceed.
+    pub(crate) fn spread(&self) -> [u64; 3] {
+        self.durations.clone().quantiles()
+    }
 }
 
 impl WaitSums {
@@ -316,6 +394,19 @@ impl WaitSums {
         self.longest = self.longest.max(end - wait.begin);
         self.slices[slice] += net.ns;
     }
+
+    fn merge(&mut self, more: &Self) {
+        if self.slices.is_empty() {
+            self.slices = vec![0; SLICES];
+        }
+        self.kind = self.kind.or(more.kind);
+        self.count += more.count;
+        self.net += more.net;
+        self.gross += more.gross;
+        self.cpu += more.cpu;
+        self.longest = self.longest.max(more.longest);
+        self.slices.iter_mut().zip(&more.slices).for_each(|(slice, more)| *slice += more);
+    }
 }
 
 #[cfg(test)]
@@ -330,22 +421,5 @@ mod tests {
         assert_eq!((four.cpu, four.other()), (15 + 4 * 55, 4 * one.other()));
         let none = one.standing_for(0);
         assert_eq!((none.executions, none.elapsed, none.cpu, none.other()), (0, 40, 15, 0));
-    }
-
-    #[test]
-    fn the_spread_is_that_of_the_sorted_values() {
-        assert_eq!(spread(Vec::new()), [0; 3]);
-        for n in 1..300_u64 {
-            let values: Vec<u64> = (0..n).map(|i| i * 7919 % 1000).collect();
-            let mut sorted = values.clone();
-            sorted.sort_unstable();
-            let at = |part: f64| sorted[((n as f64 * part).ceil() as usize).saturating_sub(1)];
-            let expected = [at(0.5), at(0.99), at(1.0)];
-            assert_eq!(spread(values.iter().map(|v| (*v, 1)).collect()), expected, "{n}");
-            // Every value three times is every value standing for three.
-            let thrice: Vec<u64> = values.iter().flat_map(|v| [*v; 3]).collect();
-            let expected = spread(thrice.into_iter().map(|v| (v, 1)).collect());
-            assert_eq!(spread(values.into_iter().map(|v| (v, 3)).collect()), expected, "{n}");
-        }
     }
 }

@@ -41,11 +41,14 @@ pub(crate) struct BlameSums {
     pub(crate) via: BTreeMap<u32, u64>,
 }
 
-/// Sums up all waits for locks, and those for I/O that another thread does.
-pub(crate) fn blame(threads: &[ThreadSpans], hold_sampling: u32) -> BTreeMap<BlameKey, BlameSums> {
+/// Sums while they grow.
+pub(crate) type Blame = QuickMap<BlameKey, BlameSums>;
+
+/// Adds a window's waits for locks, and those for I/O that another thread does. Of a wait that began in the window before, who held
+/// then is not known any more.
+pub(crate) fn blame(threads: &[ThreadSpans], hold_sampling: u32, rows: &mut Blame) {
     let holders = Holders::new(threads);
     let outermost: Vec<Vec<&WaitSpan>> = threads.iter().map(outermost_waits).collect();
-    let mut rows: QuickMap<BlameKey, BlameSums> = QuickMap::default();
     for (index, thread) in threads.iter().enumerate() {
         for wait in &thread.waits {
             let Some(end) = wait.end.filter(|_| is_for_somebody(wait)) else { continue };
@@ -76,7 +79,6 @@ pub(crate) fn blame(threads: &[ThreadSpans], hold_sampling: u32) -> BTreeMap<Bla
             }
         }
     }
-    rows.into_iter().collect()
 }
 
 /// Whether others are to blame for a wait: for a lock always; for I/O if it names a thread, as a commit names the one whose

@@ -11,8 +11,10 @@ use crate::file::Calibration;
 /// CPU time over time; empty when CPU time was not recorded.
 #[derive(Debug, Default)]
 pub(crate) struct CpuCurve {
-    /// (time, CPU time), ns, one per event, both never falling.
+    /// (time, CPU time), ns, one per event, both never falling; before them the last one of the window before.
     points: Vec<(u64, u64)>,
+    /// Points before that of the first event.
+    shift: usize,
     /// Segments that had no anchor.
     pub(crate) interpolated: u64,
 }
@@ -25,17 +27,35 @@ struct Segment {
     offset: Option<i64>,
 }
 
+/// What the curve of one window leaves to that of the next.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct CpuCarried {
+    /// The last point.
+    last: Option<(u64, u64)>,
+    /// CPU time less time, in the segment that may go on.
+    offset: Option<i64>,
+}
+
 impl CpuCurve {
-    pub(crate) fn new(events: &[Event], calibration: &Calibration) -> Self {
+    /// The curve of one window's events, which goes on where the one before ended.
+    pub(crate) fn new(events: &[Event], calibration: &Calibration, carried: &mut CpuCarried) -> Self {
         let ns = |i: usize| calibration.ns(events[i].ticks) as i64;
         let mut segments = segments(events, &ns);
-        if segments.iter().all(|s| s.offset.is_none()) {
+        if let Some(first) = segments.first_mut()
+            && !breaks(&events[first.first])
+        {
+            // The last segment of the window before goes on.
+            first.offset = first.offset.or(carried.offset);
+        }
+        if carried.last.is_none() && segments.iter().all(|s| s.offset.is_none()) {
             return Self::default();
         }
         let interpolated = segments.iter().filter(|s| s.offset.is_none()).count() as u64;
-        interpolate(&mut segments, &ns);
-        let mut points = Vec::with_capacity(events.len());
-        let mut highest = (0, 0);
+        interpolate(&mut segments, &ns, carried.last);
+        let mut points = Vec::with_capacity(events.len() + 1);
+        let mut highest = carried.last.unwrap_or((0, 0));
+        let shift = carried.last.iter().len();
+        points.extend(carried.last);
         for segment in &segments {
             for i in segment.first..=segment.last {
                 let cpu = ns(i) + segment.offset.unwrap_or_default();
@@ -43,7 +63,10 @@ impl CpuCurve {
                 points.push(highest);
             }
         }
-        Self { points, interpolated }
+        if let Some(last) = segments.last() {
+            *carried = CpuCarried { last: Some(highest), offset: last.offset };
+        }
+        Self { points, shift, interpolated }
     }
 
     /// Whether CPU time is known.
@@ -53,7 +76,7 @@ impl CpuCurve {
 
     /// CPU time at the `i`-th event.
     pub(crate) fn at_event(&self, i: usize) -> u64 {
-        self.points.get(i).map_or(0, |p| p.1)
+        self.points.get(i + self.shift).map_or(0, |p| p.1)
     }
 
     /// CPU time at an instant between events; 0 growth outside of them.
@@ -77,13 +100,16 @@ impl CpuCurve {
     }
 }
 
+/// Whether a segment begins with the event. After a loss nobody knows whether a switch was among what was lost.
+fn breaks(event: &Event) -> bool {
+    event.is_switched() || event.kind == EventKind::Lost
+}
+
 fn segments(events: &[Event], ns: &impl Fn(usize) -> i64) -> Vec<Segment> {
     let mut segments: Vec<Segment> = Vec::new();
     for (i, event) in events.iter().enumerate() {
-        // After a loss nobody knows whether a switch was among what was lost.
-        let breaks = event.is_switched() || event.kind == EventKind::Lost;
         match segments.last_mut() {
-            Some(open) if !breaks => open.last = i,
+            Some(open) if !breaks(event) => open.last = i,
             _ => segments.push(Segment { first: i, last: i, offset: None }),
         }
         if event.kind == EventKind::Anchor
@@ -96,8 +122,8 @@ fn segments(events: &[Event], ns: &impl Fn(usize) -> i64) -> Vec<Segment> {
     segments
 }
 
-/// Gives an offset to each segment that has none.
-fn interpolate(segments: &mut [Segment], ns: &impl Fn(usize) -> i64) {
+/// Gives an offset to each segment that has none. `before`: the last point of the window before.
+fn interpolate(segments: &mut [Segment], ns: &impl Fn(usize) -> i64, before: Option<(u64, u64)>) {
     let mut at = 0;
     while at < segments.len() {
         if segments[at].offset.is_some() {
@@ -105,19 +131,25 @@ fn interpolate(segments: &mut [Segment], ns: &impl Fn(usize) -> i64) {
             continue;
         }
         let until = (at..segments.len()).find(|&i| segments[i].offset.is_some()).unwrap_or(segments.len());
-        fill(segments, at, until, ns);
+        fill(segments, at, until, ns, before);
         at = until;
     }
 }
 
 /// Fills the segments `from..until`, whose neighbours are known or do not exist.
-fn fill(segments: &mut [Segment], from: usize, until: usize, ns: &impl Fn(usize) -> i64) {
+fn fill(
+    segments: &mut [Segment],
+    from: usize,
+    until: usize,
+    ns: &impl Fn(usize) -> i64,
+    before: Option<(u64, u64)>,
+) {
     let length = |s: &Segment| ns(s.last) - ns(s.first);
     let ran: i64 = segments[from..until].iter().map(length).sum();
-    let end_before = from.checked_sub(1).and_then(|i| {
-        let before = &segments[i];
-        before.offset.map(|offset| ns(before.last) + offset)
-    });
+    let end_before = match from.checked_sub(1) {
+        Some(i) => segments[i].offset.map(|offset| ns(segments[i].last) + offset),
+        None => before.map(|(_, cpu)| cpu as i64),
+    };
     let begin_after = segments.get(until).and_then(|s| s.offset.map(|offset| ns(s.first) + offset));
     // CPU time in the gaps between segments, one gap more than segments.
     let gap = match (end_before, begin_after) {
@@ -165,7 +197,7 @@ mod tests {
             event(900, SWITCHED),
             anchor(910, 0, 1040),
         ];
-        let curve = CpuCurve::new(&events, &calibration());
+        let curve = CpuCurve::new(&events, &calibration(), &mut CpuCarried::default());
         let cpu: Vec<_> = (0..5).map(|i| curve.at_event(i)).collect();
         assert_eq!(cpu, [950, 1000, 1030, 1030, 1040]);
         assert_eq!((curve.total(), curve.interpolated), (90, 0));
@@ -180,7 +212,7 @@ mod tests {
             event(210, 0),
             anchor(400, SWITCHED, 100),
         ];
-        let curve = CpuCurve::new(&events, &calibration());
+        let curve = CpuCurve::new(&events, &calibration(), &mut CpuCarried::default());
         // 100 - 50 - 10 = 40 ns are left for two gaps.
         assert_eq!((0..4).map(|i| curve.at_event(i)).collect::<Vec<_>>(), [50, 70, 80, 100]);
         assert_eq!(curve.interpolated, 1);
@@ -195,13 +227,13 @@ mod tests {
             event(200, SWITCHED),
             event(230, 0),
         ];
-        let curve = CpuCurve::new(&events, &calibration());
+        let curve = CpuCurve::new(&events, &calibration(), &mut CpuCarried::default());
         assert_eq!((0..5).map(|i| curve.at_event(i)).collect::<Vec<_>>(), [40, 50, 50, 50, 80]);
     }
 
     #[test]
     fn without_anchors_nothing_is_known() {
-        let curve = CpuCurve::new(&[event(1, 0), event(2, 0)], &calibration());
+        let curve = CpuCurve::new(&[event(1, 0), event(2, 0)], &calibration(), &mut CpuCarried::default());
         assert!(!curve.is_known());
         assert_eq!((curve.at_event(0), curve.at(7), curve.total()), (0, 0, 0));
     }

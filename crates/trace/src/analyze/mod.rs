@@ -9,6 +9,7 @@
 //! | who was waited for | `blame` |
 //! | lock instances as queues, and ceilings | `stations` |
 //! | throughput without a lock | `what_if` |
+//! | the windows of a long recording, added up | `fold` |
 //! | one sentence | [`verdict`] |
 //! | what each thread did when | [`timeline`] |
 //!
@@ -16,11 +17,14 @@
 
 mod attribute;
 mod blame;
+mod bounded;
 mod cpu_curve;
+mod fold;
 mod off_curve;
 mod pair;
 mod quick;
 mod rows;
+mod spread;
 mod stations;
 pub mod timeline;
 pub mod verdict;
@@ -32,11 +36,15 @@ pub use rows::{
 };
 pub use verdict::Verdict;
 
-use crate::file::{Calibration, CpuSource, Ending, Name, TimeSource, Trace};
-use attribute::{Attribution, attribute};
-use pair::{ThreadSpans, pair};
+use crate::error::ReadError;
+use crate::event::Event;
+use crate::file::{Calibration, CpuSource, Ending, Name, Outline, TimeSource, Trace};
+use attribute::Attribution;
+use fold::{Frame, Totals};
+use pair::ThreadSpans;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::path::Path;
 use timeline::Timeline;
 
 pub(crate) use attribute::{SLICES, Sums};
@@ -100,7 +108,7 @@ pub struct Analysis {
 }
 
 impl Analysis {
-    /// Analyzes a trace. One pass over the events of each thread; memory about three times the events'.
+    /// Analyzes a trace in memory. One pass over the events of each thread; memory about three times the events'.
     ///
     /// # Errors
     ///
@@ -108,12 +116,67 @@ impl Analysis {
     pub fn new(trace: &Trace, options: &AnalyzeOptions) -> Result<Self, AnalyzeError> {
         let names = Names::new(trace);
         let calibration = trace.calibration();
-        let threads: Vec<ThreadSpans> =
-            trace.threads.iter().map(|t| names.merged(pair(t, &calibration))).collect();
-        let duration = duration(trace, &calibration, &threads);
-        let attribution = attribute(&threads, duration);
-        let chosen = choose(&attribution, &threads, &names, options)?;
-        Ok(Work { trace, names, threads, duration, attribution, chosen, calibration }.analysis(options))
+        let events: Vec<&[Event]> = trace.threads.iter().map(|t| t.events.as_slice()).collect();
+        // A file cut short lasts to its last event.
+        let last = events.iter().flat_map(|e| e.iter()).map(|e| e.ticks).fold(trace.end.ticks, u64::max);
+        let duration = calibration.ns(last);
+        let mut totals = Totals::default();
+        totals.add(&Frame { trace, names: &names, calibration, duration }, &events, true);
+        let chosen = choose(&totals.attribution, &names, options)?;
+        let count = trace.event_count();
+        Ok(Work { trace, names, count, totals, duration, chosen, calibration }.analysis(options))
+    }
+
+    /// Analyzes a trace file. One of few events as [`Analysis::new`]; one of more in windows of `window_events` or a little more, so
+    /// that memory does not grow with it: the few that are kept of very many lock instances, and quantiles of very many
+    /// executions, are then near and not exact, and who held a lock is not known beyond the border of a window.
+    ///
+    /// Some hundred bytes for each event of a window; twice the file's reading. (A file whose writer did not keep to the order of
+    /// time, of the first version of this recorder, is read as a whole.)
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`], and [`AnalyzeError`] inside.
+    pub fn of_file(
+        path: impl AsRef<Path>,
+        window_events: usize,
+        options: &AnalyzeOptions,
+    ) -> Result<Result<Self, AnalyzeError>, ReadError> {
+        let outline = Outline::read(path.as_ref())?;
+        if !outline.is_in_order() || outline.events() <= window_events as u64 {
+            return Ok(Self::new(&Trace::read(path)?, options));
+        }
+        Self::of_windows(&outline, window_events, options)
+    }
+
+    /// As [`Analysis::of_file`] of a long file.
+    ///
+    /// # Errors
+    ///
+    /// The same.
+    pub fn of_windows(
+        outline: &Outline,
+        window_events: usize,
+        options: &AnalyzeOptions,
+    ) -> Result<Result<Self, AnalyzeError>, ReadError> {
+        let trace = outline.trace();
+        let names = Names::new(trace);
+        let calibration = trace.calibration();
+        let duration = calibration.ns(outline.last_ticks());
+        let frame = Frame { trace, names: &names, calibration, duration };
+        let mut totals = Totals::default();
+        let mut windows = outline.windows(window_events)?;
+        while let Some(is_last) = windows.advance()? {
+            let events: Vec<&[Event]> = windows.events().iter().map(Vec::as_slice).collect();
+            totals.add(&frame, &events, is_last);
+        }
+        let chosen = match choose(&totals.attribution, &names, options) {
+            Ok(chosen) => chosen,
+            Err(error) => return Ok(Err(error)),
+        };
+        let duration = duration.max(totals.last);
+        let count = outline.events();
+        Ok(Ok(Work { trace, names, count, totals, duration, chosen, calibration }.analysis(options)))
     }
 
     /// The chosen operation's row.
@@ -130,9 +193,10 @@ const MACHINE_CLOCK_TELLS_NS: u64 = 100_000_000;
 pub(crate) struct Work<'t> {
     pub(crate) trace: &'t Trace,
     pub(crate) names: Names<'t>,
-    pub(crate) threads: Vec<ThreadSpans>,
+    /// Events.
+    pub(crate) count: u64,
+    pub(crate) totals: Totals,
     pub(crate) duration: u64,
-    pub(crate) attribution: Attribution,
     pub(crate) chosen: u16,
     pub(crate) calibration: Calibration,
 }
@@ -158,13 +222,13 @@ impl Work<'_> {
                 .filter(|_| self.duration >= MACHINE_CLOCK_TELLS_NS && offered > 0.0)
                 .map(|ns| (ns as f64 / offered).min(1.0)),
             operations: self.operation_rows(),
-            total: self.operation_row("(all)".into(), String::new(), &self.attribution.total),
+            total: self.operation_row("(all)".into(), String::new(), &self.totals.attribution.total),
             waits: self.wait_rows(),
             sites: self.site_rows(),
             blame: self.blame_rows(),
             what_if,
             open: self.open_rows(),
-            timeline: timeline::timeline(self.trace, &self.threads, self.duration),
+            timeline: timeline::timeline(self.trace, self.totals.lines.iter(), self.duration),
             recorded,
         };
         analysis.verdict = Verdict::of(&analysis);
@@ -175,15 +239,15 @@ impl Work<'_> {
         let trace = self.trace;
         let by_source = |cpu: CpuSource| trace.threads.iter().filter(|t| t.cpu == cpu).count() as u64;
         let process_cpu_ns = trace.end.process_cpu_ns.saturating_sub(trace.begin.process_cpu_ns);
-        let own_cost_ns = trace.event_count().saturating_mul(trace.session.event_cost_ps) / 1000;
+        let own_cost_ns = self.count.saturating_mul(trace.session.event_cost_ps) / 1000;
         Recorded {
             label: trace.session.label.clone(),
             duration_ns: self.duration,
             threads: trace.threads.len() as u64,
             processors: trace.session.processors,
-            events: trace.event_count(),
+            events: self.count,
             lost: trace.lost(),
-            unmatched: self.threads.iter().map(|t| t.unmatched).sum(),
+            unmatched: self.totals.unmatched,
             cut_short_at: match trace.ending {
                 Ending::Complete => None,
                 Ending::CutShort { offset } => Some(offset),
@@ -196,11 +260,11 @@ impl Work<'_> {
             cpu_by_thread_clock: by_source(CpuSource::ThreadClock),
             cpu_by_switches: by_source(CpuSource::Switches),
             cpu_unknown: by_source(CpuSource::None),
-            interpolated_segments: self.threads.iter().map(|t| t.cpu.interpolated).sum(),
+            interpolated_segments: self.totals.interpolated,
             switches: Preemption::of(&trace.switches, trace.threads.iter().map(|t| t.off.len() as u64).sum()),
             process_cpu_ns,
             machine_cpu_ns: self.machine_cpu_ns(),
-            traced_cpu_ns: self.threads.iter().map(|t| t.cpu.total()).sum(),
+            traced_cpu_ns: self.totals.deeds.iter().map(|d| d.cpu).sum(),
             event_cost_ns: trace.session.event_cost_ps as f64 / 1000.0,
             own_cost_ns,
             own_cost_of_cpu: (process_cpu_ns > 0).then(|| own_cost_ns as f64 / process_cpu_ns as f64),
@@ -220,16 +284,9 @@ impl Work<'_> {
     }
 }
 
-/// How long the recording was; a file cut short lasts to its last event.
-fn duration(trace: &Trace, calibration: &Calibration, threads: &[ThreadSpans]) -> u64 {
-    let last = threads.iter().map(|t| t.last).max().unwrap_or(0);
-    calibration.ns(trace.end.ticks).max(last)
-}
-
 /// The operation to tell more about.
 fn choose(
     attribution: &Attribution,
-    threads: &[ThreadSpans],
     names: &Names<'_>,
     options: &AnalyzeOptions,
 ) -> Result<u16, AnalyzeError> {
@@ -240,13 +297,7 @@ fn choose(
             known: attribution.operations.keys().map(|id| names.operation(*id)).collect(),
         });
     }
-    let mut outermost: BTreeMap<u16, u64> = BTreeMap::new();
-    for span in threads.iter().flat_map(|t| t.ops.iter().filter(|s| s.parent.is_none())) {
-        if let Some(end) = span.end {
-            let sum = outermost.entry(span.operation).or_default();
-            *sum = sum.saturating_add((end - span.begin).saturating_mul(span.weight.into()));
-        }
-    }
+    let outermost = &attribution.outermost;
     let busy = |id: &u16| outermost.get(id).map(|ns| ns.saturating_sub(attribution.operations[id].all.idle));
     let candidates = attribution.operations.keys().copied();
     Ok(candidates.max_by_key(|id| (busy(id), std::cmp::Reverse(*id))).unwrap_or(0))

@@ -3,8 +3,11 @@
 //! Enter meets its exit and a wait's begin its end on a stack. What has no partner makes no span: an operation
 //! that was open when the recording began, one that is open at its end (listed as [`OpenSpan`]), and, after
 //! lost events (hazard T2), all that was open when they were lost. Each is counted.
+//!
+//! A long recording comes in windows of time: what is open at a window's end is [`Carried`] into the next, where it
+//! stands before all else.
 
-use super::cpu_curve::CpuCurve;
+use super::cpu_curve::{CpuCarried, CpuCurve};
 use super::off_curve::OffCurve;
 use crate::WaitKind;
 use crate::event::{Event, EventKind, SHARED};
@@ -42,6 +45,8 @@ pub(crate) struct WaitSpan {
     /// `None`: never seen to end.
     pub(crate) end: Option<u64>,
     pub(crate) cpu: u64,
+    /// Time and CPU time of the waits inside of it that ended in windows before.
+    pub(crate) inside: (u64, u64),
 }
 
 /// One hold that was recorded.
@@ -76,6 +81,10 @@ pub(crate) struct ThreadSpans {
     pub(crate) unmatched: u64,
     /// Executions and waits open at the end of the thread's events.
     pub(crate) open: Vec<OpenSpan>,
+    /// Indexes of the operations that go on in the next window, in ascending order; they will end, or never.
+    pub(crate) ongoing: Vec<u32>,
+    /// The same for waits.
+    pub(crate) ongoing_waits: Vec<u32>,
 }
 
 /// What a thread was still doing when the recording ended.
@@ -91,31 +100,53 @@ impl ThreadSpans {
         let after = self.op_changes.partition_point(|c| c.0 <= ns);
         after.checked_sub(1).map_or(0, |i| self.op_changes[i].1)
     }
+
+    /// Whether an operation that has not ended may yet.
+    pub(crate) fn is_ongoing(&self, op: u32) -> bool {
+        self.ongoing.contains(&op) // a few, as deep as the stack was
+    }
 }
 
-/// Pairs one thread's events.
-pub(crate) fn pair(thread: &ThreadTrace, calibration: &Calibration) -> ThreadSpans {
-    let cpu = CpuCurve::new(&thread.events, calibration);
-    let mut pairing = Pairing {
-        spans: ThreadSpans {
-            tag: thread.tag,
-            cpu,
-            off: OffCurve::new(&thread.off),
-            ..ThreadSpans::default()
-        },
-        ops: Vec::new(),
-        waits: Vec::new(),
-        lost_yet: false,
-    };
-    let mut last = 0;
-    for (i, event) in thread.events.iter().enumerate() {
+/// What a thread takes from one window of a recording into the next.
+#[derive(Debug, Default)]
+pub(crate) struct Carried {
+    /// Open operations, outermost first, each with the CPU time at its beginning. Their parents are their numbers here.
+    ops: Vec<(OpSpan, u64)>,
+    /// Open waits, likewise.
+    waits: Vec<(WaitSpan, u64)>,
+    lost_yet: bool,
+    /// Time of the last event.
+    last: u64,
+    has_begun: bool,
+    cpu: CpuCarried,
+}
+
+/// Pairs one thread's events of a window. `is_last`: no other follows.
+pub(crate) fn pair(
+    thread: &ThreadTrace,
+    events: &[Event],
+    calibration: &Calibration,
+    carried: &mut Carried,
+    is_last: bool,
+) -> ThreadSpans {
+    let cpu = CpuCurve::new(events, calibration, &mut carried.cpu);
+    let mut pairing = Pairing::new(thread, cpu, carried);
+    let mut last = carried.last;
+    for (i, event) in events.iter().enumerate() {
         // A thread's clock does not run back; two events of one nanosecond keep their order.
         last = calibration.ns(event.ticks).max(last);
         pairing.take(i, event, last, calibration);
     }
-    pairing.spans.first = thread.events.first().map_or(0, |e| calibration.ns(e.ticks));
+    let first = events.first().map_or(carried.last, |e| calibration.ns(e.ticks));
+    pairing.spans.first = if carried.has_begun { carried.last } else { first };
     pairing.spans.last = last;
-    pairing.finish()
+    if is_last {
+        return pairing.finish();
+    }
+    pairing.carry(carried);
+    carried.has_begun |= !events.is_empty();
+    carried.last = last;
+    pairing.spans
 }
 
 struct Pairing {
@@ -125,6 +156,55 @@ struct Pairing {
     /// Open waits, likewise.
     waits: Vec<(u32, u64)>,
     lost_yet: bool,
+}
+
+impl Pairing {
+    fn new(thread: &ThreadTrace, cpu: CpuCurve, carried: &mut Carried) -> Self {
+        let off = OffCurve::new(&thread.off);
+        let mut spans = ThreadSpans { tag: thread.tag, cpu, off, ..ThreadSpans::default() };
+        let (mut ops, mut waits) = (Vec::new(), Vec::new());
+        for (span, cpu) in carried.ops.drain(..) {
+            ops.push((spans.ops.len() as u32, cpu));
+            spans.ops.push(span);
+        }
+        for (span, cpu) in carried.waits.drain(..) {
+            waits.push((spans.waits.len() as u32, cpu));
+            spans.waits.push(span);
+        }
+        if let Some((index, _)) = ops.last() {
+            spans.op_changes.push((carried.last, spans.ops[*index as usize].operation));
+        }
+        Self { spans, ops, waits, lost_yet: carried.lost_yet }
+    }
+
+    /// Takes what is open out into the next window.
+    fn carry(&mut self, carried: &mut Carried) {
+        let spans = &mut self.spans;
+        spans.ongoing = self.ops.iter().map(|o| o.0).collect();
+        spans.ongoing_waits = self.waits.iter().map(|w| w.0).collect();
+        let place = |of: &[u32], index: Option<u32>| {
+            index.and_then(|index| of.iter().position(|o| *o == index)).map(|at| at as u32)
+        };
+        carried.ops.extend(self.ops.iter().map(|(index, cpu)| {
+            let span = spans.ops[*index as usize];
+            (OpSpan { parent: place(&spans.ongoing, span.parent), ..span }, *cpu)
+        }));
+        carried.waits.extend(self.waits.iter().map(|(index, cpu)| {
+            let span = spans.waits[*index as usize];
+            let (op, parent) = (place(&spans.ongoing, span.op), place(&spans.ongoing_waits, span.parent));
+            (WaitSpan { op, parent, ..span }, *cpu)
+        }));
+        // What ended inside of one that goes on.
+        for inner in &spans.waits {
+            if let (Some(end), Some(parent)) = (inner.end, inner.parent)
+                && let Some(at) = place(&spans.ongoing_waits, Some(parent))
+            {
+                let inside = &mut carried.waits[at as usize].0.inside;
+                *inside = (inside.0 + (end - inner.begin), inside.1 + inner.cpu);
+            }
+        }
+        carried.lost_yet = self.lost_yet;
+    }
 }
 
 impl Pairing {
@@ -179,6 +259,7 @@ impl Pairing {
             begin: ns,
             end: None,
             cpu: 0,
+            inside: (0, 0),
         };
         self.waits.push((self.spans.waits.len() as u32, cpu));
         self.spans.waits.push(span);

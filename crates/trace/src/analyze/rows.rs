@@ -3,7 +3,7 @@
 use super::attribute::{OperationSums, Sums};
 use super::pair::OpenSpan;
 use super::what_if::{Limit, Setting, what_if};
-use super::{Work, blame};
+use super::Work;
 use crate::WaitKind;
 use crate::file::Switches;
 use serde::Serialize;
@@ -286,7 +286,7 @@ impl Work<'_> {
     }
 
     pub(super) fn operation_rows(&self) -> Vec<OperationRow> {
-        let rows = self.attribution.operations.iter();
+        let rows = self.totals.attribution.operations.iter();
         let mut rows: Vec<_> = rows
             .map(|(id, sums)| {
                 self.operation_row(self.names.operation(*id), self.names.operation_place(*id), sums)
@@ -299,6 +299,7 @@ impl Work<'_> {
     pub(super) fn operation_row(&self, name: String, place: String, sums: &OperationSums) -> OperationRow {
         let all = &sums.all;
         let known = self.cpu_known();
+        let [p50_ns, p99_ns, max_ns] = sums.spread();
         OperationRow {
             name,
             place,
@@ -313,9 +314,9 @@ impl Work<'_> {
             other_ns: known.then(|| all.other()),
             preempted_ns: (known && self.has_switches()).then_some(all.preempted),
             cpu_while_waiting_ns: known.then_some(all.cpu_in_wait),
-            p50_ns: sums.spread[0],
-            p99_ns: sums.spread[1],
-            max_ns: sums.spread[2],
+            p50_ns,
+            p99_ns,
+            max_ns,
             slices: sums.slices.clone(),
         }
     }
@@ -323,14 +324,15 @@ impl Work<'_> {
     pub(super) fn wait_rows(&self) -> Vec<WaitRow> {
         let known = self.cpu_known();
         let mut rows: Vec<_> = self
+            .totals
             .attribution
-            .waits
-            .iter()
+            .waits()
+            .into_iter()
             .map(|((operation, site), waits)| {
-                let executions = self.attribution.operations.get(operation).map_or(0, |o| o.all.executions);
+                let executions = self.totals.attribution.operations.get(&operation).map_or(0, |o| o.all.executions);
                 WaitRow {
-                    operation: self.names.operation(*operation),
-                    site: self.names.site(*site),
+                    operation: self.names.operation(operation),
+                    site: self.names.site(site),
                     kind: waits.kind,
                     count: waits.count,
                     net_ns: waits.net,
@@ -351,14 +353,15 @@ impl Work<'_> {
     pub(super) fn site_rows(&self) -> Vec<SiteRow> {
         let known = self.cpu_known();
         let mut rows: Vec<_> = self
+            .totals
             .attribution
-            .sites
-            .iter()
+            .sites()
+            .into_iter()
             .map(|(id, waits)| {
-                let name = self.names.site_name(*id);
-                let (instances, worst) = self.instances(*id);
+                let name = self.names.site_name(id);
+                let (instances, worst) = self.instances(id);
                 SiteRow {
-                    label: self.names.site(*id),
+                    label: self.names.site(id),
                     name: name.name,
                     file: name.file,
                     line: name.line,
@@ -378,26 +381,25 @@ impl Work<'_> {
     }
 
     fn instances(&self, site: u32) -> (u64, Vec<InstanceRow>) {
-        let of_site = self.attribution.instances.range((site, 0)..=(site, u64::MAX));
-        let mut rows: Vec<_> = of_site
-            .map(|((_, object), (count, net_ns))| InstanceRow {
-                object: *object,
-                count: *count,
-                net_ns: *net_ns,
-            })
+        let (instances, left_out) = self.totals.attribution.instances(site);
+        let mut rows: Vec<_> = instances
+            .into_iter()
+            .map(|(object, count, net_ns)| InstanceRow { object, count, net_ns })
             .collect();
-        let all = rows.len() as u64;
+        let all = rows.len() as u64 + left_out;
         rows.sort_by_key(|r| (Reverse(r.net_ns), r.object));
         rows.truncate(INSTANCES);
         (all, rows)
     }
 
     pub(super) fn blame_rows(&self) -> Vec<BlameRow> {
-        let mut rows: Vec<_> = blame::blame(&self.threads, self.trace.session.hold_sampling)
-            .into_iter()
+        let mut rows: Vec<_> = self
+            .totals
+            .blame
+            .iter()
             .map(|((operation, site, holder), sums)| BlameRow {
-                operation: self.names.operation(operation),
-                site: self.names.site(site),
+                operation: self.names.operation(*operation),
+                site: self.names.site(*site),
                 holder: holder.map(|id| self.names.operation(id)),
                 count: sums.count,
                 wait_ns: sums.waited,
@@ -423,7 +425,7 @@ impl Work<'_> {
             processors: trace.session.processors,
             process_cpu_ns: trace.end.process_cpu_ns.saturating_sub(trace.begin.process_cpu_ns),
         };
-        let what_if = what_if(&self.threads, self.chosen, setting);
+        let what_if = what_if(&self.totals.deeds, &self.totals.uses, self.chosen, setting);
         let locks = what_if.locks.iter().map(|lock| LockRow {
             site: self.names.site(lock.site),
             utilisation: lock.utilisation,
@@ -448,11 +450,11 @@ impl Work<'_> {
     pub(super) fn open_rows(&self) -> Vec<OpenRow> {
         let end = self.calibration.ns(self.trace.end.ticks);
         let mut rows: Vec<_> = self
-            .threads
+            .totals
+            .open
             .iter()
-            .flat_map(|t| t.open.iter().map(move |open| (t.tag, open)))
-            .map(|(thread, open)| {
-                let (operation, site, object, since) = match *open {
+            .map(|&(thread, open)| {
+                let (operation, site, object, since) = match open {
                     OpenSpan::Op { operation, since } => (operation, None, 0, since),
                     OpenSpan::Wait { site, object, operation, since } => {
                         (operation, Some(self.names.site(site)), object, since)

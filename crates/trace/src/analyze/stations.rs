@@ -18,6 +18,7 @@
 //! `in_a_row` if there are more.
 
 use super::attribute::net_times;
+use super::bounded::{Bounded, Instance, Size};
 use super::pair::{HoldSpan, ThreadSpans, WaitSpan};
 use super::quick::QuickMap;
 use crate::WaitClass;
@@ -95,57 +96,161 @@ pub(crate) fn mean_value_analysis(customers: u64, delay: f64, stations: &[&Stati
     throughput
 }
 
-type Instance = (u32, u64);
-
-/// Lock instances in use for a noticeable part of the time, in order of site and object.
-pub(crate) fn stations(threads: &[ThreadSpans], duration: u64, throughput: f64) -> Vec<Station> {
-    let waited = waited(threads);
-    let used = used(threads);
-    let (handovers, usual) = handovers(threads);
-    let seconds = duration.max(1) as f64 / 1e9;
-    let part = |ns: f64| (ns / duration.max(1) as f64).min(1.0);
-    // In order of site and object, so that the same trace gives the same sums.
-    let instances: BTreeSet<Instance> = waited.keys().chain(used.keys()).copied().collect();
-    instances
-        .into_iter()
-        .map(|instance| {
-            let waited = part(waited.get(&instance).copied().unwrap_or(0) as f64);
-            let Some(used) = used.get(&instance).filter(|used| used.holds > 0.0) else {
-                let demand = waited.sqrt() / throughput;
-                return Station {
-                    site: instance.0,
-                    utilisation: waited.sqrt(),
-                    is_inferred: true,
-                    alone: demand,
-                    in_a_row: demand,
-                    waiting: BTreeMap::new(),
-                };
-            };
-            let held = part(used.held);
-            let handover = handovers.get(&instance).unwrap_or(&usual).min(used.held / used.holds);
-            let handing_over = used.holds / seconds * handover / 1e9;
-            Station {
-                site: instance.0,
-                utilisation: held.max(waited),
-                is_inferred: false,
-                alone: held / throughput,
-                in_a_row: (held + handing_over).min(1.0).max(waited) / throughput,
-                waiting: used.parts(),
-            }
-        })
-        .filter(|station| station.utilisation >= LEAST_USE)
-        .collect()
+/// What the windows of a recording tell about its lock instances.
+#[derive(Debug, Default)]
+pub(crate) struct Uses {
+    waited: Bounded<Waited>,
+    used: Bounded<Used>,
+    gaps: Bounded<Gaps>,
 }
 
-/// Nanoseconds in which somebody waited for each instance.
-fn waited(threads: &[ThreadSpans]) -> QuickMap<Instance, u64> {
-    let mut spans: QuickMap<Instance, Vec<(u64, u64)>> = QuickMap::default();
-    for thread in threads {
-        for (wait, end) in proofs(&thread.waits) {
-            spans.entry((wait.site, wait.object)).or_default().push((wait.begin, end));
+impl Uses {
+    /// Adds a window's spans.
+    pub(crate) fn add(&mut self, threads: &[ThreadSpans]) {
+        self.add_waits(threads);
+        threads.iter().for_each(|thread| self.add_holds(thread));
+        self.add_handovers(threads);
+        self.waited.prune();
+        self.used.prune();
+        self.gaps.prune();
+    }
+
+    /// Lock instances in use for a noticeable part of the time, in order of site and object.
+    pub(crate) fn stations(&self, duration: u64, throughput: f64) -> Vec<Station> {
+        let usual = self.usual_handover();
+        let seconds = duration.max(1) as f64 / 1e9;
+        let part = |ns: f64| (ns / duration.max(1) as f64).min(1.0);
+        // In order of site and object, so that the same trace gives the same sums.
+        let waited = self.waited.iter().map(|(instance, _)| *instance);
+        let instances: BTreeSet<Instance> =
+            waited.chain(self.used.iter().map(|(instance, _)| *instance)).collect();
+        instances
+            .into_iter()
+            .map(|instance| {
+                let waited = part(self.waited.get(&instance).map_or(0, |w| w.length) as f64);
+                let Some(used) = self.used.get(&instance).filter(|used| used.holds > 0.0) else {
+                    let demand = waited.sqrt() / throughput;
+                    return Station {
+                        site: instance.0,
+                        utilisation: waited.sqrt(),
+                        is_inferred: true,
+                        alone: demand,
+                        in_a_row: demand,
+                        waiting: BTreeMap::new(),
+                    };
+                };
+                let held = part(used.held);
+                let own = self.gaps.get(&instance).and_then(Gaps::usual);
+                let handover = own.unwrap_or(usual).min(used.held / used.holds);
+                let handing_over = used.holds / seconds * handover / 1e9;
+                Station {
+                    site: instance.0,
+                    utilisation: held.max(waited),
+                    is_inferred: false,
+                    alone: held / throughput,
+                    in_a_row: (held + handing_over).min(1.0).max(waited) / throughput,
+                    waiting: used.parts(),
+                }
+            })
+            .filter(|station| station.utilisation >= LEAST_USE)
+            .collect()
+    }
+
+    /// Nanoseconds in which somebody waited for each instance.
+    fn add_waits(&mut self, threads: &[ThreadSpans]) {
+        let mut spans: QuickMap<Instance, Vec<(u64, u64)>> = QuickMap::default();
+        for thread in threads {
+            for (wait, end) in proofs(&thread.waits) {
+                spans.entry((wait.site, wait.object)).or_default().push((wait.begin, end));
+            }
+        }
+        spans.into_iter().for_each(|(instance, spans)| self.waited.entry(instance).add(spans));
+    }
+
+    fn add_holds(&mut self, thread: &ThreadSpans) {
+        for hold in thread.holds.iter().filter(|h| !h.shared) {
+            let used = self.used.entry((hold.site, hold.object));
+            used.holds += f64::from(hold.weight);
+            used.held += f64::from(hold.weight) * (hold.end - hold.begin) as f64;
+        }
+        for (hold, waits) in waits_in_holds(thread) {
+            let used = self.used.entry((hold.site, hold.object));
+            used.recorded += hold.end - hold.begin;
+            for (site, ns) in waits {
+                *used.waited.entry(site).or_default() += ns;
+            }
         }
     }
-    spans.into_iter().map(|(instance, spans)| (instance, union_length(spans))).collect()
+
+    /// Times from a holder's letting go until the one who waited has the lock.
+    fn add_handovers(&mut self, threads: &[ThreadSpans]) {
+        let mut ends: QuickMap<Instance, Vec<(u64, usize)>> = QuickMap::default();
+        for (index, thread) in threads.iter().enumerate() {
+            for hold in thread.holds.iter().filter(|h| !h.shared && h.begin < h.end) {
+                ends.entry((hold.site, hold.object)).or_default().push((hold.end, index));
+            }
+        }
+        ends.values_mut().for_each(|ends| ends.sort_unstable());
+        for (index, thread) in threads.iter().enumerate() {
+            for (wait, end) in proofs(&thread.waits) {
+                let instance = (wait.site, wait.object);
+                let Some(ends) = ends.get(&instance) else { continue };
+                let after = ends.partition_point(|(at, _)| *at <= end + LATE_NS);
+                let others = ends[..after].iter().rev().take_while(|(at, _)| *at >= wait.begin);
+                if let Some((let_go, _)) =
+                    others.filter(|(_, t)| *t != index).min_by_key(|(at, _)| at.abs_diff(end))
+                {
+                    self.gaps.entry(instance).add(end.saturating_sub(*let_go));
+                }
+            }
+        }
+    }
+
+    /// The usual handing over at all instances together.
+    fn usual_handover(&self) -> f64 {
+        // Each kept one stands for as many as its instance's were thinned to.
+        let mut all: Vec<(u64, u64)> = Vec::new();
+        for (_, gaps) in self.gaps.iter() {
+            all.extend(gaps.kept.iter().map(|gap| (*gap, gaps.one_of)));
+        }
+        let weight: u64 = all.iter().map(|g| g.1).sum();
+        if weight < LEAST_HANDOVERS as u64 {
+            return 0.0;
+        }
+        all.sort_unstable();
+        let mut before = 0;
+        let median = all.iter().find(|(_, one_of)| {
+            before += one_of;
+            before > weight / 2
+        });
+        median.map_or(0.0, |(gap, _)| *gap as f64)
+    }
+}
+
+/// The time in which somebody waited.
+#[derive(Debug, Default)]
+struct Waited {
+    length: u64,
+    /// Up to when that is counted.
+    reached: u64,
+}
+
+impl Size for Waited {
+    fn size(&self) -> u64 {
+        self.length
+    }
+}
+
+impl Waited {
+    /// Adds a window's waits: the union of intervals. (Of a wait that began in the window before, what lies before the last
+    /// counted instant is taken as counted.)
+    fn add(&mut self, mut spans: Vec<(u64, u64)>) {
+        spans.sort_unstable();
+        for (begin, end) in spans {
+            self.length += end.max(self.reached) - begin.max(self.reached);
+            self.reached = self.reached.max(end);
+        }
+    }
 }
 
 /// Exclusive use of an instance.
@@ -159,6 +264,12 @@ struct Used {
     waited: BTreeMap<u32, u64>,
 }
 
+impl Size for Used {
+    fn size(&self) -> u64 {
+        self.held as u64
+    }
+}
+
 impl Used {
     fn parts(&self) -> BTreeMap<u32, f64> {
         let part = |ns: u64| (ns as f64 / self.recorded.max(1) as f64).min(1.0);
@@ -166,62 +277,52 @@ impl Used {
     }
 }
 
-fn used(threads: &[ThreadSpans]) -> QuickMap<Instance, Used> {
-    let mut used: QuickMap<Instance, Used> = QuickMap::default();
-    for thread in threads {
-        for hold in thread.holds.iter().filter(|h| !h.shared) {
-            let used = used.entry((hold.site, hold.object)).or_default();
-            used.holds += f64::from(hold.weight);
-            used.held += f64::from(hold.weight) * (hold.end - hold.begin) as f64;
-        }
-        for (hold, waits) in waits_in_holds(thread) {
-            let used = used.entry((hold.site, hold.object)).or_default();
-            used.recorded += hold.end - hold.begin;
-            for (site, ns) in waits {
-                *used.waited.entry(site).or_default() += ns;
-            }
-        }
-    }
-    used
+/// Times of handing over at one instance; of very many, one of some.
+#[derive(Debug)]
+struct Gaps {
+    kept: Vec<u64>,
+    one_of: u64,
+    seen: u64,
 }
 
-/// The usual time, ns, from a holder's letting go until the one who waited has the lock: of each instance with enough waits, and
-/// of all together.
-fn handovers(threads: &[ThreadSpans]) -> (QuickMap<Instance, f64>, f64) {
-    let mut ends: QuickMap<Instance, Vec<(u64, usize)>> = QuickMap::default();
-    for (index, thread) in threads.iter().enumerate() {
-        for hold in thread.holds.iter().filter(|h| !h.shared && h.begin < h.end) {
-            ends.entry((hold.site, hold.object)).or_default().push((hold.end, index));
-        }
+impl Default for Gaps {
+    fn default() -> Self {
+        Self { kept: Vec::new(), one_of: 1, seen: 0 }
     }
-    ends.values_mut().for_each(|ends| ends.sort_unstable());
-    let mut gaps: BTreeMap<Instance, Vec<u64>> = BTreeMap::new();
-    for (index, thread) in threads.iter().enumerate() {
-        for (wait, end) in proofs(&thread.waits) {
-            let instance = (wait.site, wait.object);
-            let Some(ends) = ends.get(&instance) else { continue };
-            let after = ends.partition_point(|(at, _)| *at <= end + LATE_NS);
-            let others = ends[..after].iter().rev().take_while(|(at, _)| *at >= wait.begin);
-            if let Some((let_go, _)) =
-                others.filter(|(_, t)| *t != index).min_by_key(|(at, _)| at.abs_diff(end))
-            {
-                gaps.entry(instance).or_default().push(end.saturating_sub(*let_go));
-            }
-        }
-    }
-    let all: Vec<u64> = gaps.values().flatten().copied().collect();
-    let own = gaps.into_iter().filter(|(_, gaps)| gaps.len() >= LEAST_HANDOVERS);
-    (own.map(|(instance, gaps)| (instance, usual(gaps))).collect(), usual(all))
 }
 
-/// The median; 0 of too few. Not the mean: a thread that comes just then may take the lock before the one that wakes up, and
-/// its hold need not be recorded.
-fn usual(mut values: Vec<u64>) -> f64 {
-    if values.len() < LEAST_HANDOVERS {
-        return 0.0;
+impl Size for Gaps {
+    fn size(&self) -> u64 {
+        self.seen
     }
-    values.sort_unstable();
-    values[values.len() / 2] as f64
+}
+
+impl Gaps {
+    /// Kept at most.
+    const MOST: usize = 1 << 12;
+
+    fn add(&mut self, gap: u64) {
+        if self.seen.is_multiple_of(self.one_of) {
+            if self.kept.len() == Self::MOST {
+                let mut odd = false;
+                self.kept.retain(|_| {
+                    odd = !odd;
+                    odd
+                });
+                self.one_of *= 2;
+            }
+            self.kept.push(gap);
+        }
+        self.seen += 1;
+    }
+
+    /// The median, if there are enough. Not the mean: a thread that comes just then may take the lock before the one that
+    /// wakes up, and its hold need not be recorded.
+    fn usual(&self) -> Option<f64> {
+        let mut kept = self.kept.clone();
+        kept.sort_unstable();
+        (self.seen >= LEAST_HANDOVERS as u64).then(|| kept[kept.len() / 2] as f64)
+    }
 }
 
 /// The thread's recorded exclusive holds, each with its own waits for locks inside of it, by site.
@@ -245,21 +346,16 @@ fn proofs(waits: &[WaitSpan]) -> impl Iterator<Item = (&WaitSpan, u64)> {
     plain.filter_map(|(wait, _)| wait.end.map(|end| (wait, end)))
 }
 
-/// Length of the union of intervals.
-fn union_length(mut spans: Vec<(u64, u64)>) -> u64 {
-    spans.sort_unstable();
-    let (mut length, mut reached) = (0, 0);
-    for (begin, end) in spans {
-        length += end.max(reached) - begin.max(reached);
-        reached = reached.max(end);
-    }
-    length
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::WaitKind;
+
+    fn of(threads: &[ThreadSpans]) -> Vec<Station> {
+        let mut uses = Uses::default();
+        uses.add(threads);
+        uses.stations(40 * 1_060_000, 1_000.0)
+    }
 
     fn station(alone: f64, in_a_row: f64) -> Station {
         Station { site: 1, utilisation: 0.0, is_inferred: false, alone, in_a_row, waiting: BTreeMap::new() }
@@ -267,8 +363,11 @@ mod tests {
 
     #[test]
     fn intervals_that_overlap_count_once() {
-        assert_eq!(union_length(vec![(5, 9), (0, 4), (3, 6), (20, 21), (5, 6)]), 10);
-        assert_eq!(union_length(Vec::new()), 0);
+        let mut waited = Waited::default();
+        waited.add(vec![(5, 9), (0, 4), (3, 6), (20, 21), (5, 6)]);
+        assert_eq!(waited.length, 10);
+        waited.add(vec![(20, 25), (30, 31)]);
+        assert_eq!(waited.length, 15, "another window goes on where the one before ended");
     }
 
     #[test]
@@ -325,6 +424,7 @@ mod tests {
             begin,
             end: Some(end),
             cpu: 0,
+            inside: (0, 0),
         };
         // Two threads take turns: a millisecond under the log's lock, handed over in 60 µs, and 300 times the counter's for 20 ns.
         let mut threads = [ThreadSpans::default(), ThreadSpans::default()];
@@ -337,23 +437,31 @@ mod tests {
                 .holds
                 .extend((0..300).map(|n| hold(COUNTER, begin + n * 100, begin + n * 100 + 20)));
         }
-        let found = stations(&threads, 40 * 1_060_000, 1_000.0);
+        let found = of(&threads);
         let [log] = &found[..] else {
             panic!("the counter's lock is in use for 0.6 % of the time: {found:?}")
         };
         assert_eq!(log.site, LOG);
         assert!(log.in_a_row > 1.05 * log.alone, "its own wake-ups count: {log:?}");
         threads.iter_mut().flat_map(|t| &mut t.holds).filter(|h| h.site == COUNTER).for_each(|h| h.end += 60);
-        let found = stations(&threads, 40 * 1_060_000, 1_000.0);
+        let found = of(&threads);
         let counter = found.iter().find(|s| s.site == COUNTER).expect("in use for 2 %");
         assert!(counter.in_a_row <= 2.0 * counter.alone + 1e-12, "{counter:?}");
     }
 
     #[test]
     fn a_few_long_gaps_do_not_count_and_few_gaps_tell_nothing() {
+        let of = |gaps: &[u64]| {
+            let mut kept = Gaps::default();
+            gaps.iter().for_each(|gap| kept.add(*gap));
+            kept
+        };
         let mut gaps = vec![10; 12];
         gaps.extend([1_000_000; 8]);
-        assert_eq!(usual(gaps), 10.0);
-        assert_eq!(usual(vec![10; LEAST_HANDOVERS - 1]), 0.0);
+        assert_eq!(of(&gaps).usual(), Some(10.0));
+        assert_eq!(of(&vec![10; LEAST_HANDOVERS - 1]).usual(), None);
+        let many = of(&(0..100_000).map(|i| i * 7919 % 1_000).collect::<Vec<_>>());
+        assert!(many.kept.len() <= Gaps::MOST && many.kept.len() as u64 * many.one_of >= 100_000);
+        assert!(many.usual().is_some_and(|usual| (usual - 500.0).abs() < 25.0), "{:?}", many.usual());
     }
 }

@@ -4,6 +4,7 @@ use super::pair::ThreadSpans;
 use crate::WaitClass;
 use crate::file::Trace;
 use serde::Serialize;
+use std::ops::Range;
 
 /// Cells per thread.
 pub const CELLS: usize = 240;
@@ -39,33 +40,55 @@ pub struct Cell {
     pub idle: u16,
 }
 
-pub(super) fn timeline(trace: &Trace, threads: &[ThreadSpans], duration: u64) -> Timeline {
-    let cell_ns = duration.div_ceil(CELLS as u64).max(1);
-    let lines = trace.threads.iter().zip(threads).map(|(thread, spans)| ThreadLine {
+/// A thread's cells while they grow: ns in operations, and in waits of each class.
+#[derive(Debug)]
+pub(crate) struct Line(Vec<[u64; 4]>);
+
+impl Default for Line {
+    fn default() -> Self {
+        Self(vec![[0; 4]; CELLS])
+    }
+}
+
+/// The length of a cell.
+pub(super) fn cell_ns(duration: u64) -> u64 {
+    duration.div_ceil(CELLS as u64).max(1)
+}
+
+pub(super) fn timeline<'l>(trace: &Trace, lines: impl Iterator<Item = &'l Line>, duration: u64) -> Timeline {
+    let cell_ns = cell_ns(duration);
+    let lines = trace.threads.iter().zip(lines).map(|(thread, line)| ThreadLine {
         name: match thread.name.as_str() {
             "" => format!("thread {}", thread.tag),
             name => format!("{name} ({})", thread.tag),
         },
-        cells: cells(spans, cell_ns),
+        cells: cells(&line.0, cell_ns),
     });
     Timeline { cell_ns, threads: lines.collect() }
 }
 
-fn cells(spans: &ThreadSpans, cell_ns: u64) -> Vec<Cell> {
-    let mut ns = vec![[0u64; 4]; CELLS];
-    for op in spans.ops.iter().filter(|s| s.parent.is_none()) {
-        let end = op.end.unwrap_or(spans.last);
-        // Of those drawn by lot each stands for its like nearby.
-        (0..op.weight).for_each(|_| spread(&mut ns, 0, op.begin, end, cell_ns));
+impl Line {
+    /// Adds a window's spans. What goes on is told when it has ended.
+    pub(super) fn add(&mut self, spans: &ThreadSpans, cell_ns: u64) {
+        let outermost = (0..).zip(&spans.ops).filter(|(at, s)| s.parent.is_none() && !spans.ongoing.contains(at));
+        for (_, op) in outermost {
+            let end = op.end.unwrap_or(spans.last);
+            // Of those drawn by lot each stands for its like nearby.
+            spread(&mut self.0, 0, op.begin..end, cell_ns, op.weight.into());
+        }
+        let outermost = (0..).zip(&spans.waits);
+        for (_, wait) in outermost.filter(|(at, w)| w.parent.is_none() && !spans.ongoing_waits.contains(at)) {
+            let class = match wait.kind.class() {
+                WaitClass::Lock => 1,
+                WaitClass::Io => 2,
+                WaitClass::Idle => 3,
+            };
+            spread(&mut self.0, class, wait.begin..wait.end.unwrap_or(spans.last), cell_ns, 1);
+        }
     }
-    for wait in spans.waits.iter().filter(|w| w.parent.is_none()) {
-        let class = match wait.kind.class() {
-            WaitClass::Lock => 1,
-            WaitClass::Io => 2,
-            WaitClass::Idle => 3,
-        };
-        spread(&mut ns, class, wait.begin, wait.end.unwrap_or(spans.last), cell_ns);
-    }
+}
+
+fn cells(ns: &[[u64; 4]], cell_ns: u64) -> Vec<Cell> {
     let part = |ns: u64| (u128::from(ns) * 1000 / u128::from(cell_ns)).min(1000) as u16;
     ns.iter()
         .map(|[op, lock, io, idle]| Cell {
@@ -77,14 +100,14 @@ fn cells(spans: &ThreadSpans, cell_ns: u64) -> Vec<Cell> {
         .collect()
 }
 
-/// Adds a span to the cells that it covers.
-fn spread(cells: &mut [[u64; 4]], class: usize, begin: u64, end: u64, cell_ns: u64) {
-    let mut at = begin;
+/// Adds a span, so many times, to the cells that it covers.
+fn spread(cells: &mut [[u64; 4]], class: usize, span: Range<u64>, cell_ns: u64, weight: u64) {
+    let (mut at, end) = (span.start, span.end);
     while at < end {
         let cell = (at / cell_ns) as usize;
         let Some(slot) = cells.get_mut(cell) else { return };
         let until = end.min((cell as u64 + 1).saturating_mul(cell_ns));
-        slot[class] += until - at;
+        slot[class] = slot[class].saturating_add((until - at).saturating_mul(weight));
         at = until;
     }
 }
@@ -96,9 +119,9 @@ mod tests {
     #[test]
     fn a_span_is_spread_over_the_cells_it_covers() {
         let mut cells = vec![[0; 4]; 4];
-        spread(&mut cells, 1, 5, 27, 10);
+        spread(&mut cells, 1, 5..27, 10, 1);
         assert_eq!(cells.iter().map(|c| c[1]).collect::<Vec<_>>(), [5, 10, 7, 0]);
-        spread(&mut cells, 1, 35, 99, 10);
+        spread(&mut cells, 1, 35..99, 10, 1);
         assert_eq!(cells[3][1], 5, "what lies beyond the end is left out");
     }
 }

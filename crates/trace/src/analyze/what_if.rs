@@ -19,7 +19,8 @@
 
 use super::attribute::net_times;
 use super::pair::{ThreadSpans, WaitSpan};
-use super::stations::{Station, mean_value_analysis, stations};
+use super::quick::QuickMap;
+use super::stations::{Station, Uses, mean_value_analysis};
 use crate::WaitClass;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -71,7 +72,7 @@ pub(crate) struct Setting {
 }
 
 /// Predicts for each lock site at which the threads of the chosen operation waited.
-pub(crate) fn what_if(threads: &[ThreadSpans], operation: u16, setting: Setting) -> WhatIf {
+pub(crate) fn what_if(threads: &[Deeds], uses: &Uses, operation: u16, setting: Setting) -> WhatIf {
     let crew = Crew::new(threads, operation);
     let seconds = setting.duration_ns.max(1) as f64 / 1e9;
     let throughput = crew.executions as f64 / seconds;
@@ -83,7 +84,7 @@ pub(crate) fn what_if(threads: &[ThreadSpans], operation: u16, setting: Setting)
         throughput,
         // Others cannot take all processors: ours got some.
         processors: (f64::from(setting.processors.max(1)) - others).max(crew.cpu as f64 / 1e9 / seconds),
-        stations: stations(threads, setting.duration_ns, throughput),
+        stations: uses.stations(setting.duration_ns, throughput),
         crew,
     };
     let mut locks: Vec<LockWhatIf> = model.crew.waits.keys().map(|site| model.without(*site)).collect();
@@ -101,20 +102,23 @@ struct Crew {
     waits: BTreeMap<u32, (u64, u64)>,
 }
 
-impl Crew {
-    fn new(threads: &[ThreadSpans], operation: u16) -> Self {
-        let mut crew = Self::default();
-        for thread in threads {
-            let executed = thread.ops.iter().filter(|s| s.operation == operation && s.end.is_some());
-            let executions: u64 = executed.map(|s| u64::from(s.weight)).sum();
-            if executions > 0 {
-                crew.threads += 1;
-                crew.executions += executions;
-                crew.cpu += thread.cpu.total();
-                crew.add_waits(&thread.waits);
-            }
+/// What a thread did in all windows.
+#[derive(Debug, Default)]
+pub(crate) struct Deeds {
+    executions: QuickMap<u16, u64>,
+    pub(crate) cpu: u64,
+    /// As in [`Crew`].
+    waits: QuickMap<u32, (u64, u64)>,
+}
+
+impl Deeds {
+    /// Adds a window's.
+    pub(crate) fn add(&mut self, thread: &ThreadSpans) {
+        for span in thread.ops.iter().filter(|s| s.end.is_some()) {
+            *self.executions.entry(span.operation).or_default() += u64::from(span.weight);
         }
-        crew
+        self.cpu += thread.cpu.total();
+        self.add_waits(&thread.waits);
     }
 
     fn add_waits(&mut self, waits: &[WaitSpan]) {
@@ -124,6 +128,25 @@ impl Crew {
                 *sums = (sums.0 + net.ns, sums.1 + net.cpu);
             }
         }
+    }
+}
+
+impl Crew {
+    fn new(threads: &[Deeds], operation: u16) -> Self {
+        let mut crew = Self::default();
+        for thread in threads {
+            let executions = thread.executions.get(&operation).copied().unwrap_or(0);
+            if executions > 0 {
+                crew.threads += 1;
+                crew.executions += executions;
+                crew.cpu += thread.cpu;
+                for (site, waits) in &thread.waits {
+                    let sums = crew.waits.entry(*site).or_default();
+                    *sums = (sums.0 + waits.0, sums.1 + waits.1);
+                }
+            }
+        }
+        crew
     }
 
     /// Seconds per execution.

@@ -73,6 +73,16 @@ pub(super) fn decode(input: &mut &[u8], events: &mut Vec<Event>) -> Result<(), &
     Ok(())
 }
 
+/// Of what [`encode`] appended: the number of events, and the ticks of the first (0 if there is none).
+pub(super) fn peek(input: &mut &[u8]) -> Result<(u64, u64), &'static str> {
+    let count = take_u64(input).ok_or("the number of events is cut off")?;
+    if count > input.len() as u64 / 3 {
+        return Err("more events than bytes for them");
+    }
+    let first = if count > 0 { decode_one(input, &mut Before::default())?.ticks } else { 0 };
+    Ok((count, first))
+}
+
 fn decode_one(input: &mut &[u8], before: &mut Before) -> Result<Event, &'static str> {
     const CUT: &str = "an event is cut off";
     let head = take_u8(input).ok_or(CUT)?;

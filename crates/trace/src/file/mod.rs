@@ -19,21 +19,26 @@
 //! | 10 switches | [`Switches`]: whether the kernel's records of switches are there; at most once |
 //! | 11 off | a thread's tag and its [`OffCpu`]s, delta-coded; after the thread |
 //!
+//! From version 2 on, events come in *rounds*: in a round each thread has one block of events at most, and what is in a later round
+//! happened later, but for what a ring's owner wrote while the others were drained. So a file can be read window by window.
+//!
 //! Integers in payloads are LEB128 ([`azekura_base::varint`]), those of heads little endian. There is no index:
 //! a file whose writer was killed is read up to its last whole block, and [`Ending::CutShort`] says so. Blocks of
 //! unknown kind are passed over. All other deviations are a typed [`ReadError`](crate::ReadError).
 
 mod codec;
+mod outline;
 mod read;
 mod write;
 
+pub use outline::{Outline, Windows};
 pub use write::{Encoder, ThreadInfo};
 
 use crate::event::Event;
 use std::collections::BTreeMap;
 
 const MAGIC: &[u8; 8] = b"AZKTRACE";
-/// 2: an `Enter` may stand for several executions, or for none.
+/// 2: an `Enter` may stand for several executions, or for none; events come in rounds.
 const VERSION: u32 = 2;
 /// The oldest that is still read: all in it means the same now.
 const OLDEST_VERSION: u32 = 1;

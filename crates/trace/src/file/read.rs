@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Why a payload makes no sense.
-type Wrong = &'static str;
+pub(super) type Wrong = &'static str;
 
 impl Trace {
     /// Reads a trace file. Memory: 32 bytes per event.
@@ -31,7 +31,7 @@ impl Trace {
     ///
     /// As [`Trace::read`].
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, ReadError> {
-        let start = check_head(bytes)?;
+        let (start, _) = check_head(bytes)?;
         let mut parts = Parts::default();
         let mut at = start;
         while parts.end.is_none() {
@@ -43,9 +43,12 @@ impl Trace {
     }
 }
 
-/// Checks magic and version; answers where the blocks begin.
-fn check_head(bytes: &[u8]) -> Result<usize, ReadError> {
-    const LEN: usize = 16;
+/// Bytes before the first block.
+pub(super) const HEAD: usize = 16;
+
+/// Checks magic and version; answers where the blocks begin, and the version. Needs no more than the first [`HEAD`] bytes.
+pub(super) fn check_head(bytes: &[u8]) -> Result<(usize, u32), ReadError> {
+    const LEN: usize = HEAD;
     let found = &bytes[..bytes.len().min(MAGIC.len())];
     if found != &MAGIC[..found.len()] || found.is_empty() {
         return Err(ReadError::NotATrace { found: found.to_vec() });
@@ -56,7 +59,7 @@ fn check_head(bytes: &[u8]) -> Result<usize, ReadError> {
         return Err(ReadError::Checksum { offset: 0, found, expected });
     }
     match u32_at(head, 8) {
-        OLDEST_VERSION..=VERSION => Ok(LEN),
+        version @ OLDEST_VERSION..=VERSION => Ok((LEN, version)),
         found => Err(ReadError::Version { found, expected: VERSION }),
     }
 }
@@ -65,27 +68,45 @@ fn check_head(bytes: &[u8]) -> Result<usize, ReadError> {
 fn next_block(bytes: &[u8], at: usize) -> Result<Option<(u8, &[u8])>, ReadError> {
     let rest = &bytes[at..];
     let Some(head) = rest.get(..block::HEAD) else { return Ok(None) };
+    let len = check_block_head(head, at as u64)?;
+    let Some(payload) = rest[block::HEAD..].get(..len) else { return Ok(None) };
+    check_payload(head, payload, at as u64)?;
+    Ok(Some((head[0], payload)))
+}
+
+/// Checks a block's first eight bytes of [`block::HEAD`]; answers the length of its payload.
+pub(super) fn check_block_head(head: &[u8], offset: u64) -> Result<usize, ReadError> {
     let expected = block::head(head[0], u32_at(head, 4));
     if head[..8] != expected {
         let (found, expected) = (u32_at(head, 0) >> 8, u32_at(&expected, 0) >> 8);
-        return Err(ReadError::Checksum { offset: at as u64, found, expected });
+        return Err(ReadError::Checksum { offset, found, expected });
     }
-    let len = u32_at(head, 4) as usize;
-    let Some(payload) = rest[block::HEAD..].get(..len) else { return Ok(None) };
+    Ok(u32_at(head, 4) as usize)
+}
+
+/// Checks a block's payload against its head.
+pub(super) fn check_payload(head: &[u8], payload: &[u8], offset: u64) -> Result<(), ReadError> {
     let (found, expected) = (crc32c_append(crc32c(&head[..8]), payload), u32_at(head, 8));
-    if found != expected {
-        return Err(ReadError::Checksum { offset: at as u64, found, expected });
-    }
-    Ok(Some((head[0], payload)))
+    if found == expected { Ok(()) } else { Err(ReadError::Checksum { offset, found, expected }) }
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
+/// Events that were not kept.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct PassedOver {
+    pub(super) events: u64,
+    /// The latest ticks with which a block of events begins.
+    pub(super) latest_first: u64,
+}
+
 /// What the blocks read so far have told.
 #[derive(Debug, Default)]
-struct Parts {
+pub(super) struct Parts {
+    /// Events that were passed over and not kept, if that is what is done with them.
+    pub(super) passed_over: Option<PassedOver>,
     session: Option<SessionInfo>,
     clock: Option<(ClockSample, ClockSample)>,
     sites: BTreeMap<u32, Name>,
@@ -99,7 +120,12 @@ struct Parts {
 }
 
 impl Parts {
-    fn take(&mut self, kind: u8, mut payload: &[u8]) -> Result<(), Wrong> {
+    /// For all of a file but its events.
+    pub(super) fn passing_over_events() -> Self {
+        Self { passed_over: Some(PassedOver::default()), ..Self::default() }
+    }
+
+    pub(super) fn take(&mut self, kind: u8, mut payload: &[u8]) -> Result<(), Wrong> {
         let input = &mut payload;
         match (kind, &self.session) {
             (block::SESSION, None) => self.session = Some(session(input)?),
@@ -108,6 +134,7 @@ impl Parts {
             (block::SITES, _) => self.take_sites(input)?,
             (block::OPERATIONS, _) => self.take_operations(input)?,
             (block::THREAD, _) => self.take_thread(input)?,
+            (block::EVENTS, _) if self.passed_over.is_some() => return self.pass_over_events(input),
             (block::EVENTS, _) => self.take_events(input)?,
             (block::CLOCK, _) => self.take_clock(input)?,
             (block::END, _) => self.end = Some((number(input)?, number(input)?)),
@@ -154,6 +181,22 @@ impl Parts {
         let thread = self.threads.get_mut(&tag).ok_or("events of an unknown thread")?;
         thread.lost = number(input)?;
         codec::decode(input, &mut thread.events)
+    }
+
+    fn pass_over_events(&mut self, input: &mut &[u8]) -> Result<(), Wrong> {
+        let tag = small(input)?;
+        let thread = self.threads.get_mut(&tag).ok_or("events of an unknown thread")?;
+        thread.lost = number(input)?;
+        let (count, first) = codec::peek(input)?;
+        let seen = self.passed_over.get_or_insert_default();
+        seen.events += count;
+        seen.latest_first = seen.latest_first.max(first);
+        Ok(())
+    }
+
+    /// Whether the end of the recording was met.
+    pub(super) fn has_ended(&self) -> bool {
+        self.end.is_some()
     }
 
     fn take_switches(&mut self, input: &mut &[u8]) -> Result<(), Wrong> {
@@ -203,7 +246,8 @@ impl Parts {
         Ok(())
     }
 
-    fn finish(self, offset: u64, len: u64) -> Result<Trace, ReadError> {
+    pub(super) fn finish(self, offset: u64, len: u64) -> Result<Trace, ReadError> {
+        let passed_over = self.passed_over.map_or(0, |p| p.events);
         let (Some(session), Some((begin, end))) = (self.session, self.clock) else {
             return Err(ReadError::NoHead { len });
         };
@@ -222,7 +266,7 @@ impl Parts {
             ending,
         };
         match self.end {
-            Some(counts) if counts != (trace.event_count(), trace.lost()) => {
+            Some(counts) if counts != (trace.event_count() + passed_over, trace.lost()) => {
                 Err(ReadError::Malformed { offset, what: "the end counts other events than there are" })
             }
             Some(_) if offset != len => Err(ReadError::Malformed { offset, what: "bytes behind the end" }),
@@ -256,11 +300,11 @@ fn named(input: &mut &[u8]) -> Result<(u32, Name), Wrong> {
 
 const CUT: Wrong = "a field is cut off";
 
-fn number(input: &mut &[u8]) -> Result<u64, Wrong> {
+pub(super) fn number(input: &mut &[u8]) -> Result<u64, Wrong> {
     take_u64(input).ok_or(CUT)
 }
 
-fn small(input: &mut &[u8]) -> Result<u32, Wrong> {
+pub(super) fn small(input: &mut &[u8]) -> Result<u32, Wrong> {
     u32::try_from(number(input)?).map_err(|_| "a number beyond 32 bits")
 }
 

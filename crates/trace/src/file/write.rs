@@ -1,6 +1,8 @@
 //! A recording as bytes: blocks, appended to a buffer that goes to a file or stays in memory.
 
-use super::{ClockSample, CpuSource, MAGIC, Module, OffCpu, SessionInfo, Switches, VERSION, block, codec};
+use super::{
+    ClockSample, CpuSource, MAGIC, Module, OffCpu, SessionInfo, Switches, ThreadTrace, VERSION, block, codec,
+};
 use crate::event::Event;
 use azekura_base::checksum::{crc32c, crc32c_append};
 use azekura_base::varint::{put_bytes, put_u64};
@@ -205,8 +207,6 @@ impl super::Trace {
     /// them is equal; of a trace that was cut short, but for the place where.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        /// Events per block: far below a block's length limit.
-        const BLOCK: usize = 1 << 16;
         let mut encoder = Encoder::new();
         encoder.session(&self.session);
         encoder.clock(&self.begin);
@@ -225,12 +225,12 @@ impl super::Trace {
         for thread in &self.threads {
             let (tag, os_id, cpu) = (thread.tag, thread.os_id, thread.cpu);
             encoder.thread(&ThreadInfo { tag, os_id, cpu, name: thread.name.clone() });
-            for events in thread.events.chunks(BLOCK) {
-                encoder.events(tag, thread.lost, events);
-            }
-            encoder.events(tag, thread.lost, &[]);
+        }
+        Rounds::of(&self.threads).write(&mut encoder);
+        for thread in &self.threads {
+            encoder.events(thread.tag, thread.lost, &[]);
             if !thread.off.is_empty() {
-                encoder.off(tag, &thread.off);
+                encoder.off(thread.tag, &thread.off);
             }
         }
         encoder.clock(&self.end);
@@ -238,5 +238,55 @@ impl super::Trace {
             encoder.end(self.lost());
         }
         encoder.into_bytes()
+    }
+}
+
+/// Events of several threads in the order of time, in rounds of about [`Rounds::EVENTS`].
+struct Rounds<'t> {
+    threads: &'t [ThreadTrace],
+    /// By thread: events that are written, and the latest ticks of its next share.
+    at: Vec<(usize, u64)>,
+}
+
+impl<'t> Rounds<'t> {
+    const EVENTS: usize = 1 << 16;
+
+    fn of(threads: &'t [ThreadTrace]) -> Self {
+        let mut rounds = Self { threads, at: vec![(0, 0); threads.len()] };
+        (0..threads.len()).for_each(|thread| rounds.look_ahead(thread));
+        rounds
+    }
+
+    /// A thread's share of a round.
+    fn share(&self) -> usize {
+        (Self::EVENTS / self.threads.len().max(1)).max(16)
+    }
+
+    fn look_ahead(&mut self, thread: usize) {
+        let share = self.share();
+        let (written, latest) = &mut self.at[thread];
+        let next = self.threads[thread].events[*written..].iter().take(share);
+        *latest = next.map(|e| e.ticks).max().unwrap_or(u64::MAX);
+    }
+
+    /// Each round goes up to where the first of the threads has used up its share.
+    fn write(mut self, encoder: &mut Encoder) {
+        while let Some(until) = self.until() {
+            for (index, thread) in self.threads.iter().enumerate() {
+                let rest = &thread.events[self.at[index].0..];
+                let count = rest.iter().take_while(|e| e.ticks <= until).take(2 * self.share()).count();
+                if count > 0 {
+                    encoder.events(thread.tag, thread.lost, &rest[..count]);
+                    self.at[index].0 += count;
+                    self.look_ahead(index);
+                }
+            }
+        }
+    }
+
+    /// Ticks of the round's end; `None` when all is written.
+    fn until(&self) -> Option<u64> {
+        let left = self.threads.iter().zip(&self.at).filter(|(thread, (written, _))| *written < thread.events.len());
+        left.map(|(_, (_, latest))| *latest).min()
     }
 }

@@ -42,11 +42,16 @@ pub struct ReportOptions {
     pub baseline_per_second: Option<f64>,
     /// Rows per table in text.
     pub top: usize,
+    /// A file with more events is analyzed in windows of so many; see [`Analysis::of_file`].
+    pub window_events: usize,
 }
+
+/// [`ReportOptions::window_events`] unless told otherwise: some hundred megabytes.
+const WINDOW_EVENTS: usize = 1 << 20;
 
 impl Default for ReportOptions {
     fn default() -> Self {
-        Self { format: Format::Text, operation: None, baseline_per_second: None, top: 15 }
+        Self { format: Format::Text, operation: None, baseline_per_second: None, top: 15, window_events: WINDOW_EVENTS }
     }
 }
 
@@ -84,7 +89,11 @@ pub fn report_file(
     options: &ReportOptions,
     out: &mut dyn Write,
 ) -> Result<(), ReportError> {
-    report(&Trace::read(path)?, options, out)
+    if options.format == Format::Perfetto {
+        return Ok(perfetto::write_file(path.as_ref(), out)?);
+    }
+    let analysis = Analysis::of_file(path, options.window_events, &options.analyze())??;
+    write_analysis(&analysis, options, out)
 }
 
 /// Reports on a trace.
@@ -115,14 +124,20 @@ pub fn report_file(
 pub fn report(trace: &Trace, options: &ReportOptions, out: &mut dyn Write) -> Result<(), ReportError> {
     match options.format {
         Format::Perfetto => out.write_all(&perfetto::encode(trace))?,
-        format => {
-            let analysis = Analysis::new(trace, &options.analyze())?;
-            match format {
-                Format::Json => write_json(&analysis, out)?,
-                Format::Html => out.write_all(html::page(&analysis, options.top)?.as_bytes())?,
-                _ => out.write_all(text::text(&analysis, options.top).as_bytes())?,
-            }
-        }
+        _ => write_analysis(&Analysis::new(trace, &options.analyze())?, options, out)?,
+    }
+    Ok(())
+}
+
+fn write_analysis(
+    analysis: &Analysis,
+    options: &ReportOptions,
+    out: &mut dyn Write,
+) -> Result<(), ReportError> {
+    match options.format {
+        Format::Json => write_json(analysis, out)?,
+        Format::Html => out.write_all(html::page(analysis, options.top)?.as_bytes())?,
+        _ => out.write_all(text::text(analysis, options.top).as_bytes())?,
     }
     Ok(())
 }
@@ -138,7 +153,8 @@ pub fn diff_files(
     options: &ReportOptions,
     out: &mut dyn Write,
 ) -> Result<(), ReportError> {
-    diff(&Trace::read(before)?, &Trace::read(after)?, options, out)
+    let of = |path: &Path| Analysis::of_file(path, options.window_events, &options.analyze());
+    write_diff(&of(before.as_ref())??, &of(after.as_ref())??, options, out)
 }
 
 /// Reports the difference between two traces, with bounds that tell it from noise.
@@ -152,9 +168,17 @@ pub fn diff(
     options: &ReportOptions,
     out: &mut dyn Write,
 ) -> Result<(), ReportError> {
-    let before = Analysis::new(before, &options.analyze())?;
-    let after = Analysis::new(after, &options.analyze())?;
-    let diff = Diff::new(&before, &after);
+    let of = |trace: &Trace| Analysis::new(trace, &options.analyze());
+    write_diff(&of(before)?, &of(after)?, options, out)
+}
+
+fn write_diff(
+    before: &Analysis,
+    after: &Analysis,
+    options: &ReportOptions,
+    out: &mut dyn Write,
+) -> Result<(), ReportError> {
+    let diff = Diff::new(before, after);
     match options.format {
         Format::Text => out.write_all(text::diff(&diff, options.top).as_bytes())?,
         Format::Json => write_json(&diff, out)?,

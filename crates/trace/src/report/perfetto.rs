@@ -5,8 +5,11 @@
 
 use crate::WaitKind;
 use crate::event::{Event, EventKind};
-use crate::file::{Calibration, Name, ThreadTrace, Trace};
+use super::ReportError;
+use crate::file::{Calibration, Name, Outline, ThreadTrace, Trace};
 use azekura_base::varint::{put_bytes, put_u64};
+use std::io::Write;
+use std::path::Path;
 
 /// Field numbers of the messages we use.
 mod field {
@@ -45,18 +48,36 @@ const SEQUENCE: u64 = 1;
 
 /// The file's bytes.
 pub(super) fn encode(trace: &Trace) -> Vec<u8> {
-    let mut export = Export { trace, calibration: trace.calibration(), out: Vec::new() };
-    export.describe_process();
-    for thread in &trace.threads {
-        export.describe_thread(thread);
-        export.thread(thread);
+    let mut export = Export::new(trace);
+    for (at, thread) in trace.threads.iter().enumerate() {
+        export.thread(at, &thread.events);
     }
     export.out
+}
+
+/// The same of a trace file, window by window. (Perfetto puts the packets of a track in order of time; ours come so.)
+pub(super) fn write_file(path: &Path, out: &mut dyn Write) -> Result<(), ReportError> {
+    /// Events at a time.
+    const WINDOW: usize = 1 << 16;
+    let outline = Outline::read(path)?;
+    if !outline.is_in_order() {
+        return Ok(out.write_all(&encode(&Trace::read(path)?))?);
+    }
+    let mut export = Export::new(outline.trace());
+    let mut windows = outline.windows(WINDOW)?;
+    while windows.advance()?.is_some() {
+        windows.events().iter().enumerate().for_each(|(at, events)| export.thread(at, events));
+        out.write_all(&export.out)?;
+        export.out.clear();
+    }
+    Ok(())
 }
 
 struct Export<'t> {
     trace: &'t Trace,
     calibration: Calibration,
+    /// By thread: its open slices, and the time it has reached.
+    tracks: Vec<(Vec<Open>, u64)>,
     out: Vec<u8>,
 }
 
@@ -67,7 +88,16 @@ enum Open {
     Wait(u32, u64),
 }
 
-impl Export<'_> {
+impl<'t> Export<'t> {
+    /// With all tracks described.
+    fn new(trace: &'t Trace) -> Self {
+        let tracks = trace.threads.iter().map(|_| (Vec::new(), 0)).collect();
+        let mut export = Self { trace, calibration: trace.calibration(), tracks, out: Vec::new() };
+        export.describe_process();
+        trace.threads.iter().for_each(|thread| export.describe_thread(thread));
+        export
+    }
+
     fn describe_process(&mut self) {
         let session = &self.trace.session;
         let name = if session.label.is_empty() { "azekura" } else { &session.label };
@@ -96,15 +126,16 @@ impl Export<'_> {
         self.packet(0, field::PACKET_TRACK_DESCRIPTOR, &track);
     }
 
-    fn thread(&mut self, thread: &ThreadTrace) {
-        let track = track_of(thread);
-        let mut open: Vec<Open> = Vec::new();
-        let mut now = 0;
-        for event in &thread.events {
+    /// The next events of a thread.
+    fn thread(&mut self, at: usize, events: &[Event]) {
+        let track = track_of(&self.trace.threads[at]);
+        let (mut open, mut now) = std::mem::take(&mut self.tracks[at]);
+        for event in events {
             // Slices must nest: time never runs back inside a track.
             now = self.calibration.ns(event.ticks).max(now);
             self.event(event, track, now, &mut open);
         }
+        self.tracks[at] = (open, now);
     }
 
     fn event(&mut self, event: &Event, track: u64, now: u64, open: &mut Vec<Open>) {

@@ -1,10 +1,11 @@
 //! Entry: a trace file of rubbish. It is read and can be reported on, or there is a typed error.
 
 use azekura_base::checksum::{crc32c, crc32c_append};
+use azekura_trace::analyze::{Analysis, AnalyzeOptions};
 use azekura_trace::event::{Event, EventKind};
 use azekura_trace::file::{
-    ClockSample, CpuSource, Ending, Module, Name, OffCpu, SessionInfo, Switches, ThreadTrace, TimeSource,
-    Trace,
+    ClockSample, CpuSource, Encoder, Ending, Module, Name, OffCpu, Outline, SessionInfo, Switches, ThreadInfo,
+    ThreadTrace, TimeSource, Trace,
 };
 use azekura_trace::report::{ReportOptions, report};
 
@@ -18,7 +19,9 @@ pub(crate) fn trace_file(data: &[u8]) {
     if mode & 1 != 0 {
         reseal(&mut file);
     }
-    let Ok(trace) = Trace::from_bytes(&file) else { return };
+    let read = Trace::from_bytes(&file);
+    in_windows(&file, read.as_ref().ok());
+    let Ok(trace) = read else { return };
     if trace.ending == Ending::Complete {
         assert_eq!(Trace::from_bytes(&trace.to_bytes()).as_ref().ok(), Some(&trace));
     }
@@ -27,10 +30,45 @@ pub(crate) fn trace_file(data: &[u8]) {
     let _ = report(&trace, &ReportOptions::default(), &mut std::io::sink());
 }
 
+/// Window by window it is the same trace, or is refused, too.
+fn in_windows(file: &[u8], whole: Option<&Trace>) {
+    let events = Outline::from_bytes(file).and_then(|outline| {
+        let mut windows = outline.windows(5)?;
+        let mut all: Vec<Vec<Event>> = vec![Vec::new(); outline.trace().threads.len()];
+        while windows.advance()?.is_some() {
+            all.iter_mut().zip(windows.events()).for_each(|(all, events)| all.extend(events));
+        }
+        let _ = Analysis::of_windows(&outline, 5, &AnalyzeOptions::default())?;
+        Ok(all)
+    });
+    let whole = whole.map(|t| t.threads.iter().map(|t| t.events.clone()).collect());
+    assert_eq!(events.ok(), whole);
+}
+
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let whole = trace().to_bytes();
     let cut = whole[..whole.len() / 2].to_vec();
-    (0..2).flat_map(|mode| [&whole, &cut].map(|file| [&[mode], file.as_slice()].concat())).collect()
+    let rounds = in_rounds(&trace());
+    (0..2).flat_map(|mode| [&whole, &cut, &rounds].map(|file| [&[mode], file.as_slice()].concat())).collect()
+}
+
+/// The same trace as a recorder writes it: a little of each thread in turn.
+fn in_rounds(trace: &Trace) -> Vec<u8> {
+    let mut encoder = Encoder::new();
+    encoder.session(&trace.session);
+    encoder.clock(&trace.begin);
+    for t in &trace.threads {
+        encoder.thread(&ThreadInfo { tag: t.tag, os_id: t.os_id, cpu: t.cpu, name: t.name.clone() });
+    }
+    for round in 0..9 {
+        for t in &trace.threads {
+            let from = (round * 4).min(t.events.len());
+            encoder.events(t.tag, t.lost, &t.events[from..(from + 4).min(t.events.len())]);
+        }
+        encoder.clock(&trace.end);
+    }
+    encoder.end(trace.lost());
+    encoder.into_bytes()
 }
 
 /// Makes the checksums of the head and of each block good, as far as the lengths lead.

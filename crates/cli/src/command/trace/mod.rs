@@ -112,7 +112,8 @@ impl Options {
             Style::Perfetto => Format::Perfetto,
         };
         let baseline_per_second = self.baseline;
-        ReportOptions { format, operation: self.operation.clone(), baseline_per_second, top: self.top }
+        let operation = self.operation.clone();
+        ReportOptions { format, operation, baseline_per_second, top: self.top, ..ReportOptions::default() }
     }
 
     fn write(

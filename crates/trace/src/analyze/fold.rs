@@ -1,0 +1,76 @@
+//! All windows of a recording, added up one after another.
+//!
+//! A short recording is one window. A long one comes in pieces of time, so that no more of it than one window is in memory; what is
+//! under way at a window's end is carried into the next. Told apart from the whole at once it loses little: who held a lock
+//! in the window before is not known to whom waits for it beyond the border, one wait of each thread in a million events.
+
+use super::Names;
+use super::attribute::{Attribution, ThreadAccount};
+use super::blame::{Blame, blame};
+use super::pair::{Carried, OpenSpan, ThreadSpans, pair};
+use super::stations::Uses;
+use super::timeline::{Line, cell_ns};
+use super::what_if::Deeds;
+use crate::event::Event;
+use crate::file::{Calibration, Trace};
+
+/// What the rows of a report are made of.
+#[derive(Debug, Default)]
+pub(crate) struct Totals {
+    pub(crate) attribution: Attribution,
+    pub(crate) uses: Uses,
+    pub(crate) blame: Blame,
+    /// By thread, in the order of the trace.
+    pub(crate) deeds: Vec<Deeds>,
+    pub(crate) lines: Vec<Line>,
+    /// What each thread was still doing at the end.
+    pub(crate) open: Vec<(u32, OpenSpan)>,
+    pub(crate) unmatched: u64,
+    pub(crate) interpolated: u64,
+    /// Time of the last event.
+    pub(crate) last: u64,
+    accounts: Vec<ThreadAccount>,
+    carried: Vec<Carried>,
+}
+
+/// Where a recording's events belong.
+pub(crate) struct Frame<'t> {
+    /// The recording; its threads' events may be elsewhere.
+    pub(crate) trace: &'t Trace,
+    pub(crate) names: &'t Names<'t>,
+    pub(crate) calibration: Calibration,
+    pub(crate) duration: u64,
+}
+
+impl Totals {
+    /// Adds a window: the events of each thread. `is_last`: what is open now stays open.
+    pub(crate) fn add(&mut self, frame: &Frame<'_>, events: &[&[Event]], is_last: bool) {
+        let count = frame.trace.threads.len();
+        self.carried.resize_with(count, Carried::default);
+        let spans: Vec<ThreadSpans> = frame
+            .trace
+            .threads
+            .iter()
+            .zip(events)
+            .zip(&mut self.carried)
+            .map(|((thread, events), carried)| {
+                frame.names.merged(pair(thread, events, &frame.calibration, carried, is_last))
+            })
+            .collect();
+        self.accounts.resize_with(count, ThreadAccount::default);
+        self.deeds.resize_with(count, Deeds::default);
+        self.lines.resize_with(count, Line::default);
+        let cell = cell_ns(frame.duration);
+        for (at, thread) in spans.iter().enumerate() {
+            self.attribution.add(thread, &mut self.accounts[at], frame.duration);
+            self.deeds[at].add(thread);
+            self.lines[at].add(thread, cell);
+            self.open.extend(thread.open.iter().map(|open| (thread.tag, *open)));
+            self.unmatched += thread.unmatched;
+            self.interpolated += thread.cpu.interpolated;
+            self.last = self.last.max(thread.last);
+        }
+        self.uses.add(&spans);
+        blame(&spans, frame.trace.session.hold_sampling, &mut self.blame);
+    }
+}

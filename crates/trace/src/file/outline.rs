@@ -1,0 +1,270 @@
+//! A trace file in pieces: first all but its events, then these, window by window, so that memory does not grow with the file.
+
+use super::read::{HEAD, Parts, PassedOver, check_block_head, check_head, check_payload, number, small};
+use super::{Trace, block, codec};
+use crate::error::ReadError;
+use crate::event::Event;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufReader, Cursor, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The first version whose events come in rounds.
+const IN_ROUNDS: u32 = 2;
+
+/// All that a trace file has but its events: names, threads, clocks, how it ends.
+#[derive(Debug)]
+pub struct Outline {
+    source: Source,
+    version: u32,
+    trace: Trace,
+    passed_over: PassedOver,
+}
+
+impl Outline {
+    /// Reads a trace file once, and keeps all but its events. Memory: its largest block, and what is kept.
+    ///
+    /// # Errors
+    ///
+    /// As [`Trace::read`].
+    pub fn read(path: impl AsRef<Path>) -> Result<Self, ReadError> {
+        Self::of(Source::File(path.as_ref().to_owned()))
+    }
+
+    /// Reads the bytes of a trace file likewise.
+    ///
+    /// # Errors
+    ///
+    /// As [`Trace::read`].
+    pub fn from_bytes(bytes: impl Into<Arc<[u8]>>) -> Result<Self, ReadError> {
+        Self::of(Source::Bytes(bytes.into()))
+    }
+
+    fn of(source: Source) -> Result<Self, ReadError> {
+        let mut blocks = Blocks::open(&source)?;
+        let mut parts = Parts::passing_over_events();
+        while !parts.has_ended() {
+            let offset = blocks.offset;
+            let Some((kind, payload)) = blocks.next()? else { break };
+            parts.take(kind, payload).map_err(|what| ReadError::Malformed { offset, what })?;
+        }
+        let (version, offset) = (blocks.version, blocks.offset);
+        let passed_over = parts.passed_over.unwrap_or_default();
+        let trace = parts.finish(offset, source.len()?)?;
+        Ok(Self { source, version, trace, passed_over })
+    }
+
+    /// The trace without its events.
+    #[must_use]
+    pub fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
+    /// Events in the file.
+    #[must_use]
+    pub fn events(&self) -> u64 {
+        self.passed_over.events
+    }
+
+    /// Whether events come in the order of time, so that windows can be made of them.
+    #[must_use]
+    pub fn is_in_order(&self) -> bool {
+        self.version >= IN_ROUNDS
+    }
+
+    /// The last clock sample, or the beginning of a block of events behind it in a file cut short.
+    #[must_use]
+    pub fn last_ticks(&self) -> u64 {
+        self.trace.end.ticks.max(self.passed_over.latest_first)
+    }
+
+    /// Reads the events, so many or a few more at a time.
+    ///
+    /// # Errors
+    ///
+    /// As [`Trace::read`].
+    pub fn windows(&self, events: usize) -> Result<Windows<'_>, ReadError> {
+        let threads = &self.trace.threads;
+        Ok(Windows {
+            outline: self,
+            blocks: Blocks::open(&self.source)?,
+            places: threads.iter().enumerate().map(|(at, t)| (t.tag, at)).collect(),
+            most: events.max(1),
+            events: vec![Vec::new(); threads.len()],
+            next: None,
+            is_over: false,
+        })
+    }
+}
+
+/// The events of a trace file, window by window.
+#[derive(Debug)]
+pub struct Windows<'o> {
+    outline: &'o Outline,
+    blocks: Blocks,
+    /// Threads by tag.
+    places: BTreeMap<u32, usize>,
+    most: usize,
+    events: Vec<Vec<Event>>,
+    /// The first events of the next window.
+    next: Option<(usize, Vec<Event>)>,
+    is_over: bool,
+}
+
+impl Windows<'_> {
+    /// Goes on to the next window; answers whether it is the last. `None`: there was one already.
+    ///
+    /// # Errors
+    ///
+    /// As [`Trace::read`].
+    pub fn advance(&mut self) -> Result<Option<bool>, ReadError> {
+        if self.is_over {
+            return Ok(None);
+        }
+        self.events.iter_mut().for_each(Vec::clear);
+        let mut count = 0;
+        let mut round = vec![false; self.events.len()];
+        if let Some((place, events)) = self.next.take() {
+            (count, round[place]) = (events.len(), true);
+            self.events[place] = events;
+        }
+        loop {
+            let offset = self.blocks.offset;
+            let malformed = |what| ReadError::Malformed { offset, what };
+            match self.blocks.next()? {
+                None | Some((block::END, _)) => {
+                    self.is_over = true;
+                    return Ok(Some(true));
+                }
+                // A drain ends with a look at the clock.
+                Some((block::CLOCK, _)) => round.fill(false),
+                Some((block::EVENTS, mut payload)) => {
+                    let tag = small(&mut payload).map_err(malformed)?;
+                    number(&mut payload).map_err(malformed)?;
+                    let place = *self.places.get(&tag).ok_or_else(|| malformed("events of an unknown thread"))?;
+                    let begins_round = round[place] || !round.contains(&true);
+                    if begins_round {
+                        round.fill(false);
+                    }
+                    round[place] = true;
+                    let mut events = Vec::new();
+                    codec::decode(&mut payload, &mut events).map_err(malformed)?;
+                    if !payload.is_empty() {
+                        return Err(malformed("bytes behind the end of a block's content"));
+                    }
+                    if begins_round && count >= self.most {
+                        self.next = Some((place, events));
+                        return Ok(Some(false));
+                    }
+                    count += events.len();
+                    self.events[place].append(&mut events);
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// The window's events, by thread, in the order of [`Outline::trace`].
+    #[must_use]
+    pub fn events(&self) -> &[Vec<Event>] {
+        &self.events
+    }
+
+    /// The file's other parts.
+    #[must_use]
+    pub fn outline(&self) -> &Outline {
+        self.outline
+    }
+}
+
+/// Where a trace's bytes are.
+#[derive(Debug, Clone)]
+enum Source {
+    File(PathBuf),
+    Bytes(Arc<[u8]>),
+}
+
+impl Source {
+    fn open(&self) -> Result<Box<dyn Read>, ReadError> {
+        match self {
+            Self::File(path) => match File::open(path) {
+                Ok(file) => Ok(Box::new(BufReader::with_capacity(1 << 18, file))),
+                Err(error) => Err(self.failed(error)),
+            },
+            Self::Bytes(bytes) => Ok(Box::new(Cursor::new(Arc::clone(bytes)))),
+        }
+    }
+
+    /// The length as it is now.
+    fn len(&self) -> Result<u64, ReadError> {
+        match self {
+            Self::File(path) => Ok(std::fs::metadata(path).map_err(|error| self.failed(error))?.len()),
+            Self::Bytes(bytes) => Ok(bytes.len() as u64),
+        }
+    }
+
+    fn failed(&self, source: io::Error) -> ReadError {
+        let path = match self {
+            Self::File(path) => path.clone(),
+            Self::Bytes(_) => PathBuf::from("(memory)"),
+        };
+        ReadError::Io { path, source }
+    }
+}
+
+/// The blocks of a file, one at a time.
+struct Blocks {
+    source: Source,
+    file: Box<dyn Read>,
+    version: u32,
+    /// Where the next block begins.
+    offset: u64,
+    payload: Vec<u8>,
+}
+
+impl Blocks {
+    fn open(source: &Source) -> Result<Self, ReadError> {
+        let mut file = source.open()?;
+        let mut head = Vec::with_capacity(HEAD);
+        let read = file.by_ref().take(HEAD as u64).read_to_end(&mut head);
+        read.map_err(|error| source.failed(error))?;
+        let (offset, version) = check_head(&head)?;
+        Ok(Self { source: source.clone(), file, version, offset: offset as u64, payload: Vec::new() })
+    }
+
+    /// The next block; `None` when the file ends before it does.
+    fn next(&mut self) -> Result<Option<(u8, &[u8])>, ReadError> {
+        let mut head = [0; block::HEAD];
+        if !self.fill(&mut head)? {
+            return Ok(None);
+        }
+        let len = check_block_head(&head, self.offset)?;
+        self.payload.clear();
+        // Memory only for what is there: a length may say anything.
+        let read = self.file.by_ref().take(len as u64).read_to_end(&mut self.payload);
+        read.map_err(|error| self.source.failed(error))?;
+        if self.payload.len() < len {
+            return Ok(None);
+        }
+        check_payload(&head, &self.payload, self.offset)?;
+        self.offset += (block::HEAD + len) as u64;
+        Ok(Some((head[0], &self.payload)))
+    }
+
+    /// Reads exactly so much; `false` when there is less.
+    fn fill(&mut self, buffer: &mut [u8]) -> Result<bool, ReadError> {
+        match self.file.read_exact(buffer) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+            Err(error) => Err(self.source.failed(error)),
+        }
+    }
+}
+
+impl fmt::Debug for Blocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Blocks").field("source", &self.source).field("offset", &self.offset).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,126 @@
+//! A recording analyzed window by window tells what it tells as a whole.
+#![cfg(all(not(loom), feature = "analyze"))]
+
+mod common;
+
+use azekura_trace::analyze::{Analysis, AnalyzeOptions, OperationRow, Verdict};
+use azekura_trace::event::Event;
+use azekura_trace::file::{ClockSample, Encoder, Outline, ThreadInfo, Trace};
+use azekura_trace::WaitKind;
+use common::simulator::Duration::Exponential;
+use common::simulator::Step::{Compute, Device, Enter, Exit, Lock, Unlock, WaitBegin, WaitEnd};
+use common::simulator::{Machine, Mode};
+
+const US: u64 = 1_000;
+
+/// The trace as a recorder would have written it, drained every `drain` ns.
+fn drained(trace: &Trace, drain: u64) -> Vec<u8> {
+    let mut encoder = Encoder::new();
+    encoder.session(&trace.session);
+    encoder.clock(&trace.begin);
+    encoder.sites(trace.sites.iter().map(|(id, n)| (*id, n.name.as_str(), n.file.as_str(), n.line)));
+    encoder.operations(
+        trace.operations.iter().map(|(id, n)| (u32::from(*id), n.name.as_str(), n.file.as_str(), n.line)),
+    );
+    for t in &trace.threads {
+        encoder.thread(&ThreadInfo { tag: t.tag, os_id: t.os_id, cpu: t.cpu, name: t.name.clone() });
+    }
+    let mut rest: Vec<&[Event]> = trace.threads.iter().map(|t| t.events.as_slice()).collect();
+    let mut until = drain;
+    while rest.iter().any(|events| !events.is_empty()) {
+        for (thread, rest) in trace.threads.iter().zip(&mut rest) {
+            let (now, later) = rest.split_at(rest.partition_point(|e| e.ticks < until));
+            encoder.events(thread.tag, thread.lost, now);
+            *rest = later;
+        }
+        let now = until.min(trace.end.ticks);
+        encoder.clock(&ClockSample { ticks: now, monotonic_ns: now, process_cpu_ns: 0 });
+        until += drain;
+    }
+    encoder.clock(&trace.end);
+    encoder.end(trace.lost());
+    encoder.into_bytes()
+}
+
+/// Threads that meet at a lock, inside a wait that stands around it, and at a device, in operations inside operations.
+fn recorded() -> Trace {
+    let lock = Lock { site: 1, object: 7, mode: Mode::Exclusive, kind: WaitKind::Latch, spin: false };
+    let part = [Enter(2), Compute(Exponential(10 * US)), WaitBegin(3), lock, Compute(Exponential(8 * US))];
+    let rest = [Unlock { site: 1 }, WaitEnd(3), Exit, Device { site: 2, time: Exponential(20 * US) }];
+    let steps = [[Enter(1)].as_slice(), &part, &rest, &part, &rest, &[Exit]].concat();
+    let machine = Machine { processors: 3, quantum: 30 * US, ..Machine::default() };
+    let programs = vec![steps; 5];
+    machine.run(60_000 * US, &["page", "get"], &["cache", "disk", "rw lock"], programs).trace
+}
+
+fn exact(row: &OperationRow) -> [u64; 9] {
+    [
+        row.executions,
+        row.timed,
+        row.threads,
+        row.elapsed_ns,
+        row.lock_wait_ns,
+        row.io_wait_ns,
+        row.p50_ns,
+        row.p99_ns,
+        row.max_ns,
+    ]
+}
+
+#[test]
+fn windows_add_up_to_the_whole() {
+    let trace = recorded();
+    let whole = Analysis::new(&trace, &AnalyzeOptions::default()).expect("any operation will do");
+    assert!(matches!(whole.verdict, Verdict::Lock { .. }), "something to find: {:?}", whole.verdict);
+    let span = trace.end.ticks - trace.begin.ticks;
+    for windows in [2, 7, 40] {
+        let outline = Outline::from_bytes(drained(&trace, span / (4 * windows))).expect("just written");
+        assert_eq!(outline.events(), trace.event_count());
+        let most = usize::try_from(outline.events() / windows).expect("few");
+        let parts = Analysis::of_windows(&outline, most, &AnalyzeOptions::default());
+        let parts = parts.expect("just written").expect("any operation will do");
+        assert_eq!(whole.operations.len(), parts.operations.len());
+        for (a, b) in whole.operations.iter().chain([&whole.total]).zip(parts.operations.iter().chain([&parts.total])) {
+            assert_eq!((&a.name, exact(a)), (&b.name, exact(b)), "{windows} windows");
+            let (a, b) = (a.cpu_ns.expect("known"), b.cpu_ns.expect("known"));
+            assert!(a.abs_diff(b) as f64 <= 0.01 * a as f64, "CPU time {a}, in {windows} windows {b}");
+        }
+        let waits = |a: &Analysis| -> Vec<_> {
+            a.waits.iter().map(|w| (w.operation.clone(), w.site.clone(), w.count, w.net_ns, w.gross_ns)).collect()
+        };
+        assert_eq!(waits(&whole), waits(&parts), "{windows} windows");
+        assert_eq!(whole.timeline, parts.timeline, "{windows} windows");
+        assert_eq!(whole.open, parts.open, "{windows} windows");
+        assert!(matches!(&parts.verdict, Verdict::Lock { .. }), "{:?}", parts.verdict);
+        let gain = |a: &Analysis| (a.what_if.locks[0].site.clone(), a.what_if.locks[0].gain);
+        let ((site, gain_whole), (site_in_parts, gain_in_parts)) = (gain(&whole), gain(&parts));
+        assert_eq!(site, site_in_parts);
+        assert!((gain_whole - gain_in_parts).abs() <= 0.02 * (1.0 + gain_whole), "{gain_whole}, {gain_in_parts}");
+        let known = |a: &Analysis| -> u64 {
+            a.blame.iter().filter(|b| b.holder.is_some()).map(|b| b.wait_ns).sum()
+        };
+        let (a, b) = (known(&whole), known(&parts));
+        assert!(a >= b && (a - b) as f64 <= 0.05 * a as f64, "{a} ns were waited for somebody, {b} in {windows} windows");
+    }
+}
+
+#[test]
+fn a_short_file_is_one_window_and_the_same_to_the_byte() {
+    let trace = recorded();
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("a.trace");
+    std::fs::write(&path, trace.to_bytes()).expect("written");
+    let options = AnalyzeOptions::default();
+    let whole = Analysis::new(&trace, &options).expect("analyzed");
+    let of_file = Analysis::of_file(&path, 1 << 20, &options).expect("read").expect("analyzed");
+    assert_eq!(whole, of_file);
+}
+
+#[test]
+fn what_is_written_anew_comes_in_the_order_of_time() {
+    let trace = recorded();
+    let bytes = trace.to_bytes();
+    let outline = Outline::from_bytes(bytes.clone()).expect("just written");
+    assert!(outline.is_in_order());
+    assert_eq!(Trace::from_bytes(&bytes).expect("just written"), trace);
+}
