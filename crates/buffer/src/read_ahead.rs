@@ -15,7 +15,7 @@ use azekura_base::{PageBuf, PageId};
 use crate::frame::NO_BUFFER;
 use crate::guard::PageGuard;
 use crate::page_table::MAX_PAGE_ID;
-use crate::pool::{BufferPool, Filling};
+use crate::pool::{BufferPool, Filling, Fixed};
 use crate::stall::sync_point;
 
 /// Most pages of one call.
@@ -43,6 +43,7 @@ impl BufferPool {
     /// store's call.
     pub fn read_ahead(&self, first: PageId, pages: usize) -> usize {
         let pages = pages.min(self.read_ahead_pages()) as u64;
+        self.policy.reads_ahead();
         let end = first.0.saturating_add(pages).min(MAX_PAGE_ID);
         let mut claimed: Vec<Claimed<'_>> =
             (first.0..end).map_while(|id| self.claim_page(PageId(id))).flatten().collect();
@@ -57,14 +58,14 @@ impl BufferPool {
         if self.table.get(page_id).is_some_and(|id| self.frames[id.0 as usize].buffer() != NO_BUFFER) {
             return Some(None);
         }
-        let guard = self.fix_frame(page_id).ok()?;
+        let Fixed { filling, guard } = self.fix_frame(page_id).ok()?;
         let frame = guard.frame();
         if frame.buffer() != NO_BUFFER {
             return Some(None);
         }
-        Some(self.claim_buffer(frame).map(|buffer| {
+        Some(filling.or_else(|| self.claim_reading(frame)).map(|filling| {
             frame.set_ref_count(0);
-            Claimed { filling: Filling::new(self, frame, buffer), guard }
+            Claimed { filling, guard }
         }))
     }
 
