@@ -181,7 +181,18 @@ impl BufferPool {
     ///
     /// [`FixError`]; a later call tries anew.
     pub fn fix(&self, page_id: PageId) -> Result<PageGuard<'_>, FixError> {
-        let fixed = self.fix_frame(page_id)?;
+        let fixed = self.fix_frame(page_id, true)?;
+        self.with_content(fixed, |pool, buffer| pool.read_into(page_id, buffer))
+    }
+
+    /// As [`BufferPool::fix`], but not counted as a use: for who will [peek](BufferPool::peek) at the page next, which is the use. (Counted twice, a page
+    /// that a scan comes to once would pass for one that was wanted again.)
+    ///
+    /// # Errors
+    ///
+    /// As [`BufferPool::fix`].
+    pub fn bring(&self, page_id: PageId) -> Result<PageGuard<'_>, FixError> {
+        let fixed = self.fix_frame(page_id, false)?;
         self.with_content(fixed, |pool, buffer| pool.read_into(page_id, buffer))
     }
 
@@ -192,7 +203,7 @@ impl BufferPool {
     ///
     /// [`FixError`], but nothing of reading.
     pub fn fix_new(&self, page_id: PageId) -> Result<ExclusiveGuard<'_>, FixError> {
-        let fixed = self.fix_frame(page_id)?;
+        let fixed = self.fix_frame(page_id, true)?;
         let guard = self.with_content(fixed, |pool, buffer| {
             let words = pool.buffer_words(buffer);
             // Relaxed: private until installed.
@@ -221,8 +232,8 @@ impl BufferPool {
         Peek::Page(OptimisticPage::new(self, id, version, buffer))
     }
 
-    /// Pins the frame of a page, mapping one to it if need be; the frame has content, or the caller may fill it (FRAME-5).
-    pub(crate) fn fix_frame(&self, page_id: PageId) -> Result<Fixed<'_>, FixError> {
+    /// Pins the frame of a page, mapping one to it if need be; the frame has content, or the caller may fill it (FRAME-5). Counts a use if this is one.
+    pub(crate) fn fix_frame(&self, page_id: PageId, is_use: bool) -> Result<Fixed<'_>, FixError> {
         if page_id.0 >= MAX_PAGE_ID {
             return Err(FixError::NoSuchPage { page_id, max: MAX_PAGE_ID - 1 });
         }
@@ -236,7 +247,9 @@ impl BufferPool {
                     sync_point!("pinned a frame found in the table");
                     // FRAME-5: once pinned, a mapping that is there stays.
                     if frame.buffer() != NO_BUFFER || self.table.get(page_id) == Some(id) {
-                        frame.note_use();
+                        if is_use {
+                            frame.note_use();
+                        }
                         return Ok(Fixed { filling: None, guard });
                     }
                 } else if frame.join_leaving(page_id) {
@@ -251,6 +264,9 @@ impl BufferPool {
             let vacant = self.victim(page_id)?;
             sync_point!("owns a frame");
             if let Some(fixed) = self.map(vacant, page_id) {
+                if !is_use {
+                    fixed.guard.frame().set_ref_count(0);
+                }
                 return Ok(fixed);
             }
         }
