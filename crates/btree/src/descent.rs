@@ -56,7 +56,7 @@ pub enum Seek<'k> {
 }
 
 impl Seek<'_> {
-    fn slot(self, node: Node<'_>) -> usize {
+    pub(crate) fn slot(self, node: Node<'_>) -> usize {
         match self {
             Self::Covering(key) => node.slot_covering(key),
             Self::Before(key) => node.slot_before(key),
@@ -230,6 +230,26 @@ impl<'e> Descent<'e> {
         }
     }
 
+    /// As [`Self::leaf`]; `absent` is told the parent of each leaf that is not in the pool, not validated, before that leaf is brought.
+    pub(crate) fn leaf_or(
+        &mut self,
+        seek: Seek<'_>,
+        absent: &mut dyn FnMut(OptimisticPage<'e>),
+    ) -> Result<Leaf<'e>, TreeError> {
+        while self.attempts < self.env.optimistic_attempts() {
+            match walk(self.env.pool(), self.tree, seek, 0) {
+                Ok(at) => return Ok(Leaf::Seen(at.page)),
+                Err(stop) => {
+                    if let Stop::Absent(_, Some(parent)) = &stop {
+                        absent(*parent);
+                    }
+                    self.stopped(stop)?;
+                }
+            }
+        }
+        self.leaf(seek)
+    }
+
     /// The leaf that covers `key`, latched exclusively.
     #[inline]
     pub(crate) fn leaf_exclusive(&mut self, key: &[u8]) -> Result<ExclusiveGuard<'e>, TreeError> {
@@ -349,7 +369,7 @@ impl<'e> Descent<'e> {
     /// Reads a page in and keeps it pinned, so that the next attempt finds it.
     fn bring(&mut self, page_id: PageId, parent: Option<OptimisticPage<'e>>) -> Result<(), TreeError> {
         self.attempts += 1;
-        match self.env.pool().fix(page_id) {
+        match self.env.pool().bring(page_id) {
             Ok(guard) => {
                 if self.kept.len() == KEPT_PAGES {
                     drop(self.kept.remove(0));

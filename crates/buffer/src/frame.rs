@@ -218,12 +218,12 @@ impl Frame {
         (buffer != NO_BUFFER).then_some(buffer)
     }
 
-    /// Gives an evicted frame to `page_id`, pinned once, without content.
+    /// Gives an evicted frame to `page_id`, pinned once, without content; its reading is the caller's, who may [disclaim](Self::disclaim_reading) it.
     pub(crate) fn publish(&self, owner: Evicted, page_id: PageId) {
         drop(owner);
         self.page_id.store(page_id.0, Relaxed);
         self.ref_count.store(1, Relaxed);
-        self.reading.store(0, Relaxed);
+        self.reading.store(1, Relaxed);
         let lsns = [self.recovery_lsn.load(Relaxed), self.older_lsn.load(Relaxed)];
         debug_assert_eq!(lsns, [0, 0], "FRAME-4: evicted dirty");
         shared_store();
@@ -296,6 +296,17 @@ impl Frame {
             self.ref_count.store(count - 1, Relaxed);
         }
         count <= 1
+    }
+
+    /// As [`Self::cool`], but half of the uses go.
+    pub(crate) fn cool_by_half(&self) {
+        shared_store();
+        self.ref_count.store(1 + self.uses() / 2, Relaxed);
+    }
+
+    /// Uses besides the one that brought the page, as far as they are counted and have not cooled.
+    pub(crate) fn uses(&self) -> u32 {
+        self.ref_count.load(Relaxed).saturating_sub(1)
     }
 
     pub(crate) fn is_cold(&self) -> bool {

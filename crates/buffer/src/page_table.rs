@@ -8,7 +8,8 @@
 //! | 24..63 | page id |
 //! | 0..24 | frame number + 1; the whole word is 0 for an empty slot |
 //!
-//! A page belongs into the bucket of its hash; if that is full, into the next one, and so on. Each bucket counts the entries that passed it by
+//! A page belongs into the bucket of its hash, there into the slot of its hash if that is empty, else into any after it, around; so that a reader as a
+//! rule finds it in the first slot that it looks at, and the processor can guess that. If the bucket is full, into the next one, and so on. Each bucket counts the entries that passed it by
 //! (`passed`): a reader goes on to the next bucket only while that is not zero, so nothing has to mark removed entries.
 //!
 //! Insertion, put-if-absent, in two phases (as in open-addressed tables of Purcell and Harris, DISC 2005):
@@ -30,7 +31,7 @@
 
 use azekura_base::sync::atomic::{
     AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
-    Ordering::SeqCst, fence,
+    Ordering::SeqCst,
 };
 use azekura_base::{Backoff, PageId};
 
@@ -62,12 +63,26 @@ const fn word(page_id: PageId, frame: FrameId) -> u64 {
     page_id.0 << FRAME_BITS | (frame.0 as u64 + 1)
 }
 
+const fn hash(page_id: PageId) -> u64 {
+    page_id.0.wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
 const fn frame_of(word: u64) -> FrameId {
     FrameId((word & ((1 << FRAME_BITS) - 1)) as u32 - 1)
 }
 
 const fn is_of(word: u64, page_id: PageId) -> bool {
     word & (TENTATIVE - 1) != 0 && (word & (TENTATIVE - 1)) >> FRAME_BITS == page_id.0
+}
+
+/// A SeqCst fence; the last write before it was a read-modify-write. On x86-64 that was a fence already (every locked instruction is), so only the
+/// compiler has to be held: a second one would cost a miss as much again.
+#[inline]
+fn fence_after_rmw() {
+    #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+    std::sync::atomic::compiler_fence(SeqCst);
+    #[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
+    azekura_base::sync::atomic::fence(SeqCst);
 }
 
 /// What an insertion came to.
@@ -103,7 +118,16 @@ impl PageTable {
 
     #[inline]
     pub(crate) fn home(&self, page_id: PageId) -> usize {
-        (page_id.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift) as usize
+        (hash(page_id) >> self.shift) as usize
+    }
+
+    /// The slots of a bucket, in the order in which they are looked at for a page.
+    #[inline]
+    fn slots(&self, page_id: PageId, bucket: usize) -> impl Iterator<Item = (usize, &AtomicU64)> {
+        // Bits of the hash below those that say the bucket.
+        let first = (hash(page_id) >> (self.shift - SLOTS.trailing_zeros())) as usize;
+        let Bucket(slots) = &self.buckets[bucket];
+        (0..SLOTS).map(move |n| ((first + n) % SLOTS, &slots[(first + n) % SLOTS]))
     }
 
     #[inline]
@@ -116,7 +140,7 @@ impl PageTable {
     pub(crate) fn get(&self, page_id: PageId) -> Option<FrameId> {
         let mut bucket = self.home(page_id);
         for _ in 0..self.buckets.len() {
-            for slot in &self.buckets[bucket].0 {
+            for (_, slot) in self.slots(page_id, bucket) {
                 // Acquire: pairs with the CAS that finished the entry; the frame was published before.
                 let word = slot.load(Acquire);
                 if word >> FRAME_BITS == page_id.0 && word != 0 {
@@ -147,7 +171,7 @@ impl PageTable {
             }
             let place = self.place_tentative(page_id, frame);
             // TABLE-1: our word, then the look at others'.
-            fence(SeqCst);
+            fence_after_rmw();
             sync_point!("placed a tentative word");
             match self.clear_rivals(page_id, place) {
                 Some(existing) => {
@@ -170,7 +194,7 @@ impl PageTable {
         let tentative = word(page_id, frame) | TENTATIVE;
         let mut bucket = self.home(page_id);
         for _ in 0..self.buckets.len() {
-            for (i, slot) in self.buckets[bucket].0.iter().enumerate() {
+            for (i, slot) in self.slots(page_id, bucket) {
                 if slot.load(Relaxed) == 0 {
                     shared_rmw();
                     // Release: who finds the frame here finds it published. Acquire: the counts of the entry that was here
@@ -193,7 +217,7 @@ impl PageTable {
     fn clear_rivals(&self, page_id: PageId, own: (usize, usize)) -> Option<FrameId> {
         let mut bucket = self.home(page_id);
         for _ in 0..self.buckets.len() {
-            for (i, slot) in self.buckets[bucket].0.iter().enumerate() {
+            for (i, slot) in self.slots(page_id, bucket) {
                 if (bucket, i) == own {
                     continue;
                 }
@@ -232,7 +256,7 @@ impl PageTable {
     pub(crate) fn remove(&self, page_id: PageId, frame: FrameId) -> bool {
         let mut bucket = self.home(page_id);
         for _ in 0..self.buckets.len() {
-            for (i, slot) in self.buckets[bucket].0.iter().enumerate() {
+            for (i, slot) in self.slots(page_id, bucket) {
                 // Relaxed: the entry was found by the caller, or put there by its inserter, before the page turned to leave.
                 if slot.load(Relaxed) == word(page_id, frame) {
                     // Who takes the word out takes its counts back; of several removers, one.

@@ -8,7 +8,8 @@
 //!    meanwhile does the same; the last one out owns the frame, the others look for another.
 //! 3. Publish the frame for the new page, pinned by us, without content; then put its mapping into the table. If the page has a
 //!    frame by now, ours goes to the free list, and we use that one.
-//! 4. Read the page into a private image, copy it into a spare buffer, and install the buffer by CAS.
+//! 4. Read the page into a private image, copy it into the buffer that the victim left (a spare one, if the frame had none), and install the
+//!    buffer by CAS.
 //!
 //! Others that find the frame before step 4 is done pin it and wait a little; then they read for themselves into a spare
 //! buffer, and whoever installs first wins (the paper's optimistic I/O). So a reader that is stopped for ever holds nobody up,
@@ -180,9 +181,19 @@ impl BufferPool {
     ///
     /// [`FixError`]; a later call tries anew.
     pub fn fix(&self, page_id: PageId) -> Result<PageGuard<'_>, FixError> {
-        let guard = self.fix_frame(page_id)?;
-        self.ensure_content(&guard, |pool, buffer| pool.read_into(page_id, buffer))?;
-        Ok(guard)
+        let fixed = self.fix_frame(page_id, true)?;
+        self.with_content(fixed, |pool, buffer| pool.read_into(page_id, buffer))
+    }
+
+    /// As [`BufferPool::fix`], but not counted as a use: for who will [peek](BufferPool::peek) at the page next, which is the use. (Counted twice, a page
+    /// that a scan comes to once would pass for one that was wanted again.)
+    ///
+    /// # Errors
+    ///
+    /// As [`BufferPool::fix`].
+    pub fn bring(&self, page_id: PageId) -> Result<PageGuard<'_>, FixError> {
+        let fixed = self.fix_frame(page_id, false)?;
+        self.with_content(fixed, |pool, buffer| pool.read_into(page_id, buffer))
     }
 
     /// Fixes and latches a page that the caller will write from beginning to end: it is not read. Its content is zeroes, or what
@@ -192,8 +203,8 @@ impl BufferPool {
     ///
     /// [`FixError`], but nothing of reading.
     pub fn fix_new(&self, page_id: PageId) -> Result<ExclusiveGuard<'_>, FixError> {
-        let guard = self.fix_frame(page_id)?;
-        self.ensure_content(&guard, |pool, buffer| {
+        let fixed = self.fix_frame(page_id, true)?;
+        let guard = self.with_content(fixed, |pool, buffer| {
             let words = pool.buffer_words(buffer);
             // Relaxed: private until installed.
             words.iter().for_each(|w| w.store(0, Relaxed));
@@ -221,8 +232,8 @@ impl BufferPool {
         Peek::Page(OptimisticPage::new(self, id, version, buffer))
     }
 
-    /// Pins the frame of a page, mapping one to it if need be; the frame has content, or the caller may fill it (FRAME-5).
-    pub(crate) fn fix_frame(&self, page_id: PageId) -> Result<PageGuard<'_>, FixError> {
+    /// Pins the frame of a page, mapping one to it if need be; the frame has content, or the caller may fill it (FRAME-5). Counts a use if this is one.
+    pub(crate) fn fix_frame(&self, page_id: PageId, is_use: bool) -> Result<Fixed<'_>, FixError> {
         if page_id.0 >= MAX_PAGE_ID {
             return Err(FixError::NoSuchPage { page_id, max: MAX_PAGE_ID - 1 });
         }
@@ -236,13 +247,13 @@ impl BufferPool {
                     sync_point!("pinned a frame found in the table");
                     // FRAME-5: once pinned, a mapping that is there stays.
                     if frame.buffer() != NO_BUFFER || self.table.get(page_id) == Some(id) {
-                        frame.note_use();
-                        return Ok(guard);
+                        if is_use {
+                            frame.note_use();
+                        }
+                        return Ok(Fixed { filling: None, guard });
                     }
                 } else if frame.join_leaving(page_id) {
-                    if let Some(evicted) = self.see_out(id) {
-                        self.free_frames.push(evicted.frame.0);
-                    }
+                    self.free_if_ours(self.see_out(id));
                     continue;
                 }
                 // The word was removed already, or its inserter is about to withdraw: the next look finds that, as soon as
@@ -250,36 +261,46 @@ impl BufferPool {
                 backoff.pause();
                 continue;
             }
-            let owned = self.victim(page_id)?;
+            let vacant = self.victim(page_id)?;
             sync_point!("owns a frame");
-            if let Some(guard) = self.map(owned, page_id) {
-                return Ok(guard);
+            if let Some(fixed) = self.map(vacant, page_id) {
+                if !is_use {
+                    fixed.guard.frame().set_ref_count(0);
+                }
+                return Ok(fixed);
             }
         }
     }
 
-    /// Gives an evicted frame to a page, unless the page has one.
-    fn map(&self, owned: Evicted, page_id: PageId) -> Option<PageGuard<'_>> {
-        let id = owned.frame;
+    /// Gives a vacant frame to a page, unless the page has one. Its reading is ours, if there is a buffer for it.
+    fn map(&self, vacant: Vacant, page_id: PageId) -> Option<Fixed<'_>> {
+        let Vacant { owner, buffer } = vacant;
+        let id = owner.frame;
         let frame = &self.frames[id.0 as usize];
-        frame.publish(owned, page_id);
+        frame.publish(owner, page_id);
         let guard = PageGuard::pinned(self, id);
         sync_point!("published a frame");
         if self.table.insert(page_id, id) == Inserted::New {
-            return Some(guard);
+            let filling = match buffer.or_else(|| self.spare_buffers.pop()) {
+                Some(buffer) => Some(Filling::new(self, frame, buffer)),
+                None => {
+                    frame.disclaim_reading();
+                    None
+                }
+            };
+            return Some(Fixed { filling, guard });
         }
+        buffer.into_iter().for_each(|buffer| self.spare_buffers.push(buffer));
         drop(guard);
         // A stale look at the table may have led somebody here (FRAME-5), or the hand: then the frame is theirs to recycle.
-        if frame.try_evict()
-            && let Some(evicted) = self.see_out(id)
-        {
-            self.free_frames.push(evicted.frame.0);
+        if frame.try_evict() {
+            self.free_if_ours(self.see_out(id));
         }
         None
     }
 
-    /// Sees the page of a leaving frame out; the caller is in. Gives the frame to the last one.
-    fn see_out(&self, id: FrameId) -> Option<Evicted> {
+    /// Sees the page of a leaving frame out; the caller is in. Gives the frame, and the page's buffer, to the last one.
+    fn see_out(&self, id: FrameId) -> Option<Vacant> {
         let frame = &self.frames[id.0 as usize];
         let page_id = frame.page_id(); // FRAME-1: stays while we are in
         sync_point!("sees a page out");
@@ -287,20 +308,26 @@ impl BufferPool {
         sync_point!("closed a leaving frame");
         self.table.remove(page_id, id);
         sync_point!("unmapped a leaving frame");
-        let evicted = frame.leave(id)?;
-        if let Some(buffer) = frame.take_buffer(&evicted) {
-            self.spare_buffers.push(buffer);
-        }
-        Some(evicted)
+        let owner = frame.leave(id)?;
+        let buffer = frame.take_buffer(&owner);
+        Some(Vacant { owner, buffer })
     }
 
-    /// A frame to fill: evicted, without mapping; its buffer, if it had one, is among the spare ones.
-    fn victim(&self, page_id: PageId) -> Result<Evicted, FixError> {
+    /// Frame and buffer to the lists, if the caller was the last one to see the page out.
+    fn free_if_ours(&self, vacant: Option<Vacant>) {
+        if let Some(Vacant { owner, buffer }) = vacant {
+            buffer.into_iter().for_each(|buffer| self.spare_buffers.push(buffer));
+            self.free_frames.push(owner.frame.0);
+        }
+    }
+
+    /// A frame to fill: evicted, without mapping.
+    fn victim(&self, page_id: PageId) -> Result<Vacant, FixError> {
         let mut pinned_seen = 0;
         let mut backoff = Backoff::new();
         for attempt in 0..self.victim_tries() {
             if let Some(frame) = self.free_frames.pop() {
-                return Ok(Evicted { frame: FrameId(frame) });
+                return Ok(Vacant { owner: Evicted { frame: FrameId(frame) }, buffer: None });
             }
             let mut dirty_met = 0;
             let swept = self.policy.sweep(&self.frames, &mut dirty_met);
@@ -311,9 +338,9 @@ impl BufferPool {
                 Sweep::Victim { frame, swap } => {
                     own_rmw();
                     self.counters.evictions.add(1);
-                    if let Some(evicted) = self.see_out(frame) {
-                        self.policy.evicted(swap, &evicted);
-                        return Ok(evicted);
+                    if let Some(vacant) = self.see_out(frame) {
+                        self.policy.evicted(swap, &vacant.owner);
+                        return Ok(vacant);
                     }
                     false // a helper is still in: the frame is for that one to recycle
                 }
@@ -337,29 +364,32 @@ impl BufferPool {
         (FRAMES_LOOKED_AT / self.frames.len()).clamp(MIN_VICTIM_TRIES, MAX_VICTIM_TRIES)
     }
 
-    /// Sees to it that a pinned frame has its content: `fill` puts it into a buffer.
-    fn ensure_content(
-        &self,
-        guard: &PageGuard<'_>,
+    /// Sees to it that a fixed frame has its content: `fill` puts it into a buffer.
+    fn with_content<'p>(
+        &'p self,
+        fixed: Fixed<'p>,
         fill: impl Fn(&Self, u32) -> Result<(), FixError>,
-    ) -> Result<(), FixError> {
+    ) -> Result<PageGuard<'p>, FixError> {
+        let Fixed { filling, guard } = fixed;
         let frame = guard.frame();
-        if frame.buffer() == NO_BUFFER { self.page_in(frame, fill) } else { Ok(()) }
+        if frame.buffer() == NO_BUFFER {
+            let turn = filling.or_else(|| self.turn_to_read(frame));
+            turn.map_or(Ok(()), |filling| self.page_in(frame, filling, fill))?;
+        }
+        Ok(guard)
     }
 
-    #[cold]
     fn page_in(
         &self,
         frame: &Frame,
+        mut filling: Filling<'_>,
         fill: impl Fn(&Self, u32) -> Result<(), FixError>,
     ) -> Result<(), FixError> {
-        let Some(buffer) = self.turn_to_read(frame) else { return Ok(()) };
-        let mut filling = Filling::new(self, frame, buffer);
         // The buffer held another page: who sees the stores that follow sees the version moved (FRAME-7). Pairs with the
         // Acquire fence of `HybridLatch::validate`.
         fence(Release);
         sync_point!("has a buffer to fill");
-        let filled = fill(self, buffer);
+        let filled = fill(self, filling.buffer);
         sync_point!("filled a buffer");
         if filled.is_ok() && filling.install() {
             return Ok(());
@@ -370,9 +400,10 @@ impl BufferPool {
 
     /// A buffer of our own to read into; `None` when the content came meanwhile. The first to come reads at once; the others give it a
     /// while, and read too when it fails or takes too long.
-    fn turn_to_read(&self, frame: &Frame) -> Option<u32> {
-        if let Some(buffer) = self.claim_buffer(frame) {
-            return Some(buffer);
+    #[cold]
+    fn turn_to_read<'p>(&'p self, frame: &'p Frame) -> Option<Filling<'p>> {
+        if let Some(filling) = self.claim_reading(frame) {
+            return Some(filling);
         }
         let _waiting = azekura_trace::wait(&PAGE_IN, frame.page_id().0 as usize, WaitKind::PageIn);
         let mut backoff = Backoff::new();
@@ -384,12 +415,15 @@ impl BufferPool {
             } else {
                 backoff.pause();
             }
-            let buffer = match naps {
-                waited if waited < NAPS_BEFORE_OWN_READ => self.claim_buffer(frame),
-                _ => self.spare_buffers.pop().or_else(|| self.buffer_of_a_victim()),
+            let filling = match naps {
+                waited if waited < NAPS_BEFORE_OWN_READ => self.claim_reading(frame),
+                _ => {
+                    let buffer = self.spare_buffers.pop().or_else(|| self.buffer_of_a_victim());
+                    buffer.map(|buffer| Filling::new(self, frame, buffer))
+                }
             };
-            if buffer.is_some() {
-                return buffer;
+            if filling.is_some() {
+                return filling;
             }
         }
         None
@@ -401,10 +435,9 @@ impl BufferPool {
             Sweep::Victim { frame, swap } => {
                 own_rmw();
                 self.counters.evictions.add(1);
-                if let Some(evicted) = self.see_out(frame) {
-                    self.policy.evicted(swap, &evicted);
-                    self.free_frames.push(evicted.frame.0);
-                }
+                let vacant = self.see_out(frame);
+                vacant.iter().for_each(|vacant| self.policy.evicted(swap, &vacant.owner));
+                self.free_if_ours(vacant);
             }
             // Clean afterwards, if that could be; the next look finds it.
             Sweep::Dirty(id) => drop(self.write_back_victim(id)),
@@ -413,7 +446,8 @@ impl BufferPool {
         self.spare_buffers.pop()
     }
 
-    pub(crate) fn claim_buffer(&self, frame: &Frame) -> Option<u32> {
+    /// The reading of a fixed page that nobody reads now, if there is a buffer for it.
+    pub(crate) fn claim_reading<'p>(&'p self, frame: &'p Frame) -> Option<Filling<'p>> {
         if !frame.claim_reading() {
             return None;
         }
@@ -421,7 +455,7 @@ impl BufferPool {
         if buffer.is_none() {
             frame.disclaim_reading();
         }
-        buffer
+        buffer.map(|buffer| Filling::new(self, frame, buffer))
     }
 
     fn read_into(&self, page_id: PageId, buffer: u32) -> Result<(), FixError> {
@@ -457,6 +491,19 @@ impl BufferPool {
         look_fence();
         self.dirty.iter().filter_map(|id| self.frames[id.0 as usize].least_recovery_lsn()).min()
     }
+}
+
+/// A frame that its last page has left, and the buffer that it left behind, if it had one.
+struct Vacant {
+    owner: Evicted,
+    buffer: Option<u32>,
+}
+
+/// A pinned frame, and the right and the buffer to read its page, if the frame was given to the page just now. The buffer is let go before the
+/// pin.
+pub(crate) struct Fixed<'p> {
+    pub(crate) filling: Option<Filling<'p>>,
+    pub(crate) guard: PageGuard<'p>,
 }
 
 /// A buffer on its way into a frame that the caller has pinned. Dropped before it is installed, it is spare again and the next one may

@@ -15,7 +15,7 @@ use azekura_base::{PageBuf, PageId};
 use crate::frame::NO_BUFFER;
 use crate::guard::PageGuard;
 use crate::page_table::MAX_PAGE_ID;
-use crate::pool::{BufferPool, Filling};
+use crate::pool::{BufferPool, Filling, Fixed};
 use crate::stall::sync_point;
 
 /// Most pages of one call.
@@ -42,10 +42,15 @@ impl BufferPool {
     /// fix of that page. It blocks for the store; a scan that is not to wait calls it from another thread. Costs a miss per page, without the
     /// store's call.
     pub fn read_ahead(&self, first: PageId, pages: usize) -> usize {
-        let pages = pages.min(self.read_ahead_pages()) as u64;
-        let end = first.0.saturating_add(pages).min(MAX_PAGE_ID);
-        let mut claimed: Vec<Claimed<'_>> =
-            (first.0..end).map_while(|id| self.claim_page(PageId(id))).flatten().collect();
+        let end = first.0.saturating_add(pages as u64);
+        self.read_ahead_of((first.0..end).map(PageId))
+    }
+
+    /// As [`BufferPool::read_ahead`], of any pages: those that follow each other come by one read.
+    pub fn read_ahead_of(&self, pages: impl IntoIterator<Item = PageId>) -> usize {
+        self.policy.reads_ahead();
+        let pages = pages.into_iter().take(self.read_ahead_pages()).filter(|id| id.0 < MAX_PAGE_ID);
+        let mut claimed: Vec<Claimed<'_>> = pages.map_while(|id| self.claim_page(id)).flatten().collect();
         sync_point!("claimed pages to read ahead");
         let follows = |a: &Claimed<'_>, b: &Claimed<'_>| a.guard.page_id().0 + 1 == b.guard.page_id().0;
         claimed.chunk_by_mut(follows).map(|run| self.fill_run(run)).sum()
@@ -57,15 +62,12 @@ impl BufferPool {
         if self.table.get(page_id).is_some_and(|id| self.frames[id.0 as usize].buffer() != NO_BUFFER) {
             return Some(None);
         }
-        let guard = self.fix_frame(page_id).ok()?;
+        let Fixed { filling, guard } = self.fix_frame(page_id, false).ok()?;
         let frame = guard.frame();
         if frame.buffer() != NO_BUFFER {
             return Some(None);
         }
-        Some(self.claim_buffer(frame).map(|buffer| {
-            frame.set_ref_count(0);
-            Claimed { filling: Filling::new(self, frame, buffer), guard }
-        }))
+        Some(filling.or_else(|| self.claim_reading(frame)).map(|filling| Claimed { filling, guard }))
     }
 
     /// Steps 2 and 3.

@@ -274,7 +274,7 @@ fn cold_start_threads_share_one_read_of_a_page() {
 #[test]
 fn a_miss_costs_a_bounded_number_of_read_modify_writes_and_shared_writes() {
     for (policy, rmws, writes) in
-        [(Policy::NbGclock(HandKind::Striped), 14.5, 15.5), (Policy::TwoRings, 14.5, 16.5)]
+        [(Policy::NbGclock(HandKind::Striped), 11.5, 12.5), (Policy::TwoRings, 11.5, 13.5)]
     {
         let (pool, _) = pool(200, policy);
         (0..1_000).for_each(|id| drop(pool.fix(PageId(id)).unwrap()));

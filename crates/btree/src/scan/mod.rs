@@ -12,6 +12,7 @@
 //! - *Backward*: first the gap below the first key above the range, then every record with the gap below it. The
 //!   gap of a leaf's first key reaches into the leaf before, so nothing is left open between two batches.
 
+mod ahead;
 mod batch;
 
 use std::ops::Bound;
@@ -23,6 +24,7 @@ use crate::locks::{GapWant, KeyLocks, Outcome};
 use crate::next::{Gap, lock_gap};
 use crate::tree::Tree;
 
+use self::ahead::Ahead;
 pub use batch::{LeafBatch, ValueRef};
 
 /// What is left of a range of one tree, to be consumed from both ends.
@@ -36,6 +38,7 @@ pub struct Scan {
     /// Whether the gap that `to` lies in is locked.
     is_gap_locked: bool,
     is_done: bool,
+    ahead: Ahead,
 }
 
 /// The least key above `key`.
@@ -85,7 +88,7 @@ impl Scan {
             Bound::Unbounded => None,
         };
         let is_done = to.as_ref().is_some_and(|to| *to <= from);
-        Self { tree, from, to, is_gap_locked: false, is_done }
+        Self { tree, from, to, is_gap_locked: false, is_done, ahead: Ahead::default() }
     }
 
     /// Whether nothing is left.
@@ -127,7 +130,14 @@ impl Scan {
                 End::Front => Seek::Covering(&self.from),
                 End::Back => self.to.as_deref().map_or(Seek::Last, Seek::Before),
             };
-            let leaf = descent.leaf(seek)?;
+            let leaf = descent.leaf_or(seek, &mut |parent| {
+                self.ahead.leaf_is_absent(
+                    env.pool(),
+                    parent,
+                    seek,
+                    (end == End::Front, &self.from, self.to.as_deref()),
+                );
+            })?;
             let attempt = match end {
                 End::Front => self.forward(env, &leaf, limit.max(1), locks, batch),
                 End::Back => self.backward(env, &leaf, limit.max(1), locks, batch),

@@ -3,6 +3,7 @@
 pub(crate) mod clock_hand;
 pub(crate) mod nb_gclock;
 pub(crate) mod sketch;
+pub(crate) mod surge;
 pub(crate) mod two_rings;
 
 use self::clock_hand::ClockHand;
@@ -84,6 +85,13 @@ impl Replacement {
     pub(crate) fn evicted(&self, swap: Option<Swap>, owner: &Evicted) {
         if let (Self::TwoRings(rings), Some(swap)) = (self, swap) {
             rings.swap(swap, owner);
+        }
+    }
+
+    /// Pages are about to be read ahead.
+    pub(crate) fn reads_ahead(&self) {
+        if let Self::TwoRings(rings) = self {
+            rings.reads_ahead();
         }
     }
 

@@ -4,7 +4,8 @@
 //! page has two counts, in one cache line, because a miss that waited for two more lines would cost a sixth more; adding raises only the lesser
 //! (conservative update), so that two pages must share both to be taken for each other.
 //!
-//! Aging has no stop-the-world halving: every miss halves one count, the next in turn, so a count halves every 64 × frames misses.
+//! Aging has no stop-the-world halving: every miss halves one count, the next in turn, so a count halves every 64 × frames misses; more of them in
+//! a surge.
 //!
 //! Relaxed loads and stores throughout, two counts to a byte: an addition may be lost between two threads. It is a hint, and a lost
 //! one is as good as one that came a little later.
@@ -83,12 +84,15 @@ impl Sketch {
         }
     }
 
-    /// One step of aging: `turn` counts the steps.
-    pub(crate) fn age(&self, turn: u64) {
-        let place = (turn % (self.lines.len() * COUNTS_PER_LINE) as u64) as usize;
-        let count = self.count(place);
-        if count > 0 {
-            self.set(place, count / 2);
+    /// One step of aging, which halves `counts` of them: `turn` counts the steps.
+    pub(crate) fn age(&self, turn: u64, counts: u64) {
+        let all = (self.lines.len() * COUNTS_PER_LINE) as u64;
+        for nth in turn.wrapping_mul(counts)..turn.wrapping_mul(counts).wrapping_add(counts) {
+            let place = (nth % all) as usize;
+            let count = self.count(place);
+            if count > 0 {
+                self.set(place, count / 2);
+            }
         }
     }
 }
@@ -107,7 +111,8 @@ mod tests {
             assert!(u64::from(sketch.estimate(PageId(page))) >= page.min(15), "page {page}");
         }
         let before: Vec<u8> = (0..40).map(|page| sketch.estimate(PageId(page))).collect();
-        (0..128).for_each(|turn| sketch.age(turn));
+        (0..64).for_each(|turn| sketch.age(turn, 1));
+        (16..32).for_each(|turn| sketch.age(turn, 4));
         for page in 0..40 {
             assert_eq!(sketch.estimate(PageId(page)), before[page as usize] / 2);
         }

@@ -1,0 +1,174 @@
+//! A cold scan has the next leaves brought in with the one that it misses, by few reads; a short one reads nothing in vain. Counted at the store, with
+//! one thread.
+
+mod common;
+
+use std::ops::Bound::{Excluded, Included, Unbounded};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use azekura_base::{PageBuf, PageId};
+use azekura_btree::{Env, EnvOptions, LeafBatch, NoLocks, Outcome, Scan, Tree};
+use azekura_buffer::{BufferPool, MemStore, PageStore, PoolOptions, StoreError};
+use common::{MemLog, World};
+
+const PAGE: usize = 4096;
+/// Twenty pages are read ahead at most.
+const FRAMES: usize = 8_000;
+const ROWS: u32 = 12_000;
+
+/// Counts reads, and the pages that they brought.
+#[derive(Debug)]
+struct Counting {
+    store: MemStore,
+    reads: AtomicU64,
+    pages: AtomicU64,
+}
+
+impl PageStore for Counting {
+    fn read_page(&self, id: PageId, out: &mut [u8]) -> Result<(), StoreError> {
+        self.read_pages(id, PAGE, out)
+    }
+    fn read_pages(&self, first: PageId, page_size: usize, out: &mut [u8]) -> Result<(), StoreError> {
+        self.reads.fetch_add(1, SeqCst);
+        self.pages.fetch_add((out.len() / page_size) as u64, SeqCst);
+        self.store.read_pages(first, page_size, out)
+    }
+    fn write_pages(&self, batch: &mut [(PageId, PageBuf)]) -> Result<(), StoreError> {
+        self.store.write_pages(batch)
+    }
+    fn sync(&self) -> Result<(), StoreError> {
+        self.store.sync()
+    }
+}
+
+/// A tree on the store, and how many leaves it has; nothing of it is in a pool.
+struct Cold {
+    store: Arc<Counting>,
+    log: Arc<MemLog>,
+    tree: Tree,
+    leaves: u64,
+    height: u64,
+}
+
+fn world(store: &Arc<Counting>, log: &Arc<MemLog>, frames: usize) -> World {
+    let options = PoolOptions { page_size: PAGE, capacity_bytes: frames * PAGE, ..PoolOptions::default() };
+    let pool = BufferPool::new(options, Arc::clone(store) as _, Arc::clone(log) as _).expect("a pool");
+    let env = Env::new(Arc::new(pool), Arc::clone(log) as _, EnvOptions::default());
+    World { env, log: Arc::clone(log) }
+}
+
+fn key(n: u32) -> Vec<u8> {
+    u64::from(n).to_be_bytes().to_vec()
+}
+
+impl Cold {
+    fn new() -> Self {
+        let store = Arc::new(Counting { store: MemStore::new(PAGE), reads: 0.into(), pages: 0.into() });
+        let log = Arc::new(MemLog::default());
+        let world = world(&store, &log, FRAMES);
+        let tree = world.env.format(common::worker()).expect("formats");
+        let mut txn = world.txn(1);
+        for n in 0..ROWS {
+            txn.put(tree, &key(n), &[n as u8; 300]);
+        }
+        let report = &world.assert_sound(&[tree], &[]).trees[0];
+        let (leaves, height) = (report.leaf_pages, u64::from(report.height));
+        assert!(leaves > 500 && height == 3, "{report:?}");
+        world.env.pool().flush_all().expect("flushed");
+        Self { store, log, tree, leaves, height }
+    }
+
+    /// With a pool that holds no page yet.
+    fn world(&self, frames: usize) -> World {
+        world(&self.store, &self.log, frames)
+    }
+
+    /// The rows that a scan gives, of `most` at most, and the reads and pages that it took.
+    fn scan(
+        &self,
+        world: &World,
+        mut scan: Scan,
+        is_ascending: bool,
+        most: usize,
+    ) -> (Vec<Vec<u8>>, u64, u64) {
+        let before = [&self.store.reads, &self.store.pages].map(|count| count.load(SeqCst));
+        let (mut batch, mut keys) = (LeafBatch::new(), Vec::new());
+        while !scan.is_done() && keys.len() < most {
+            let outcome = if is_ascending {
+                scan.next_batch(&world.env, most, &mut NoLocks, &mut batch)
+            } else {
+                scan.next_batch_back(&world.env, most, &mut NoLocks, &mut batch)
+            };
+            assert_eq!(outcome.expect("scan"), Outcome::Done(()));
+            keys.extend((0..batch.len()).map(|i| batch.key(i).to_vec()));
+        }
+        let [reads, pages] = [&self.store.reads, &self.store.pages].map(|count| count.load(SeqCst));
+        (keys, reads - before[0], pages - before[1])
+    }
+}
+
+#[test]
+fn a_cold_scan_reads_each_page_once_and_many_at_a_time_in_both_directions() {
+    let cold = Cold::new();
+    for is_ascending in [true, false] {
+        let world = cold.world(FRAMES);
+        let whole = Scan::new(cold.tree, Unbounded, Unbounded);
+        let (mut keys, reads, pages) = cold.scan(&world, whole.clone(), is_ascending, usize::MAX);
+        if !is_ascending {
+            keys.reverse();
+        }
+        assert!(keys.into_iter().eq((0..ROWS).map(key)), "every row, in order");
+        assert!(pages > cold.leaves && pages < cold.leaves + 40, "{pages} pages of {} leaves", cold.leaves);
+        assert!(
+            reads < cold.leaves / 6,
+            "{reads} reads for {} leaves, ascending: {is_ascending}",
+            cold.leaves
+        );
+        let (_, reads, _) = cold.scan(&world, whole, is_ascending, usize::MAX);
+        assert_eq!(reads, 0, "all of it is there now");
+    }
+}
+
+#[test]
+fn a_short_scan_and_a_bounded_one_read_no_leaf_in_vain() {
+    let cold = Cold::new();
+    for is_ascending in [true, false] {
+        let from_the_middle = if is_ascending {
+            Scan::new(cold.tree, Included(&key(ROWS / 2)), Unbounded)
+        } else {
+            Scan::new(cold.tree, Unbounded, Excluded(&key(ROWS / 2)))
+        };
+        let (keys, _, pages) = cold.scan(&cold.world(FRAMES), from_the_middle, is_ascending, 3);
+        assert!(keys.len() >= 3 && pages <= cold.height + 1, "{pages} pages for {} rows", keys.len());
+
+        let (low, high) = (ROWS / 2, ROWS / 2 + 400);
+        let bounded = Scan::new(cold.tree, Included(&key(low)), Excluded(&key(high)));
+        let (keys, reads, pages) = cold.scan(&cold.world(FRAMES), bounded, is_ascending, usize::MAX);
+        assert_eq!(keys.len(), 400);
+        let leaves = 400 * cold.leaves / u64::from(ROWS);
+        // The range begins and ends in the midst of leaves, and may lie under two parents.
+        assert!(pages <= leaves + 2 + cold.height, "{pages} pages for {leaves} leaves");
+        assert!(reads < pages / 2, "{reads} reads of {pages} pages");
+    }
+}
+
+/// A miss of a tree fixes the page and then peeks at it: one use, not two. So a scan leaves the pages that are used where they are.
+#[test]
+fn a_scan_of_a_tree_larger_than_the_pool_leaves_the_leaves_that_are_used() {
+    let cold = Cold::new();
+    let frames = 400; // no read-ahead: one page at a time
+    let world = cold.world(frames);
+    let hot = || Scan::new(cold.tree, Unbounded, Excluded(&key(ROWS / 5)));
+    for _ in 0..4 {
+        cold.scan(&world, hot(), true, usize::MAX);
+    }
+    let hot_leaves = cold.leaves / 5;
+    for _ in 0..2 {
+        let rest = Scan::new(cold.tree, Included(&key(ROWS / 5)), Unbounded);
+        let (_, _, pages) = cold.scan(&world, rest, true, usize::MAX);
+        assert!(pages > cold.leaves / 2, "{pages} pages of the rest were read");
+    }
+    let (_, _, pages) = cold.scan(&world, hot(), true, usize::MAX);
+    assert!(pages < hot_leaves / 4, "{pages} of {hot_leaves} leaves that were used had left");
+}
