@@ -4,12 +4,13 @@
 //! commit waits for the longest rest of `n` flushes under way, on average `n / (n + 1)` of `t`, and then for its own: for
 //! `(1 + n / (n + 1)) t` in all. How `t` changes with `n` is the device's matter: half of it where flushes are parallel and large,
 //! thrice where they slow each other down; and processors that have other things to do add to it. So it is tried, and what counts is how
-//! long records waited to be durable, see [`delay_probe`](crate::delay_probe).
+//! long records waited to be durable. That is not timed record by record: by Little's law it is the number of records that wait, looked at
+//! every now and then, over the rate at which they become durable. So the few that wait very long count as they should.
 //!
 //! | state | leaves it when |
 //! |---|---|
 //! | settled with `n` | the pause is over and groups are large enough: tries `2 n`, or `n / 2`, in turns |
-//! | trying | enough waits were seen: keeps the better number (a little better is not enough) |
+//! | trying | there were enough looks: keeps the better number (a little better is not enough) |
 //!
 //! A trial that brought nothing doubles the pause before the next; when records come to wait much longer, or shorter, than they did
 //! (the device has drifted, or the load), the pause is short again.
@@ -21,15 +22,18 @@ use std::time::Duration;
 
 /// Between two looks.
 pub(crate) const PERIOD: Duration = Duration::from_millis(2);
-/// Fewer waits than this say nothing.
-const FEWEST_WAITS: u64 = 24;
-/// Records that a flush must hold on average before more streams are tried: otherwise there is nothing to share out.
-const LEAST_GROUP: f64 = 8.0;
+/// Fewer looks than this say nothing.
+const FEWEST_LOOKS: u64 = 12;
+/// Records that a flush must hold on average before more streams are tried: fewer are as well off together.
+const LEAST_GROUP: f64 = 64.0;
 /// What a trial must bring.
 const BETTER: f64 = 0.92;
+/// A trial that costs this much more is over after so few looks.
+const WORSE: f64 = 1.25;
+const FEWEST_LOOKS_AT_WORSE: u64 = 4;
 /// Costs that differ by more than this are a drift.
 const DRIFT: f64 = 1.6;
-/// Looks at enough waits between two trials, least and most.
+/// Times that so many looks were had between two trials, least and most.
 const PAUSES: (u32, u32) = (1, 256);
 
 /// What the log did between two looks.
@@ -39,9 +43,10 @@ pub(crate) struct Seen {
     pub(crate) flushes: u64,
     /// Their records.
     pub(crate) records: u64,
-    /// Records that were timed, a look each at most, and how long they waited in all.
-    pub(crate) waits: u64,
-    pub(crate) wait_ns: u64,
+    /// Looks at the records that waited.
+    pub(crate) looks: u64,
+    /// Nanoseconds that all records together waited: how many did, times the time between two looks.
+    pub(crate) waiting_ns: u64,
 }
 
 impl Seen {
@@ -49,9 +54,16 @@ impl Seen {
         Self {
             flushes: self.flushes + other.flushes,
             records: self.records + other.records,
-            waits: self.waits + other.waits,
-            wait_ns: self.wait_ns + other.wait_ns,
+            looks: self.looks + other.looks,
+            waiting_ns: self.waiting_ns + other.waiting_ns,
         }
+    }
+
+    /// With one look: so many records waited at the beginning of this time.
+    pub(crate) fn waited(self, records: u64, time: Duration) -> Self {
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).saturating_mul(records);
+        let looks = u64::from(self.records > 0 || records > 0);
+        Self { looks: self.looks + looks, waiting_ns: self.waiting_ns.saturating_add(ns), ..self }
     }
 
     /// What came after `before`.
@@ -59,14 +71,14 @@ impl Seen {
         Self {
             flushes: self.flushes.saturating_sub(before.flushes),
             records: self.records.saturating_sub(before.records),
-            waits: self.waits.saturating_sub(before.waits),
-            wait_ns: self.wait_ns.saturating_sub(before.wait_ns),
+            looks: self.looks.saturating_sub(before.looks),
+            waiting_ns: self.waiting_ns.saturating_sub(before.waiting_ns),
         }
     }
 
     /// Mean nanoseconds that a record waited.
     fn cost(self) -> f64 {
-        self.wait_ns as f64 / self.waits.max(1) as f64
+        self.waiting_ns as f64 / self.records.max(1) as f64
     }
 
     fn group(self) -> f64 {
@@ -116,7 +128,7 @@ impl StreamPolicy {
     /// Tells what was seen since the last look; answers with the number to use from now on, if it is another.
     pub(crate) fn look(&mut self, seen: Seen) -> Option<usize> {
         self.seen = self.seen.plus(seen);
-        if self.seen.waits < FEWEST_WAITS {
+        if self.seen.looks < FEWEST_LOOKS && !self.is_plainly_worse() {
             return None;
         }
         let seen = std::mem::take(&mut self.seen);
@@ -133,6 +145,11 @@ impl StreamPolicy {
         self.in_use = in_use;
         self.trial = None;
         self.rest_longer();
+    }
+
+    fn is_plainly_worse(&self) -> bool {
+        let worse = self.trial.is_some_and(|trial| self.seen.cost() > WORSE * trial.cost);
+        worse && self.seen.looks >= FEWEST_LOOKS_AT_WORSE
     }
 
     fn judge(&mut self, trial: Trial, cost: f64) -> Option<usize> {
@@ -210,7 +227,8 @@ mod tests {
             let done = device.flush(written);
             let others = streams as f64 / (streams as f64 + 1.0);
             let wait_ns = ((1.0 + others) * (done - *now) as f64) as u64;
-            seen = seen.plus(Seen { flushes: 1, records, waits: 1, wait_ns });
+            let waiting_ns = records * wait_ns;
+            seen = seen.plus(Seen { flushes: 1, records, looks: FEWEST_LOOKS, waiting_ns });
             // They come again while others are written.
             waiting[stream] = records;
             free[stream] = done + 2_000;
@@ -293,7 +311,7 @@ mod tests {
         let mut policy = StreamPolicy::new(1, 8);
         for _ in 0..1000 {
             assert_eq!(
-                policy.look(Seen { flushes: 100, records: 100, waits: 100, wait_ns: 10_000_000 }),
+                policy.look(Seen { flushes: 100, records: 100, looks: 100, waiting_ns: 10_000_000 }),
                 None
             );
         }
@@ -303,7 +321,7 @@ mod tests {
     #[test]
     fn a_change_that_could_not_be_made_is_not_judged() {
         let mut policy = StreamPolicy::new(1, 4);
-        let busy = Seen { flushes: 100, records: 10_000, waits: 100, wait_ns: 10_000_000 };
+        let busy = Seen { flushes: 100, records: 10_000, looks: 100, waiting_ns: 10_000_000 };
         let tried = (0..100).find_map(|_| policy.look(busy));
         assert_eq!(tried, Some(2));
         policy.stayed(1);

@@ -20,6 +20,12 @@
 //! - **GATE-3** What a flush takes is settled while the mutex is held, so a thread that arrives knows exactly which
 //!   flush covers it.
 //!
+//! Committers that wait **join**: the first that is back from a flush may wait a little for those that were woken with it, see
+//! `gathering`. It sleeps among them with a time limit, as their guardian; the last to come leads.
+//!
+//! - **GATE-5** While threads sleep with no flush going on, waiting for others to come, one of them is the guardian. So somebody leads
+//!   at the time limit at the latest. Whoever leads sooner, a committer or not, takes the guardian's duty from it.
+//!
 //! An heir need not win: a running thread may take the lead before it has woken up. That is not unfair, because
 //! every flush takes everything that was buffered before it; the heir's record goes along, and it sleeps on.
 //!
@@ -31,11 +37,15 @@
 //!
 //! Model: `tests/loom_gate.rs`.
 
+use std::time::{Duration, Instant};
+
 use azekura_base::blocking;
 use azekura_base::sync::WaitWord;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::*};
 use azekura_latch::{TracedGuard, TracedMutex};
 use azekura_trace::{Site, ThreadTag, WaitKind, thread_tag};
+
+use crate::gathering::Gathering;
 
 static GATE_MUTEX: Site = Site::new("wal commit gate");
 static FLUSH_WAIT: Site = Site::new("wal flush");
@@ -53,6 +63,9 @@ struct State {
     waiting: [u32; 2],
     /// Registered followers per word of theirs; a flush wakes all of its group, so too many counted cost a system call only.
     following: [u32; 2],
+    gathering: Gathering,
+    /// A sleeper for the next flush sleeps with a time limit (GATE-5). Set and cleared by it, cleared by who leads.
+    has_guardian: bool,
 }
 
 /// The gate of one stream.
@@ -73,6 +86,31 @@ impl Default for CommitGate {
     }
 }
 
+impl State {
+    /// How long the caller, a committer that is not counted yet, had better wait for others.
+    fn patience(&mut self) -> Option<Duration> {
+        let present = self.waiting[parity(self.number + 1)] + 1;
+        self.gathering.patience(present, now())
+    }
+
+    /// Begins a flush; returns its number.
+    fn lead(&mut self, who: Who, covers: u64) -> u64 {
+        (self.flushing, self.number, self.covers) = (true, self.number + 1, covers);
+        self.leader = thread_tag();
+        self.has_guardian = false; // GATE-5
+        self.gathering.begin(who == Who::Committer, now());
+        self.number
+    }
+
+    /// The guardian for flush `target` has woken up before that one ended.
+    fn guarded(&mut self, target: u64) {
+        if !self.flushing && self.number + 1 == target {
+            self.has_guardian = false;
+            self.gathering.missed();
+        }
+    }
+}
+
 /// What became of a wish for a flush.
 #[derive(Debug)]
 pub enum Turn<'g, T> {
@@ -84,8 +122,28 @@ pub enum Turn<'g, T> {
     NotNeeded,
 }
 
+/// Who asks for a flush.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Who {
+    /// A committer, which may have company.
+    Committer,
+    /// The log, on behalf of others.
+    Log,
+}
+
 const fn parity(number: u64) -> usize {
     (number & 1) as usize
+}
+
+/// The time; models have none.
+fn now() -> Instant {
+    #[cfg(not(loom))]
+    return Instant::now();
+    #[cfg(loom)]
+    return *{
+        static NOW: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+        NOW.get_or_init(Instant::now)
+    };
 }
 
 impl CommitGate {
@@ -98,6 +156,15 @@ impl CommitGate {
             follower_words: [WaitWord::new(0), WaitWord::new(0)],
             finished: AtomicU64::new(0),
         }
+    }
+
+    /// A gate whose committers always wait for each other, whatever time it takes; for models.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_company_always() -> Self {
+        let gate = Self::new();
+        gate.lock().gathering = Gathering::always();
+        gate
     }
 
     fn lock(&self) -> TracedGuard<'_, State> {
@@ -115,22 +182,51 @@ impl CommitGate {
         is_needed: impl Fn() -> bool,
         begin: impl FnOnce() -> (u64, T),
     ) -> Turn<'_, T> {
+        self.enter_as(Who::Log, lsn, is_needed, begin)
+    }
+
+    /// The same for a committer: it may wait a moment for those of the last flush that are on their way to the next.
+    pub fn join<T>(
+        &self,
+        lsn: u64,
+        is_needed: impl Fn() -> bool,
+        begin: impl FnOnce() -> (u64, T),
+    ) -> Turn<'_, T> {
+        self.enter_as(Who::Committer, lsn, is_needed, begin)
+    }
+
+    fn enter_as<T>(
+        &self,
+        who: Who,
+        lsn: u64,
+        is_needed: impl Fn() -> bool,
+        begin: impl FnOnce() -> (u64, T),
+    ) -> Turn<'_, T> {
         let mut state = self.lock();
+        let mut may_wait = who == Who::Committer;
         loop {
             if !is_needed() {
                 self.pass_on(state);
                 return Turn::NotNeeded;
             }
-            if !state.flushing {
+            let (target, limit) = if state.flushing {
+                (state.number + u64::from(lsn >= state.covers), None)
+            } else if let Some(patience) = may_wait.then(|| state.patience()).flatten() {
+                // GATE-5
+                let guards = !std::mem::replace(&mut state.has_guardian, true);
+                (state.number + 1, guards.then_some(patience))
+            } else {
                 let (covers, taken) = begin();
-                (state.flushing, state.number, state.covers) = (true, state.number + 1, covers);
-                state.leader = thread_tag();
-                return Turn::Lead(Lead { gate: self, number: state.number }, taken);
-            }
-            let target = state.number + u64::from(lsn >= state.covers);
-            match self.sleep(state, target) {
+                let number = state.lead(who, covers);
+                return Turn::Lead(Lead { gate: self, number }, taken);
+            };
+            match self.sleep(state, target, limit) {
                 Some(still_needed) => state = still_needed,
                 None => return Turn::Finished,
+            }
+            if limit.is_some() {
+                state.guarded(target);
+                may_wait = false;
             }
         }
     }
@@ -160,8 +256,13 @@ impl CommitGate {
         word.wait(expected, None);
     }
 
-    /// Sleeps until flush `target` has ended (`None`), or until the caller is the heir and must look again.
-    fn sleep<'g>(&'g self, mut state: TracedGuard<'g, State>, target: u64) -> Option<TracedGuard<'g, State>> {
+    /// Sleeps until flush `target` has ended (`None`), or until the caller is the heir, or its time is over, and it must look again.
+    fn sleep<'g>(
+        &'g self,
+        mut state: TracedGuard<'g, State>,
+        target: u64,
+        limit: Option<Duration>,
+    ) -> Option<TracedGuard<'g, State>> {
         let word = &self.words[parity(target)];
         state.waiting[parity(target)] += 1;
         // Relaxed: the word changes under the mutex, which we hold.
@@ -172,7 +273,11 @@ impl CommitGate {
             let address = std::ptr::from_ref(self).addr();
             let _wait = azekura_trace::wait_for(&FLUSH_WAIT, address, WaitKind::Log, leader);
             blocking::announce();
-            word.wait(expected, None);
+            if cfg!(loom) && limit.is_some() {
+                azekura_base::sync::thread::yield_now(); // in a model any time is over at once
+            } else {
+                word.wait(expected, limit);
+            }
         }
         // Acquire: pairs with the Release in `finish`; what the flush made durable is seen to be.
         if self.finished.load(Acquire) >= target {
@@ -275,6 +380,8 @@ impl CommitGate {
         if woken > 0 {
             self.change(group);
         }
+        let asleep = woken + state.waiting[heirs];
+        state.gathering.end(asleep, now());
         let has_heir = state.waiting[heirs] > 0;
         if has_heir {
             self.change(heirs);

@@ -10,9 +10,8 @@
 
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use azekura_base::Lsn;
 use azekura_base::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crate::adapt::{self, StreamPolicy};
@@ -137,12 +136,9 @@ fn adapt_until_stopped(log: &Log) {
     let mut before = log.seen();
     // Acquire: pairs with the Release in `stop`.
     while !log.stopping.load(Acquire) && log.failure.get().is_none() {
-        let newest = Lsn(log.horizon.next_lsn().0 - 1);
-        if !log.horizon.has_reached(newest) {
-            log.delays.arm(newest);
-        }
+        let (waiting, looked) = (log.waiting(), Instant::now());
         log.adapter.rest(Some(adapt::PERIOD), || false);
-        let seen = log.seen().since(before);
+        let seen = log.seen().since(before).waited(waiting, looked.elapsed());
         before = log.seen();
         if let Some(count) = policy.look(seen) {
             match log.use_streams(count) {

@@ -37,11 +37,11 @@
 //! | [`record`], [`chunk`] | bytes of records, blocks, chunks | 3.1.2 |
 //! | [`durable_lsn`] | marks and the durable horizon | 3.1.3, Algorithm 4 |
 //! | [`epoch`] | commits acknowledged epoch by epoch | 6.3 (Silo) |
-//! | [`commit_gate`] | who flushes, who sleeps until when | 3.2.2 |
+//! | [`commit_gate`], `gathering` | who flushes, who sleeps until when, who is waited for | 3.2.2 |
 //! | [`ticket`] | promises to wait for or await | 3.1.3, 3.2.2 |
 //! | `stream`, `segment` | flushes and files | 3.1.2 |
 //! | `flusher`, [`bell`] | background threads and how they are woken | |
-//! | `assignment`, `stream_change`, `adapt`, `delay_probe` | which worker belongs to which stream, and how many are used |  |
+//! | `assignment`, `stream_change`, `adapt` | which worker belongs to which stream, and how many are used |  |
 //! | [`parallelism`] | how many streams the device deserves | 2.2, Figure 3 |
 //! | [`recovery`] | scan, merge, cut | 4.1-4.3, Figure 5 |
 //! | [`stats`], [`error`], `failure` | numbers, errors, the poison | |
@@ -51,12 +51,12 @@ mod assignment;
 pub mod bell;
 pub mod chunk;
 pub mod commit_gate;
-mod delay_probe;
 pub mod durable_lsn;
 pub mod epoch;
 pub mod error;
 mod failure;
 mod flusher;
+mod gathering;
 mod log;
 mod log_buffer;
 pub mod options;

@@ -16,7 +16,6 @@ use crate::adapt::Seen;
 use crate::assignment::Assignment;
 use crate::bell::Bell;
 use crate::commit_gate::{Lead, Turn};
-use crate::delay_probe::DelayProbe;
 use crate::durable_lsn::DurableHorizon;
 use crate::epoch::EpochClock;
 use crate::error::AppendError;
@@ -42,7 +41,6 @@ pub(crate) struct Log {
     pub(crate) changing: Mutex<()>,
     /// How often it was.
     pub(crate) stream_changes: AtomicU64,
-    pub(crate) delays: DelayProbe,
     /// Of the thread that adapts it, if there is one.
     pub(crate) adapter: Bell,
     /// Directories that an earlier run with more streams has left.
@@ -131,7 +129,7 @@ impl Log {
             for i in 0..self.streams.len() {
                 let stream = &self.streams[(home + i) % self.streams.len()];
                 if stream.pending(&self.horizon).is_some_and(|mark| mark <= lsn.0) {
-                    self.flush_stream(stream, lsn.0);
+                    self.join_flush(stream, lsn.0);
                 }
             }
         }
@@ -222,6 +220,15 @@ impl Log {
         }
     }
 
+    /// The same for a committer, together with others.
+    fn join_flush(&self, stream: &Stream, lsn: u64) {
+        let is_needed = || self.is_needed(stream, lsn);
+        let begin = || stream.begin(&self.horizon, &self.buffers);
+        if let Turn::Lead(lead, taken) = stream.gate.join(lsn, is_needed, begin) {
+            self.lead(stream, lead, taken);
+        }
+    }
+
     /// Writes what was taken, moves the marks, wakes whom it concerns.
     fn lead(&self, stream: &Stream, lead: Lead<'_>, mut taken: Taken<'_>) {
         let poison = PoisonOnPanic(self);
@@ -238,7 +245,6 @@ impl Log {
         };
         stream.workers().for_each(|worker| self.buffers[worker].settle(&self.horizon));
         let acknowledged = self.acknowledge();
-        self.delays.observe(self.horizon.reached());
         let woken = lead.finish();
         self.wakers.wake_through(acknowledged);
         self.count(stream, records, woken);
@@ -265,17 +271,21 @@ impl Log {
         follows && self.options.background && self.streams.len() > 1
     }
 
+    /// Records that were drawn and are not known to be durable.
+    pub(crate) fn waiting(&self) -> u64 {
+        let drawn = self.horizon.next_lsn().0 - 1;
+        drawn.saturating_sub(self.horizon.compute().0)
+    }
+
     /// What flushes have done so far.
     pub(crate) fn seen(&self) -> Seen {
         let sum = |of: fn(&StreamCounters) -> &AtomicU64| -> u64 {
             self.streams.iter().map(|stream| of(&stream.counters).load(Relaxed)).sum()
         };
-        let (waits, wait_ns) = self.delays.sums();
         Seen {
             flushes: sum(|counters| &counters.flushes),
             records: sum(|counters| &counters.flushed_records),
-            waits,
-            wait_ns,
+            ..Seen::default()
         }
     }
 

@@ -12,7 +12,6 @@ use azekura_io::Fs;
 use crate::assignment::Assignment;
 use crate::bell::Bell;
 use crate::chunk;
-use crate::delay_probe::DelayProbe;
 use crate::durable_lsn::DurableHorizon;
 use crate::epoch::EpochClock;
 use crate::error::{AppendError, WalError};
@@ -94,7 +93,6 @@ impl Wal {
             assignment,
             changing: Mutex::new(()),
             stream_changes: AtomicU64::new(0),
-            delays: DelayProbe::new(),
             adapter: Bell::new(),
             orphans,
             failure: Failure::default(),
@@ -334,7 +332,8 @@ fn count_streams(
             let measured = parallelism::measure(fs, dir, workers, options.direct)
                 .map_err(WalError::io("measure write parallelism in", dir))?;
             let most = measured.streams.max(LEAST_TO_TRY).min(workers);
-            Ok((most, measured.streams, Some(measured)))
+            // Few committers are best off with one; many soon get more.
+            Ok((most, 1, Some(measured)))
         }
     }
 }

@@ -22,10 +22,14 @@ struct Log {
 
 impl Log {
     fn new(workers: usize) -> Arc<Self> {
+        Self::with_gate(workers, CommitGate::new())
+    }
+
+    fn with_gate(workers: usize, gate: CommitGate) -> Arc<Self> {
         Arc::new(Self {
             horizon: DurableHorizon::new(workers, Lsn(1)),
             buffers: (0..workers).map(|w| WorkerBuffer::new(w, 1000)).collect(),
-            gate: CommitGate::new(),
+            gate,
             disk: AtomicU64::new(0),
             leading: AtomicU64::new(0),
         })
@@ -48,7 +52,7 @@ impl Log {
                     .min();
                 (covers.expect("workers"), taken)
             };
-            if let Turn::Lead(lead, taken) = self.gate.enter(lsn, is_needed, begin) {
+            if let Turn::Lead(lead, taken) = self.gate.join(lsn, is_needed, begin) {
                 assert_eq!(self.leading.fetch_add(1, SeqCst), 0, "GATE-1");
                 taken.iter().filter(|batch| batch.records > 0).for_each(|batch| self.write(batch));
                 self.buffers.iter().for_each(|buffer| buffer.settle(&self.horizon));
@@ -178,6 +182,64 @@ fn a_failure_wakes_who_sleeps() {
         gate.wake_everyone();
         drop(lead);
         sleeper.join().expect("no panic");
+    });
+}
+
+/// Commits twice, so that the second commit may wait for the others of the first one's flush.
+fn commit_twice(log: &Log) {
+    for _ in 0..2 {
+        let lsn = log.append(0);
+        log.make_durable(lsn);
+    }
+}
+
+#[test]
+fn committers_that_wait_for_each_other_all_return() {
+    model(2, || {
+        let log = Log::with_gate(1, CommitGate::with_company_always());
+        let other = log.clone();
+        let second = thread::spawn(move || commit_twice(&other));
+        commit_twice(&log);
+        second.join().expect("no panic");
+        assert_eq!(log.disk.load(SeqCst), 0b11110);
+    });
+}
+
+#[test]
+fn a_guardian_whose_company_does_not_come_leads_alone() {
+    model(2, || {
+        let log = Log::with_gate(1, CommitGate::with_company_always());
+        let other = log.clone();
+        let second = thread::spawn(move || {
+            let lsn = other.append(0);
+            other.make_durable(lsn);
+        });
+        commit_twice(&log);
+        second.join().expect("no panic");
+        assert_eq!(log.disk.load(SeqCst), 0b1110);
+    });
+}
+
+#[test]
+fn a_guardian_is_relieved_by_the_log_and_by_a_failure() {
+    model(2, || {
+        let log = Log::with_gate(1, CommitGate::with_company_always());
+        let (second, third) = (log.clone(), log.clone());
+        let threads = [
+            thread::spawn(move || commit_twice(&second)),
+            thread::spawn(move || {
+                // A flusher: it waits for nobody.
+                let begin = || (u64::MAX, ());
+                if let Turn::Lead(lead, ()) = third.gate.enter(1, || true, begin) {
+                    third.gate.wake_everyone();
+                    drop(lead);
+                }
+            }),
+        ];
+        let lsn = log.append(0);
+        log.make_durable(lsn);
+        threads.into_iter().for_each(|t| t.join().expect("no panic"));
+        assert_eq!(log.disk.load(SeqCst), 0b1110);
     });
 }
 
