@@ -5,6 +5,8 @@
 mod control_file;
 #[path = "../../crates/buffer/tests/fuzz/double_write.rs"]
 mod double_write;
+#[path = "../../crates/far/tests/fuzz/far_wire.rs"]
+mod far_wire;
 #[path = "../../crates/cli/tests/fuzz/load_formats.rs"]
 mod load_formats;
 #[path = "../../crates/wal/tests/fuzz/log_scan.rs"]
@@ -27,6 +29,7 @@ fn main() -> std::io::Result<()> {
         ("double_write", double_write::seeds()),
         ("load_formats", load_formats::seeds()),
         ("requests", requests::seeds()),
+        ("far_wire", far_wire::seeds()),
         ("trace_file", trace_file::seeds()),
     ];
     for (target, seeds) in targets {

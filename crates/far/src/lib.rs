@@ -32,14 +32,15 @@
 //! | [`ffi`] | the same for C: `include/azekura_far.h` |
 //! | [`digest`] | what a page's bytes are known by |
 
-#![cfg(not(loom))]
-
 mod client;
 pub mod digest;
 mod error;
 mod fault;
 pub mod ffi;
 pub mod launch;
+#[cfg(loom)]
+#[doc(hidden)]
+pub mod model;
 mod pager;
 mod region;
 pub mod replace;

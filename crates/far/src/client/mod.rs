@@ -44,12 +44,12 @@ pub(crate) struct Order {
 unsafe impl Send for Order {}
 
 impl Order {
-    fn source(&self) -> &[u8] {
+    pub(crate) fn source(&self) -> &[u8] {
         // SAFETY: KEEPER-1: the frame is this order's, and nobody writes it.
         unsafe { std::slice::from_raw_parts(self.at, self.bytes) }
     }
 
-    fn target(&mut self) -> &mut [u8] {
+    pub(crate) fn target(&mut self) -> &mut [u8] {
         // SAFETY: KEEPER-1: the frame is this order's, and `self` is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.at, self.bytes) }
     }

@@ -3,7 +3,7 @@
 //! | module | mechanism | needs | access told by |
 //! |---|---|---|---|
 //! | `userfault` | userfaultfd; pages move by `UFFDIO_MOVE`, or are copied where the kernel has none | Linux 6.8, or 5.7 | the kernel: system calls wait for pages as programs do |
-//! | `sigsegv` | memory protection and SIGSEGV, as in the paper (§2.2) | nothing | a signal handler: system calls give `EFAULT` (F1) |
+//! | `sigsegv`, `requests` | memory protection and SIGSEGV, as in the paper (§2.2) | nothing | a signal handler: system calls give `EFAULT` (F1) |
 //!
 //! Both have the pages' bytes come and go through *frames*: page-sized pieces of an arena that the program never sees.
 //!
@@ -14,6 +14,7 @@
 
 pub(crate) mod abi;
 pub(crate) mod arena;
+pub(crate) mod requests;
 pub(crate) mod sigsegv;
 pub(crate) mod userfault;
 

@@ -5,26 +5,16 @@
 //!
 //! # The handler
 //!
-//! The handler (F2) makes no decision. It takes a free request of a fixed table, writes address and access into it, rings a bell and sleeps on the
-//! request's word; the pager's thread does the rest. All it calls is async-signal-safe: atomics, `write`, `futex`. Read or write is
-//! what the processor says (bit 1 of the page fault's error code). An address outside all regions goes to the handler that was there before.
-//!
-//! | word | state | who may leave it |
-//! |---|---|---|
-//! | 0 | free | any handler, by CAS, to 1 |
-//! | 1 | claimed | that handler, to 2 |
-//! | 2 | posted | the region's pager, to 3 |
-//! | 3 | taken | the region's pager, to 4 |
-//! | 4 | done | the handler that posted it, to 0 |
-//!
-//! - **REQUEST-1** Address, access and region of a request change only in state 1.
-//! - **REQUEST-2** A handler leaves only after state 4, which the pager sets after the page was made accessible, or never will need to be.
+//! The handler (F2) makes no decision. It posts the fault in a fixed table (`requests`), rings a bell and sleeps; the pager's thread does the rest. All
+//! it calls is async-signal-safe: atomics, `write`, `futex`. Read or write is what the processor says (bit 1 of the page fault's error
+//! code). An address outside all regions goes to the handler that was there before.
 //!
 //! # What it cannot do
 //!
 //! A system call on a page that is away gives `EFAULT` (F1). Child processes have nothing where the region was.
 
 use super::arena::{Bell, Mapping, ring};
+use super::requests::Requests;
 use super::userfault::wait;
 use super::{Allow, Backend, Event, Fault, Frame, Mechanism};
 use crate::replace::Access;
@@ -33,29 +23,16 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicU32, AtomicUsize,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
+    AtomicBool, AtomicI32, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
 };
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
-
-const FREE: u32 = 0;
-const CLAIMED: u32 = 1;
-const POSTED: u32 = 2;
-const TAKEN: u32 = 3;
-const DONE: u32 = 4;
 
 /// Threads that can wait for pages at once; more spin.
 const REQUESTS: usize = 256;
 /// Regions of a process that use this mechanism.
 const REGIONS: usize = 32;
-
-struct Request {
-    state: AtomicU32,
-    region: AtomicUsize,
-    address: AtomicUsize,
-    wrote: AtomicBool,
-}
 
 struct Place {
     /// Zero while nobody's.
@@ -64,14 +41,10 @@ struct Place {
     bell: AtomicI32,
 }
 
-static TABLE: [Request; REQUESTS] = [const {
-    Request {
-        state: AtomicU32::new(FREE),
-        region: AtomicUsize::new(0),
-        address: AtomicUsize::new(0),
-        wrote: AtomicBool::new(false),
-    }
-}; REQUESTS];
+#[cfg(not(loom))]
+static TABLE: Requests<REQUESTS> = Requests::new();
+#[cfg(loom)]
+static TABLE: std::sync::LazyLock<Requests<REQUESTS>> = std::sync::LazyLock::new(Requests::new);
 static PLACES: [Place; REGIONS] =
     [const { Place { base: AtomicUsize::new(0), bytes: AtomicUsize::new(0), bell: AtomicI32::new(-1) } };
         REGIONS];
@@ -192,18 +165,8 @@ impl Backend for SigsegvBackend {
     }
 
     fn wake(&self, page: u32) {
-        for request in &TABLE {
-            // Acquire: pairs with Release in `post`; taken means that this pager has seen it posted.
-            if request.state.load(Acquire) != TAKEN || request.region.load(Relaxed) != self.region {
-                continue;
-            }
-            let offset = request.address.load(Relaxed) - self.seen.at() as usize;
-            if offset / self.page_bytes == page as usize {
-                // Release: pairs with Acquire in `post`.
-                request.state.store(DONE, Release);
-                futex(&request.state, libc::FUTEX_WAKE, 1);
-            }
-        }
+        let start = self.seen.at() as usize;
+        TABLE.finish(self.region, |address| (address - start) / self.page_bytes == page as usize);
     }
 
     fn next_fault(&self, within: Option<Duration>) -> io::Result<Event> {
@@ -211,24 +174,15 @@ impl Backend for SigsegvBackend {
             if self.stopped.load(Relaxed) {
                 return Ok(Event::Stopped);
             }
-            self.bell.hush();
-            for request in &TABLE {
-                // Acquire: pairs with Release in `post`, so the region is that of this posting.
-                if request.state.load(Acquire) != POSTED || request.region.load(Relaxed) != self.region {
-                    continue;
-                }
-                if request.state.compare_exchange(POSTED, TAKEN, AcqRel, Relaxed).is_err() {
-                    continue;
-                }
-                let offset = request.address.load(Relaxed) - self.seen.at() as usize;
-                let access = if request.wrote.load(Relaxed) { Access::Write } else { Access::Read };
-                self.bell.ring(); // there may be more
+            if let Some((address, access)) = TABLE.take(self.region) {
+                let offset = address - self.seen.at() as usize;
                 #[expect(clippy::cast_possible_truncation, reason = "a region has fewer than 2^32 pages")]
                 return Ok(Event::Fault(Fault { page: (offset / self.page_bytes) as u32, access }));
             }
             if !wait(&[self.bell.fd()], within)? {
                 return Ok(Event::Nothing);
             }
+            self.bell.hush(); // and then looks again (REQUEST-3)
         }
     }
 
@@ -306,7 +260,8 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
         match place_of(address) {
             // A signal that somebody sent carries no address of ours.
             Some(region) if (*info).si_code > 0 && !FORKED.load(Relaxed) => {
-                post(region, address, was_write(context))
+                let access = if was_write(context) { Access::Write } else { Access::Read };
+                TABLE.post(region, address, access, || ring(PLACES[region].bell.load(Relaxed)));
             }
             _ => pass_on(signal, info, context),
         }
@@ -325,48 +280,6 @@ unsafe fn was_write(context: *mut c_void) -> bool {
 #[cfg(not(target_arch = "x86_64"))]
 unsafe fn was_write(_context: *mut c_void) -> bool {
     true
-}
-
-fn post(region: usize, address: usize, wrote: bool) {
-    let request = loop {
-        // Acquire: pairs with Release at the end, so the last handler's reads come before our writes.
-        let free = TABLE.iter().find(|r| r.state.compare_exchange(FREE, CLAIMED, Acquire, Relaxed).is_ok());
-        match free {
-            Some(request) => break request,
-            // SAFETY: no memory is passed.
-            None => unsafe {
-                let _ = libc::sched_yield();
-            },
-        }
-    };
-    request.region.store(region, Relaxed);
-    request.address.store(address, Relaxed);
-    request.wrote.store(wrote, Relaxed);
-    // Release: pairs with Acquire in `next_fault` and `wake`, which then see this request (REQUEST-1).
-    request.state.store(POSTED, Release);
-    ring(PLACES[region].bell.load(Relaxed));
-    loop {
-        // Acquire: pairs with Release in `wake`: the page is as the pager made it.
-        let state = request.state.load(Acquire);
-        if state == DONE {
-            break;
-        }
-        futex(&request.state, libc::FUTEX_WAIT, state);
-    }
-    request.state.store(FREE, Release);
-}
-
-fn futex(word: &AtomicU32, operation: c_int, value: u32) {
-    // SAFETY: the word lives for ever.
-    unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            word.as_ptr(),
-            operation | libc::FUTEX_PRIVATE_FLAG,
-            value,
-            ptr::null::<c_void>(),
-        );
-    }
 }
 
 /// The handler that was there before gets what is not ours.

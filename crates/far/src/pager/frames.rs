@@ -42,6 +42,12 @@ impl Frames {
         self.full.len()
     }
 
+    /// All of them.
+    #[cfg(test)]
+    pub(super) fn free(&self) -> impl Iterator<Item = u32> + '_ {
+        self.full.iter().chain(&self.empty).copied()
+    }
+
     /// One that holds memory and need not.
     pub(super) fn surplus(&mut self) -> Option<u32> {
         self.full.pop()

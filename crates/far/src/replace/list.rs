@@ -98,6 +98,10 @@ impl PageList {
         self.0.head(0)
     }
 
+    pub(crate) fn contains(&self, page: PageNo) -> bool {
+        self.0.contains(page)
+    }
+
     /// Appends a page that is not in the list.
     pub(crate) fn push_back(&mut self, page: PageNo) {
         self.0.push_back(0, page);

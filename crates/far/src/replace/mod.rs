@@ -35,7 +35,7 @@
 pub mod adaptive;
 pub mod clock;
 pub mod fifo;
-mod list;
+pub(crate) mod list;
 pub mod nru;
 pub mod plru;
 pub mod policy;

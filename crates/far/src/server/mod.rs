@@ -23,6 +23,7 @@ use room::Room;
 use std::collections::HashMap;
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -217,6 +218,12 @@ impl Server {
         }
     }
 
+    /// Serves one client over a stream that is there already, on this thread; returns when the session has ended. [`shutdown`](Self::shutdown) does
+    /// not end it, but the stream's other end does.
+    pub fn serve(&self, stream: UnixStream) {
+        session::run(&self.shared, stream);
+    }
+
     /// Ends all sessions and waits for their threads. Clients see a lost server: they have second copies, or must stop.
     pub fn shutdown(&mut self) {
         // Relaxed: a flag for itself; the streams' ends make their threads look.
@@ -273,6 +280,7 @@ fn begin(shared: &Arc<Shared>, number: u64, stream: TcpStream) {
     sessions.insert(number, handle);
     drop(sessions);
     let mine = Arc::clone(shared);
+    let _ = stream.set_nodelay(true);
     let started = thread::Builder::new().name(format!("memd-{number}")).spawn(move || {
         session::run(&mine, stream);
         lock(&mine.sessions).remove(&number);

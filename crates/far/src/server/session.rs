@@ -8,7 +8,9 @@ use crate::digest::Digest;
 use crate::wire::{HEADER, Header, Kind, Open, Opened, WireError, auth};
 use std::io::{self, IoSlice, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 /// Why a session ended.
 #[derive(Debug)]
@@ -33,8 +35,26 @@ impl From<WireError> for Ended {
     }
 }
 
-struct Session<'a> {
-    stream: TcpStream,
+/// What a session is spoken over.
+pub(super) trait Stream: Read + Write {
+    /// Reads fail after so long.
+    fn limit_reads(&self, timeout: Option<Duration>) -> io::Result<()>;
+}
+
+impl Stream for TcpStream {
+    fn limit_reads(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.set_read_timeout(timeout)
+    }
+}
+
+impl Stream for UnixStream {
+    fn limit_reads(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.set_read_timeout(timeout)
+    }
+}
+
+struct Session<'a, S> {
+    stream: S,
     share: Share<'a>,
     page_bytes: usize,
     book: Book<'a>,
@@ -45,9 +65,8 @@ struct Session<'a> {
 }
 
 /// Serves one connection until it ends. Its pages are given back then.
-pub(super) fn run(shared: &Shared, mut stream: TcpStream) {
-    let _ = stream.set_nodelay(true);
-    let _ = stream.set_read_timeout(Some(HANDSHAKE));
+pub(super) fn run(shared: &Shared, mut stream: impl Stream) {
+    let _ = stream.limit_reads(Some(HANDSHAKE));
     if auth::admit(&mut stream, shared.setting.key.as_ref()).is_err() {
         shared.counters.turned_away.fetch_add(1, Relaxed);
         return;
@@ -61,7 +80,7 @@ pub(super) fn run(shared: &Shared, mut stream: TcpStream) {
 }
 
 /// The first frame must ask for a session, and there must be room.
-fn open(shared: &Shared, mut stream: TcpStream) -> Result<Session<'_>, Ended> {
+fn open<S: Stream>(shared: &Shared, mut stream: S) -> Result<Session<'_, S>, Ended> {
     let header = read_header(&mut stream)?;
     if header.kind != Kind::Open || header.length > 64 {
         return Err(Ended::Nonsense);
@@ -79,7 +98,7 @@ fn open(shared: &Shared, mut stream: TcpStream) -> Result<Session<'_>, Ended> {
     };
     let opened = Opened { quota_bytes: share.quota(), session: book.name() }.encode();
     send(&mut stream, &Header::with(Kind::Opened, header.tag, 0, &opened), &opened)?;
-    stream.set_read_timeout(None)?;
+    stream.limit_reads(None)?;
     Ok(Session {
         stream,
         share,
@@ -110,7 +129,7 @@ fn begin<'a>(shared: &'a Shared, wanted: &Open) -> Result<(Share<'a>, Book<'a>),
     Ok((share, book))
 }
 
-impl Session<'_> {
+impl<S: Stream> Session<'_, S> {
     /// Until the client goes.
     fn serve(mut self) {
         while self.request().is_ok() {}
@@ -133,13 +152,12 @@ impl Session<'_> {
         }
     }
 
-    fn act(&self, is_put: bool, page: u64) -> Result<Act, Ended> {
+    fn act(&mut self, is_put: bool, page: u64) -> Result<Act, Ended> {
         match self.mischief.map_or(Act::Serve, |mischief| mischief.act(is_put, page)) {
             Act::Die => Err(Ended::Mischief),
             Act::Stall => {
                 // Takes what comes and says nothing, until the connection is closed.
-                let mut stream = &self.stream;
-                let _ = io::copy(&mut stream, &mut io::sink());
+                let _ = io::copy(&mut self.stream, &mut io::sink());
                 Err(Ended::Mischief)
             }
             act => Ok(act),
@@ -227,14 +245,14 @@ fn spoil(act: Act, reply: Header, mut bytes: Vec<u8>) -> (Header, Vec<u8>) {
     (Header { digest, ..reply }, bytes)
 }
 
-fn read_header(stream: &mut TcpStream) -> Result<Header, Ended> {
+fn read_header(stream: &mut impl Stream) -> Result<Header, Ended> {
     let mut bytes = [0; HEADER];
     stream.read_exact(&mut bytes)?;
     Ok(Header::decode(&bytes)?)
 }
 
 /// A frame in one call of the system, or as few as the stream takes.
-fn send(stream: &mut TcpStream, header: &Header, payload: &[u8]) -> io::Result<()> {
+fn send(stream: &mut impl Stream, header: &Header, payload: &[u8]) -> io::Result<()> {
     let head = header.encode();
     let mut sent = 0;
     while sent < HEADER {

@@ -28,9 +28,14 @@ impl Core {
         }
     }
 
+    /// Whether one more page may be on its way out (PAGER-1). Those that come to be copied again will leave, too.
+    pub(super) fn may_leave(&self) -> bool {
+        self.leaving + self.recopying < self.slack
+    }
+
     /// One page less is local.
     fn evict(&mut self, incoming: Option<u32>) -> bool {
-        if self.leaving >= self.slack {
+        if !self.may_leave() {
             return false;
         }
         if self.resident == 0 {
@@ -89,7 +94,7 @@ impl Core {
         let holders = self.pages[page as usize].holders;
         self.pages[page as usize].state = if holders == 0 { State::Empty } else { State::Away };
         if holders != 0 && self.is_thin(holders) {
-            self.recopy.push_back(page);
+            self.wants_copy(page);
         }
     }
 
@@ -110,7 +115,11 @@ impl Core {
     }
 
     pub(super) fn drop_oldest_staged(&mut self) -> bool {
-        let Some(page) = self.staged.pop_front() else { return false };
+        let Some(&page) = self.staged.front() else { return false };
+        if self.pages[page as usize].holders == 0 && !self.may_leave() {
+            return false;
+        }
+        self.staged.pop_front();
         let State::Staged { frame } = self.pages[page as usize].state else {
             unreachable!("the list has the pages in this state")
         };
@@ -169,7 +178,7 @@ impl Core {
     /// Who is asked next: those that hold an older version, then by page number, so that pages spread; the spill file always.
     fn next_keeper(&self, page: u32, out: Out) -> Option<usize> {
         let usable = self.live & !self.full & !out.tried;
-        let servers: Keepers = (1 << self.servers) - 1;
+        let servers = self.all_servers();
         let spill = usable & !servers;
         let has = ((out.got | out.open) & servers).count_ones() as usize;
         if has < self.copies && usable & servers != 0 {

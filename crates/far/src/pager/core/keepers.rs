@@ -3,10 +3,13 @@
 use super::Core;
 use crate::client::{Keeper, Order, Verb};
 use crate::pager::state::{Entry, Keepers, State, Then};
+use crate::replace::PageNo;
 use std::sync::Arc;
 
 /// Copies that are made again at once.
 const RECOPIES: usize = 4;
+/// Pages that are looked at for that in one call.
+const LOOKED_AT: u32 = 16;
 
 impl Core {
     pub(in crate::pager) fn keeper_lost(&mut self, keeper: usize, why: &str, orders: Vec<Order>) {
@@ -43,22 +46,25 @@ impl Core {
     pub(super) fn mark_lost(&mut self, keeper: usize) -> usize {
         let bit = 1 << keeper;
         let mut alone = 0;
-        for (page, entry) in self.pages.iter_mut().enumerate() {
+        for at in 0..self.pages.len() {
+            let entry = &mut self.pages[at];
             if let State::Leaving { out, .. } = &mut entry.state {
                 out.got &= !bit;
+                out.tried &= !bit; // it may be asked again when it is back
             }
             if entry.holders & bit == 0 {
                 continue;
             }
             entry.holders &= !bit;
-            match entry.state {
-                State::Away if entry.holders == 0 => {
-                    alone += 1;
-                    entry.state = State::Lost;
-                }
+            if !matches!(entry.state, State::Away) {
+                continue;
+            }
+            if entry.holders == 0 {
+                alone += 1;
+                entry.state = State::Lost;
+            } else {
                 #[expect(clippy::cast_possible_truncation, reason = "a region has fewer than 2^32 pages")]
-                State::Away => self.recopy.push_back(page as u32),
-                _ => {}
+                self.wants_copy(at as u32);
             }
         }
         alone
@@ -82,26 +88,42 @@ impl Core {
         true
     }
 
-    /// Gives pages with too few copies another, a few at a time; those that cannot have one yet wait for a server.
+    /// The page has fewer copies than it should: it is given another when that can be.
+    pub(super) fn wants_copy(&mut self, page: u32) {
+        if self.copies > 1 && !self.recopy.contains(PageNo(page)) {
+            self.recopy.push_back(PageNo(page));
+        }
+    }
+
+    /// Gives pages with too few copies another, a few at a time; those that nobody has room for now wait for a server.
     pub(in crate::pager) fn recopy(&mut self) {
-        let possible = (self.live & ((1 << self.servers) - 1)).count_ones() as usize;
-        while self.recopying < RECOPIES && self.copies.min(possible) > 1 {
-            let Some(page) = self.recopy.pop_front() else { return };
+        for _ in 0..self.recopy.len().min(LOOKED_AT) {
+            if self.recopying >= RECOPIES {
+                return;
+            }
+            let Some(PageNo(page)) = self.recopy.pop_front() else { return };
             let Entry { state, holders, .. } = self.pages[page as usize];
             if !matches!(state, State::Away) || !self.is_thin(holders) || holders & self.live == 0 {
                 continue;
             }
-            if self.leaving >= self.slack || !self.make_room(None) {
-                return self.recopy.push_front(page);
+            let takers = self.live & !self.full & !holders & self.all_servers();
+            // Making room may let a page leave: only then is it known whether this one still may.
+            let possible = takers != 0 && self.make_room(None) && self.may_leave();
+            if !possible || !matches!(self.pages[page as usize].state, State::Away) {
+                self.wants_copy(page);
+                continue;
             }
             self.recopying += 1;
             self.fetch(page, None, Then::Recopy);
         }
     }
 
+    pub(super) fn all_servers(&self) -> Keepers {
+        (1 << self.servers) - 1
+    }
+
     /// Whether fewer servers have a page than should.
     pub(super) fn is_thin(&self, holders: Keepers) -> bool {
-        let servers: Keepers = (1 << self.servers) - 1;
-        ((holders & servers & self.live).count_ones() as usize) < self.copies
+        ((holders & self.all_servers() & self.live).count_ones() as usize) < self.copies
     }
 }

@@ -11,6 +11,8 @@ mod arrivals;
 mod departures;
 mod fork;
 mod keepers;
+#[cfg(all(test, not(loom)))]
+mod model;
 
 use super::frames::Frames;
 use super::prefetch::Prefetch;
@@ -19,6 +21,7 @@ use crate::client::Keeper;
 use crate::digest::Digest;
 use crate::error::Loss;
 use crate::fault::{Allow, Backend, Fault, Frame};
+use crate::replace::list::PageList;
 use crate::replace::{Access, AccessBits, PageNo, Replacement};
 use crate::stats::FarStats;
 use std::collections::VecDeque;
@@ -72,7 +75,8 @@ pub(super) struct Core {
     full: Keepers,
     copies: usize,
     last_refusal: String,
-    recopy: VecDeque<u32>,
+    /// Pages with too few copies.
+    recopy: PageList,
     recopying: usize,
     closing: bool,
     on_loss: fn(&str) -> !,
@@ -129,7 +133,7 @@ impl Core {
             full: 0,
             copies: plan.copies,
             last_refusal: "all are lost".into(),
-            recopy: VecDeque::new(),
+            recopy: PageList::new(plan.pages),
             recopying: 0,
             closing: false,
             on_loss: plan.on_loss,

@@ -1,0 +1,218 @@
+//! The operating system's part: which pages are mapped, and who is stopped at one that is not.
+
+use super::PAGE;
+use crate::fault::{Allow, Backend, Event, Frame, Mechanism};
+use crate::replace::Access;
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+use std::cell::UnsafeCell;
+use std::collections::HashMap;
+use std::io;
+use std::sync::Mutex;
+use std::time::Duration;
+
+type Bytes = [u8; PAGE];
+
+#[derive(Debug)]
+struct Inner {
+    rng: Xoshiro256PlusPlus,
+    mapped: Vec<Option<Allow>>,
+    /// Pages whose bytes are in the region, be it under protection.
+    present: Vec<bool>,
+    region: Vec<Bytes>,
+    /// What the program wrote last.
+    truth: Vec<Bytes>,
+    /// Frames that have memory.
+    filled: Vec<bool>,
+    /// Threads that are stopped, at which page, and whether they were woken.
+    stopped: HashMap<usize, (u32, bool)>,
+}
+
+/// A backend of 16-byte pages.
+#[derive(Debug)]
+pub(super) struct Machine {
+    /// Pages are moved (a frame is emptied by mapping it, and writes can go unseen), or copied.
+    moves: bool,
+    inner: Mutex<Inner>,
+    frames: Vec<UnsafeCell<Bytes>>,
+}
+
+// SAFETY: a world has one thread.
+unsafe impl Sync for Machine {}
+
+impl Machine {
+    pub(super) fn new(moves: bool, pages: usize, frames: usize, seed: u64) -> Self {
+        let inner = Inner {
+            rng: Xoshiro256PlusPlus::seed_from_u64(seed),
+            mapped: vec![None; pages],
+            present: vec![false; pages],
+            region: vec![[0; PAGE]; pages],
+            truth: vec![[0; PAGE]; pages],
+            filled: vec![false; frames],
+            stopped: HashMap::new(),
+        };
+        Self {
+            moves,
+            inner: Mutex::new(inner),
+            frames: (0..frames).map(|_| UnsafeCell::new([0; PAGE])).collect(),
+        }
+    }
+
+    fn inner(&self) -> std::sync::MutexGuard<'_, Inner> {
+        self.inner.lock().expect("one thread")
+    }
+
+    pub(super) fn frames(&self) -> usize {
+        self.frames.len()
+    }
+
+    fn frame_bytes(&self, frame: u32) -> Bytes {
+        // SAFETY: a world has one thread, and no reference is kept.
+        unsafe { *self.frames[frame as usize].get() }
+    }
+
+    pub(super) fn frame_has(&self, frame: u32, bytes: &Bytes) -> bool {
+        self.frame_bytes(frame) == *bytes
+    }
+
+    pub(super) fn region_has(&self, page: u32, bytes: &Bytes) -> bool {
+        self.inner().region[page as usize] == *bytes
+    }
+
+    pub(super) fn truth(&self, page: u32) -> Bytes {
+        self.inner().truth[page as usize]
+    }
+
+    pub(super) fn given_back(&self, page: u32) {
+        self.inner().truth[page as usize] = [0; PAGE];
+    }
+
+    /// A thread touches a page; false if it is stopped. What is read must be what was written.
+    pub(super) fn touch(&self, page: u32, access: Access, value: u64) -> bool {
+        let mut inner = self.inner();
+        let at = page as usize;
+        match (inner.mapped[at], access) {
+            (None, _) | (Some(Allow::Read), Access::Write) => return false,
+            (Some(_), Access::Read) => {}
+            (Some(_), Access::Write) => inner.write(at, value),
+        }
+        assert_eq!(inner.region[at], inner.truth[at], "page {page} reads wrong");
+        true
+    }
+
+    pub(super) fn waits(&self, thread: usize, page: u32) {
+        self.inner().stopped.insert(thread, (page, false));
+    }
+
+    /// Whether the thread need not wait; it then is no longer stopped.
+    pub(super) fn was_woken(&self, thread: usize) -> bool {
+        let mut inner = self.inner();
+        let woken = inner.stopped.get(&thread).is_none_or(|&(_, woken)| woken);
+        if woken {
+            inner.stopped.remove(&thread);
+        }
+        woken
+    }
+}
+
+impl Inner {
+    fn write(&mut self, page: usize, value: u64) {
+        // Now and then zeros, which are never sent.
+        let value = if value.is_multiple_of(7) { 0 } else { value };
+        self.truth[page][..8].copy_from_slice(&value.to_le_bytes());
+        self.region[page] = self.truth[page];
+    }
+}
+
+impl Backend for Machine {
+    fn mechanism(&self) -> Mechanism {
+        Mechanism::Auto
+    }
+
+    fn base(&self) -> *mut u8 {
+        unreachable!("the pager does not touch the region")
+    }
+
+    fn frame(&self, frame: u32) -> *mut u8 {
+        self.inner().filled[frame as usize] = true;
+        self.frames[frame as usize].get().cast()
+    }
+
+    fn tells_every_write(&self) -> bool {
+        !self.moves
+    }
+
+    fn map_in(&self, page: u32, frame: u32, allow: Allow) -> io::Result<Frame> {
+        let bytes = self.frame_bytes(frame);
+        let mut inner = self.inner();
+        let at = page as usize;
+        assert!(!std::mem::replace(&mut inner.present[at], true), "page {page} is mapped twice");
+        inner.region[at] = bytes;
+        inner.mapped[at] = Some(allow);
+        assert_eq!(inner.region[at], inner.truth[at], "page {page} comes in wrong");
+        if !self.moves {
+            return Ok(Frame::Full);
+        }
+        inner.filled[frame as usize] = false;
+        if inner.rng.random_ratio(1, 4) {
+            // Another thread writes between the move and the protection, unseen.
+            let value = inner.rng.random();
+            inner.write(at, value);
+        }
+        Ok(Frame::Empty)
+    }
+
+    fn map_out(&self, page: u32, frame: u32) -> io::Result<()> {
+        let mut inner = self.inner();
+        inner.mapped[page as usize] = None;
+        assert!(std::mem::take(&mut inner.present[page as usize]), "page {page} is not mapped");
+        assert!(!self.moves || !inner.filled[frame as usize], "frame {frame} is not empty");
+        inner.filled[frame as usize] = true;
+        // SAFETY: a world has one thread, and no reference is kept.
+        unsafe { *self.frames[frame as usize].get() = inner.region[page as usize] };
+        inner.region[page as usize] = [0xee; PAGE];
+        Ok(())
+    }
+
+    fn open(&self, page: u32, allow: Allow) -> io::Result<()> {
+        let mut inner = self.inner();
+        assert!(inner.present[page as usize], "page {page} is not mapped");
+        inner.mapped[page as usize] = Some(allow);
+        Ok(())
+    }
+
+    fn arm_access(&self, page: u32, frame: u32) -> io::Result<bool> {
+        if self.moves {
+            self.map_out(page, frame)?;
+        } else {
+            self.inner().mapped[page as usize] = None;
+        }
+        Ok(self.moves)
+    }
+
+    fn discard(&self, page: u32) -> io::Result<()> {
+        let mut inner = self.inner();
+        inner.mapped[page as usize] = None;
+        inner.present[page as usize] = false;
+        inner.region[page as usize] = [0xdd; PAGE];
+        Ok(())
+    }
+
+    fn empty(&self, frame: u32) {
+        self.inner().filled[frame as usize] = false;
+        // SAFETY: a world has one thread, and no reference is kept.
+        unsafe { *self.frames[frame as usize].get() = [0xaa; PAGE] };
+    }
+
+    fn wake(&self, page: u32) {
+        for (at, woken) in self.inner().stopped.values_mut() {
+            *woken |= *at == page;
+        }
+    }
+
+    fn next_fault(&self, _: Option<Duration>) -> io::Result<Event> {
+        Ok(Event::Stopped)
+    }
+
+    fn stop(&self) {}
+}

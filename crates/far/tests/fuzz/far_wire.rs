@@ -1,0 +1,139 @@
+//! Entry: what a stranger or a broken peer sends to a memory server, and what one sends back. Frames or a refusal, never a panic; a server
+//! answers only frames, and nothing of a session is left when its connection has ended.
+
+use azekura_far::wire::auth::{AuthKey, admit, introduce};
+use azekura_far::wire::{HEADER, Header, Open, Opened};
+use azekura_far::{Server, digest::Digest};
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::OnceLock;
+use std::thread;
+
+/// Bit 0 of the first byte makes each frame's checksums good again, so that what lies behind them is reached; bit 1 sends the frames to a server, bit
+/// 2 speaks the handshake. The rest is what is sent.
+pub(crate) fn far_wire(data: &[u8]) {
+    let (&how, bytes) = data.split_first().unwrap_or((&0, &[]));
+    let bytes = if how & 1 != 0 { mended(bytes) } else { bytes.to_vec() };
+    frames(&bytes);
+    let _ = Open::decode(&bytes).map(|open| assert_eq!(open.encode()[..], bytes[..]));
+    let _ = Opened::decode(&bytes).map(|opened| assert_eq!(opened.encode()[..], bytes[..]));
+    if how & 4 != 0 {
+        handshake(&bytes);
+    }
+    if how & 2 != 0 {
+        session(&bytes);
+    }
+}
+
+/// Reads frames as both sides do; what is read is written again to the same bytes. Returns how many there are.
+fn frames(mut bytes: &[u8]) -> usize {
+    for count in 0.. {
+        let Some((head, rest)) = bytes.split_first_chunk::<HEADER>() else { return count };
+        let Ok(header) = Header::decode(head) else { return count };
+        assert_eq!(header.encode(), *head);
+        let Some((payload, rest)) = rest.split_at_checked(header.length as usize) else { return count };
+        if header.check(payload).is_err() {
+            return count;
+        }
+        bytes = rest;
+    }
+    unreachable!("a counter of this width has no end")
+}
+
+/// The same bytes with the checksums that they should have.
+fn mended(bytes: &[u8]) -> Vec<u8> {
+    let mut mended = bytes.to_vec();
+    let mut at = 0;
+    while mended.len() - at >= HEADER {
+        let (head, rest) = mended[at..].split_at_mut(HEADER);
+        head[0] = 1;
+        let length = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
+        let payload = &rest[..length.min(rest.len())];
+        head[24..40].copy_from_slice(&Digest::of(payload).0.to_le_bytes());
+        let sum = azekura_base::checksum::crc32c(&head[..44]);
+        head[44..48].copy_from_slice(&sum.to_le_bytes());
+        at += HEADER + length.min(mended.len() - at - HEADER);
+    }
+    mended
+}
+
+/// Somebody who says just this, and hears nothing.
+struct Stranger<'a>(&'a [u8]);
+
+impl Read for Stranger<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.0.read(into)
+    }
+}
+
+impl Write for Stranger<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Nobody gets in without the key, whatever is said; and nobody passes for a server that has it.
+fn handshake(bytes: &[u8]) {
+    let key = AuthKey::new(b"0123456789abcdef").expect("long enough");
+    assert!(admit(&mut Stranger(bytes), Some(&key)).is_err());
+    assert!(introduce(&mut Stranger(bytes), Some(&key)).is_err());
+    let _ = admit(&mut Stranger(bytes), None);
+    let _ = introduce(&mut Stranger(bytes), None);
+}
+
+/// A client that has been let in says this.
+fn session(bytes: &[u8]) {
+    static SERVER: OnceLock<Server> = OnceLock::new();
+    let listen = || Server::builder().capacity(1 << 20).listen("127.0.0.1:0").expect("a free port");
+    let server = SERVER.get_or_init(listen);
+    let (mut client, served) = UnixStream::pair().expect("a pair of streams");
+    let answers = thread::scope(|scope| {
+        // It joins the session: a panic there is one here.
+        let session = scope.spawn(|| server.serve(served));
+        introduce(&mut client, None).expect("no key is needed");
+        let mut listening = client.try_clone().expect("a descriptor");
+        let listener = scope.spawn(move || {
+            let mut answers = Vec::new();
+            listening.read_to_end(&mut answers).map(|_| answers)
+        });
+        // It may have closed already: then the rest is not sent.
+        let _ = client.write_all(bytes);
+        let _ = client.shutdown(Shutdown::Write);
+        session.join().expect("a session does not panic");
+        listener.join().expect("no panic")
+    });
+    // A reset is an end, too: the server did not read all that was sent.
+    let Ok(answers) = answers else { return };
+    let frames = frames(&answers);
+    assert!(frames > 0 || answers.is_empty(), "{} bytes that are no frame", answers.len());
+    assert_eq!(server.stats().promised_bytes, 0, "what a session held or was promised is given back");
+}
+
+pub(crate) fn seeds() -> Vec<Vec<u8>> {
+    use azekura_far::wire::Kind::{self, Free, Get, Ping, Put};
+    let open = Open { page_bytes: 4096, reserve_bytes: 8192, like: 0 }.encode();
+    let page = vec![7_u8; 4096];
+    let frame = |header: Header, payload: &[u8]| [&header.encode()[..], payload].concat();
+    let opening = frame(Header::with(Kind::Open, 0, 0, &open), &open);
+    let put = frame(Header::with(Put, 1, 5, &page), &page);
+    let bare = |kind, tag, page| frame(Header::bare(kind, tag, page), &[]);
+    let talk =
+        [opening.clone(), put.clone(), bare(Get, 2, 5), bare(Ping, 3, 0), bare(Free, 4, 5), bare(Get, 5, 5)];
+    let small = |kind| {
+        [opening.clone(), frame(Header::with(kind, 1, 5, b"ten bytes!"), b"ten bytes!"), bare(Get, 2, 5)]
+            .concat()
+    };
+    let mut hello = vec![0; 96];
+    hello[..9].copy_from_slice(b"AZKFAR\r\n\x01");
+    let mut inputs = vec![talk.concat(), open.to_vec(), hello, put, Vec::new()];
+    inputs.extend([Kind::Open, Put, Get, Ping, Free, Kind::Opened, Kind::Page].map(small));
+    [1, 3, 5]
+        .into_iter()
+        .flat_map(|how| inputs.iter().map(move |input| [&[how], &input[..]].concat()))
+        .collect()
+}

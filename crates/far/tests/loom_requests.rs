@@ -1,0 +1,126 @@
+//! F2, F3: a fault that a handler posts is answered, once its page is there, whatever the handlers and the pager do in between.
+#![cfg(loom)]
+
+use azekura_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use azekura_base::sync::{Arc, Condvar, Mutex, thread};
+use azekura_far::model::ModelRequests;
+
+/// What an eventfd does for the pager.
+#[derive(Debug, Default)]
+struct Bell {
+    rung: Mutex<bool>,
+    heard: Condvar,
+}
+
+impl Bell {
+    fn ring(&self) {
+        *self.rung.lock() = true;
+        self.heard.notify_one();
+    }
+
+    fn hush(&self) {
+        *self.rung.lock() = false;
+    }
+
+    fn wait(&self) {
+        let mut rung = self.rung.lock();
+        while !*rung {
+            self.heard.wait(&mut rung);
+        }
+    }
+}
+
+struct Region<const N: usize> {
+    requests: ModelRequests<N>,
+    bell: Bell,
+    /// What the pages at the addresses read as; zero while they are away.
+    pages: [AtomicU32; 2],
+}
+
+impl<const N: usize> Region<N> {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            requests: ModelRequests::default(),
+            bell: Bell::default(),
+            pages: [AtomicU32::new(0), AtomicU32::new(0)],
+        })
+    }
+
+    /// A thread of the program touches a page that is away.
+    fn touch(&self, page: usize) {
+        self.requests.post(page, || self.bell.ring());
+        // Relaxed: what must order it is the table.
+        assert_eq!(
+            self.pages[page].load(Relaxed),
+            7,
+            "page {page} is not there although its fault was answered"
+        );
+    }
+
+    /// The pager, for as many faults; it brings each page, then answers.
+    fn page(&self, faults: usize) {
+        for _ in 0..faults {
+            let page = loop {
+                if let Some(page) = self.requests.take() {
+                    break page;
+                }
+                self.bell.wait();
+                self.bell.hush();
+            };
+            self.pages[page].store(7, Relaxed);
+            self.requests.finish(page);
+        }
+    }
+}
+
+fn model(f: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(f);
+}
+
+#[test]
+fn two_threads_that_touch_two_pages_are_both_answered() {
+    model(|| {
+        let region = Region::<2>::new();
+        let programs: Vec<_> = (0..2)
+            .map(|page| {
+                let region = Arc::clone(&region);
+                thread::spawn(move || region.touch(page))
+            })
+            .collect();
+        region.page(2);
+        programs.into_iter().for_each(|program| program.join().expect("no panic"));
+    });
+}
+
+#[test]
+fn a_request_that_is_used_again_carries_the_new_fault() {
+    model(|| {
+        let region = Region::<1>::new();
+        let program = {
+            let region = Arc::clone(&region);
+            thread::spawn(move || (0..2).for_each(|page| region.touch(page)))
+        };
+        region.page(2);
+        program.join().expect("no panic");
+    });
+}
+
+#[test]
+fn a_handler_that_finds_the_table_full_gets_a_request_when_one_is_free() {
+    model(|| {
+        let region = Region::<1>::new();
+        let program = {
+            let region = Arc::clone(&region);
+            thread::spawn(move || region.touch(0))
+        };
+        let pager = {
+            let region = Arc::clone(&region);
+            thread::spawn(move || region.page(2))
+        };
+        region.touch(1);
+        program.join().expect("no panic");
+        pager.join().expect("no panic");
+    });
+}

@@ -1,0 +1,14 @@
+//! The entry of the fuzz target (directory `fuzz` of the repository), on seeded changes of valid inputs.
+
+#![allow(unreachable_pub, dead_code, reason = "the entries are shared with the fuzz targets")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
+
+#[path = "fuzz/far_wire.rs"]
+mod far_wire;
+#[path = "../../../fuzz/mutate.rs"]
+mod mutate;
+
+#[test]
+fn f6_whatever_is_sent_is_frames_or_refused_and_the_server_goes_on() {
+    mutate::run_mutated(6_000, &far_wire::seeds(), far_wire::far_wire);
+}
