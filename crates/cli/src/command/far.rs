@@ -1,5 +1,8 @@
 //! `far`: a program that needs more memory than there is here.
 
+mod elf;
+mod library;
+
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -110,9 +113,10 @@ impl Far {
             quiet: self.quiet,
         };
         let (program, arguments) = self.command.split_first().context("a program to run")?;
+        elf::check(program)?;
         let mut command = Command::new(program);
         command.args(arguments);
-        launch.prepare(&mut command)?;
+        launch.prepare_with(&mut command, &library::put()?);
         // In our place: signals, exit code and terminal are the program's.
         Err(anyhow::Error::new(command.exec()).context(format!("start {}", program.display())))
     }
