@@ -53,7 +53,7 @@ impl FrozenHeap<'_> {
         let Heap { base, bytes, page, .. } = *self.heap;
         let space = std::mem::take(&mut *self.space);
         std::mem::forget(self.space);
-        if space.is_unused() {
+        if space.is_unused() && self.heap.memory.adopted().is_empty() {
             // SAFETY: the caller's.
             unsafe { self.frozen.abandon_in_child() };
             return Ok(None);

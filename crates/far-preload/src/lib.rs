@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `heap` | the far memory of this process, and which of its pages are given out |
 //! | `session` | before `main`: settings, servers; at the end: statistics |
+//! | `session::statics` | static arrays |
 //! | `session::children` | child processes made by `fork` |
 //! | `hooks::block` | `malloc`, `calloc`, `realloc`, `free` and their like |
 //! | `hooks::map` | `mmap`, `munmap`, `mremap`, `madvise`, `mprotect` of private anonymous memory |
@@ -26,7 +27,7 @@
 //!
 //! # What it cannot do
 //!
-//! Static arrays, stacks, files and shared memory stay ordinary memory. A child made by `fork` has a copy of its parent's far memory, for which
+//! Stacks, files and shared memory stay ordinary memory, and so do small blocks; with the `sigsegv` mechanism static arrays, too. A child made by `fork` has a copy of its parent's far memory, for which
 //! the servers need room; where it cannot have one (by SIGSEGV, or without room) it is ended when it touches it. Without the right to use userfaultfd for the kernel, the calls in `hooks` work on far memory; others, and those that the C library makes on its own
 //! (of `pthread_mutex_lock`, `printf` of a long text, `readdir`), give `EFAULT`.
 

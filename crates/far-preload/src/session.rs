@@ -1,15 +1,17 @@
 //! Before `main`: settings and servers. At the end: statistics. In between: whether a call is to be served from far memory.
 
 mod children;
+mod statics;
 
 use crate::heap::Heap;
 use azekura_far::launch::Launch;
 use azekura_far::{AuthKey, FarMemory};
 use std::error::Error;
 use std::io::Write;
+use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{
-    AtomicI32, AtomicPtr, AtomicUsize,
+    AtomicBool, AtomicI32, AtomicPtr, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 use std::{fmt, ptr};
@@ -25,8 +27,14 @@ static THRESHOLD: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// Where far memory was, for child processes: base and length.
 static PLACE: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
-/// Far memory that the kernel does not wait for: base and length; nothing where it does.
-static UNSERVED: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+/// Ranges of far memory beside the heap: static arrays.
+const MOST_STATICS: usize = 8;
+
+/// Far memory that the kernel does not wait for: the heap, then static arrays, as base and length; nothing where it does.
+static UNSERVED: [[AtomicUsize; 2]; MOST_STATICS + 1] =
+    [const { [const { AtomicUsize::new(0) }; 2] }; MOST_STATICS + 1];
+/// How many of these there are.
+static UNSERVED_RANGES: AtomicUsize = AtomicUsize::new(0);
 
 /// Far memory of this process; never dropped, as threads may use it to the very end.
 pub(crate) struct Session {
@@ -34,6 +42,8 @@ pub(crate) struct Session {
     launch: &'static Launch,
 }
 
+/// Far memory was set up once, here or in our parent.
+static BEGUN: AtomicBool = AtomicBool::new(false);
 /// What the launcher said.
 static LAUNCH: OnceLock<Launch> = OnceLock::new();
 
@@ -73,8 +83,19 @@ static VOICE: AtomicI32 = AtomicI32::new(2);
 #[inline]
 pub(crate) fn is_unserved(address: usize, bytes: usize) -> bool {
     // Relaxed: written before `main`, and in children that have one thread.
-    let (base, length) = (UNSERVED[0].load(Relaxed), UNSERVED[1].load(Relaxed));
-    length != 0 && bytes != 0 && address < base + length && address.saturating_add(bytes) > base
+    let ranges = UNSERVED_RANGES.load(Relaxed);
+    ranges != 0 && bytes != 0 && UNSERVED[..ranges].iter().any(|range| meets(range, address, bytes))
+}
+
+fn meets([base, length]: &[AtomicUsize; 2], address: usize, bytes: usize) -> bool {
+    let (base, length) = (base.load(Relaxed), length.load(Relaxed));
+    address < base + length && address.saturating_add(bytes) > base
+}
+
+/// Whether any byte of a range is a far static array.
+pub(crate) fn is_static(address: usize, bytes: usize) -> bool {
+    let overlaps = |range: &Range<usize>| address < range.end && address.saturating_add(bytes) > range.start;
+    heap().is_some_and(|heap| heap.memory().adopted().iter().any(overlaps))
 }
 
 /// In the environment once somebody has said what is in force.
@@ -112,7 +133,10 @@ extern "C" fn begin() {
 
 /// Sets far memory up and has it used.
 fn open(launch: &'static Launch) -> &'static Session {
-    let memory = match set_up(launch) {
+    // Those of a child that begins later are in use already, and stay as they are.
+    let has_begun = BEGUN.swap(true, Relaxed);
+    let statics = if has_begun { Vec::new() } else { statics::find(launch.block.max(launch.page)) };
+    let memory = match set_up(launch, statics) {
         Ok(memory) => memory,
         Err(error) => refuse(&*error),
     };
@@ -122,20 +146,26 @@ fn open(launch: &'static Launch) -> &'static Session {
 /// From here on large blocks are far memory.
 fn install(heap: Heap, launch: &'static Launch) -> &'static Session {
     let (base, length) = (heap.memory().as_ptr() as usize, heap.memory().len());
-    let is_served = heap.memory().mechanism().serves_system_calls();
+    if !heap.memory().mechanism().serves_system_calls() {
+        let region = base..base + length;
+        let ranges = [region].into_iter().chain(heap.memory().adopted().iter().cloned());
+        for (range, place) in ranges.zip(&UNSERVED) {
+            place[0].store(range.start, Relaxed);
+            place[1].store(range.len(), Relaxed);
+        }
+        UNSERVED_RANGES.store(heap.memory().adopted().len() + 1, Relaxed);
+    }
     let session = Box::leak(Box::new(Session { heap, launch }));
     // Relaxed: there is one thread, or it is the one that asks for the first block.
     PLACE[0].store(base, Relaxed);
     PLACE[1].store(length, Relaxed);
-    UNSERVED[0].store(base, Relaxed);
-    UNSERVED[1].store(if is_served { 0 } else { length }, Relaxed);
     // Release: pairs with Acquire in `heap`.
     HEAP.store(session, Release);
     THRESHOLD.store(launch.block.max(launch.page), Relaxed);
     session
 }
 
-fn set_up(launch: &Launch) -> Result<FarMemory, Box<dyn Error>> {
+fn set_up(launch: &Launch, statics: Vec<Range<usize>>) -> Result<FarMemory, Box<dyn Error>> {
     let mut setting = FarMemory::builder()
         .bytes(launch.space)
         .local(launch.local)
@@ -151,6 +181,10 @@ fn set_up(launch: &Launch) -> Result<FarMemory, Box<dyn Error>> {
     }
     if let Some(path) = &launch.auth_key {
         setting = setting.auth_key(AuthKey::read(path).map_err(|e| format!("key {}: {e}", path.display()))?);
+    }
+    for addresses in statics.into_iter().take(MOST_STATICS) {
+        // SAFETY: before `main` nobody uses the program's static arrays, and they stay to its end.
+        setting = unsafe { setting.adopt(addresses) };
     }
     Ok(setting.build()?)
 }

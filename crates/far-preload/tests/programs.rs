@@ -112,6 +112,12 @@ fn threads_share_what_is_far() {
 }
 
 #[test]
+fn static_arrays_are_far_and_children_have_them() {
+    let gives = |mechanism: &Mechanism| *mechanism != Mechanism::Sigsegv;
+    mechanisms().into_iter().filter(gives).for_each(|mechanism| same("statics", &[], mechanism));
+}
+
+#[test]
 fn maps_are_cut_moved_and_emptied() {
     mechanisms().into_iter().for_each(|mechanism| same("maps", &[], mechanism));
 }

@@ -59,6 +59,9 @@ pub enum FarError {
         /// The operating system's reason.
         source: io::Error,
     },
+    /// What is in memory that was to be adopted could not be found out.
+    #[error("adopt memory of the program")]
+    Adopt(#[source] io::Error),
     /// No thread could be started.
     #[error("start the pager")]
     Threads(#[source] io::Error),

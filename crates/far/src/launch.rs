@@ -92,19 +92,24 @@ impl Default for Launch {
 }
 
 impl Launch {
-    /// Prepares a command: the library before the program's own, and the settings.
+    /// Prepares a command: the library, found beside this program, before the program's own, and the settings.
     ///
     /// # Errors
     ///
     /// [`LaunchError::NoLibrary`].
     pub fn prepare(&self, command: &mut Command) -> Result<(), LaunchError> {
-        let mut preload = OsString::from(find_library()?);
+        self.prepare_with(command, &find_library()?);
+        Ok(())
+    }
+
+    /// The same with the library's place known.
+    pub fn prepare_with(&self, command: &mut Command, library: &Path) {
+        let mut preload = OsString::from(library);
         if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
             preload.push(":");
             preload.push(others);
         }
         command.env("LD_PRELOAD", preload).envs(self.environment());
-        Ok(())
     }
 
     /// Where this process makes its spill file, which loses its name as soon as it is open: the program's children have the same setting, so

@@ -22,6 +22,7 @@
 //! | module | noun |
 //! |---|---|
 //! | `region` | [`FarMemory`]: the program's view |
+//! | `adopt` | memory that the program has already: its bytes, kept while it becomes far |
 //! | `fault` | [`Mechanism`]: how pages come and go: userfaultfd, or SIGSEGV and memory protection as in the paper |
 //! | `pager` | answers faults, sends pages away, has them brought back |
 //! | `client` | where pages are kept: connections to memory servers, a spill file |
@@ -32,6 +33,7 @@
 //! | [`ffi`] | the same for C: `include/azekura_far.h` |
 //! | [`digest`] | what a page's bytes are known by |
 
+mod adopt;
 mod client;
 pub mod digest;
 mod error;

@@ -1,5 +1,6 @@
 //! The program's view: ordinary memory, larger than what it may use of the machine.
 
+use crate::adopt;
 use crate::client::{Connection, Keeper, Manner, Spill};
 use crate::error::{FarError, ForkError};
 use crate::fault::sigsegv::SigsegvBackend;
@@ -36,6 +37,7 @@ pub struct FarMemoryBuilder {
     prefetch: bool,
     seed: u64,
     on_loss: fn(&str) -> !,
+    adopted: Vec<Range<usize>>,
 }
 
 /// Memory of which a part is local and the rest with memory servers.
@@ -61,6 +63,7 @@ pub struct FarMemory {
     backend: Arc<dyn Backend>,
     bytes: usize,
     page: usize,
+    adopted: Vec<Range<usize>>,
 }
 
 impl Default for FarMemoryBuilder {
@@ -80,6 +83,7 @@ impl Default for FarMemoryBuilder {
             prefetch: true,
             seed: 1,
             on_loss: abort,
+            adopted: Vec::new(),
         }
     }
 }
@@ -189,6 +193,19 @@ impl FarMemoryBuilder {
         self
     }
 
+    /// Memory that the program has already, such as static arrays, becomes far memory, too, in its place and with its bytes: the whole pages of
+    /// this range of addresses. By userfaultfd only; other mechanisms leave it as it is (see [`FarMemory::adopted`]).
+    ///
+    /// # Safety
+    ///
+    /// The range is private anonymous memory that can be read and written, nobody else uses it during [`build`](Self::build), and it is not
+    /// unmapped as long as the far memory lives, nor used afterwards.
+    #[must_use]
+    pub unsafe fn adopt(mut self, addresses: Range<usize>) -> Self {
+        self.adopted.push(addresses);
+        self
+    }
+
     /// Makes it: connects to the servers, reserves room there, starts the threads.
     ///
     /// # Errors
@@ -196,9 +213,38 @@ impl FarMemoryBuilder {
     /// [`FarError`]; nothing is left behind.
     pub fn build(self) -> Result<FarMemory, FarError> {
         let (pages, local) = self.check()?;
+        let ranges = self.whole_pages();
+        let kept = adopt::Kept::of(&ranges).map_err(FarError::Adopt)?;
+        let made = self.build_over(pages, local, &ranges);
+        // What it holds goes back in its place, far or not.
+        // SAFETY: who adopted it said that nobody uses it now.
+        unsafe { kept.put_back() };
+        made
+    }
+
+    /// The whole pages of what is adopted.
+    fn whole_pages(&self) -> Vec<Range<usize>> {
+        let whole = |range: &Range<usize>| {
+            let start = range.start.next_multiple_of(self.page);
+            let bytes = range.end.saturating_sub(start) / self.page * self.page;
+            start..start + bytes
+        };
+        self.adopted.iter().map(whole).filter(|range| !range.is_empty()).collect()
+    }
+
+    fn build_over(
+        &self,
+        region_pages: u32,
+        local: usize,
+        ranges: &[Range<usize>],
+    ) -> Result<FarMemory, FarError> {
         let slack = (local / 8).clamp(1, 32);
         let frames = local + slack + 8;
-        let backend = self.choose(pages as usize * self.page, frames)?;
+        let backend = self.choose(region_pages as usize * self.page, frames, ranges)?;
+        let adopted = if backend.mechanism() == Mechanism::Sigsegv { Vec::new() } else { ranges.to_vec() };
+        let more = adopted.iter().map(|range| range.len() / self.page).sum::<usize>();
+        let pages = u32::try_from(more).ok().and_then(|more| region_pages.checked_add(more));
+        let pages = pages.ok_or(FarError::Size { bytes: self.bytes, page_bytes: self.page })?;
         let limit = local - slack;
         #[expect(clippy::cast_possible_truncation, reason = "checked: fewer than 2^31 pages")]
         let shape = Shape { pages, frames: limit as u32 };
@@ -220,7 +266,7 @@ impl FarMemoryBuilder {
         let _quiet = SignalsBlocked::new();
         let (keepers, servers) = self.keepers(&pager, pages)?;
         pager.start(keepers, servers).map_err(FarError::Threads)?;
-        Ok(FarMemory { pager, backend, bytes: self.bytes, page: self.page })
+        Ok(FarMemory { pager, backend, bytes: self.bytes, page: self.page, adopted })
     }
 
     /// Pages of the region, and pages that may be local.
@@ -247,14 +293,20 @@ impl FarMemoryBuilder {
         Ok((pages, local))
     }
 
-    fn choose(&self, bytes: usize, frames: usize) -> Result<Arc<dyn Backend>, FarError> {
+    fn choose(
+        &self,
+        bytes: usize,
+        frames: usize,
+        adopted: &[Range<usize>],
+    ) -> Result<Arc<dyn Backend>, FarError> {
         let one = [self.mechanism];
         let tried = if self.mechanism == Mechanism::Auto { &Mechanism::LADDER[..] } else { &one };
         let mut last = None;
         for &mechanism in tried {
             let made: io::Result<Arc<dyn Backend>> = match mechanism {
                 Mechanism::Sigsegv => SigsegvBackend::new(bytes, self.page, frames).map(|b| Arc::new(b) as _),
-                _ => UserfaultBackend::new(mechanism, bytes, self.page, frames).map(|b| Arc::new(b) as _),
+                _ => UserfaultBackend::new(mechanism, bytes, self.page, frames, adopted)
+                    .map(|b| Arc::new(b) as _),
             };
             match made {
                 Ok(backend) => return Ok(backend),
@@ -342,6 +394,12 @@ impl FarMemory {
         self.backend.mechanism()
     }
 
+    /// The addresses of what was adopted: whole pages.
+    #[must_use]
+    pub fn adopted(&self) -> &[Range<usize>] {
+        &self.adopted
+    }
+
     /// What it did until now.
     #[must_use]
     pub fn stats(&self) -> FarStats {
@@ -382,7 +440,8 @@ impl FarMemory {
     ///
     /// The system's, if it does not let the memory be inherited. A child has no far memory then.
     pub fn freeze(&self) -> io::Result<Frozen<'_>> {
-        Ok(Frozen { frozen: self.pager.freeze()?, bytes: self.bytes, page: self.page })
+        let (bytes, page, adopted) = (self.bytes, self.page, self.adopted.clone());
+        Ok(Frozen { frozen: self.pager.freeze()?, bytes, page, adopted })
     }
 
     /// The first byte. Aligned to 2 MiB; at the same place as long as this lives.
@@ -398,6 +457,7 @@ pub struct Frozen<'a> {
     frozen: pager::Frozen<'a>,
     bytes: usize,
     page: usize,
+    adopted: Vec<Range<usize>>,
 }
 
 impl Frozen<'_> {
@@ -420,7 +480,7 @@ impl Frozen<'_> {
         // SAFETY: the caller's.
         let pager = unsafe { self.frozen.in_child()? };
         let backend = pager.backend();
-        Ok(FarMemory { pager, backend, bytes: self.bytes, page: self.page })
+        Ok(FarMemory { pager, backend, bytes: self.bytes, page: self.page, adopted: self.adopted })
     }
 }
 

@@ -217,7 +217,7 @@ impl TwoRings {
         let (all, quick) = (self.probation as u64, self.probation.min(QUICK) as u64);
         let slot = if quick == all || turn < self.all_until.load(Relaxed) {
             turn % all
-        } else if turn % quick > 0 {
+        } else if !turn.is_multiple_of(quick) {
             turn % quick
         } else {
             match turn / quick % (all - quick + 1) {

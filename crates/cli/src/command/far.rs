@@ -1,5 +1,8 @@
 //! `far`: a program that needs more memory than there is here.
 
+mod elf;
+mod library;
+
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -21,8 +24,8 @@ Examples:
   azekura far --local 256M --spill /var/tmp/pages --server a:7470 --stats-json far.json -- python3 model.py
 
 The program is started unmodified, with one library put before its own: blocks of memory from --block on (malloc, calloc,
-realloc, aligned allocations, private anonymous mmap) are far memory, of which --local is here. Static arrays, stacks, files and shared
-memory stay ordinary memory. A child made by fork has a copy of its parent's far memory (not with the sigsegv mechanism: there it is ended, with
+realloc, aligned allocations, private anonymous mmap) and static arrays (by userfaultfd only) are far memory, of which --local is here. Smaller
+blocks, stacks, files and shared memory stay ordinary memory. A child made by fork has a copy of its parent's far memory (not with the sigsegv mechanism: there it is ended, with
 code 71, when it touches it). Statically linked and set-user-id programs cannot be run this way. With userfaultfd for the kernel (root, CAP_SYS_PTRACE, or vm.unprivileged_userfaultfd = 1) system calls work on far memory; without,
 those that the program makes through the C library's own functions do, but not those that the C library makes inside of others: printf of a
 text longer than a stream's buffer, or mutexes in far memory that threads wait for.
@@ -110,9 +113,10 @@ impl Far {
             quiet: self.quiet,
         };
         let (program, arguments) = self.command.split_first().context("a program to run")?;
+        elf::check(program)?;
         let mut command = Command::new(program);
         command.args(arguments);
-        launch.prepare(&mut command)?;
+        launch.prepare_with(&mut command, &library::put()?);
         // In our place: signals, exit code and terminal are the program's.
         Err(anyhow::Error::new(command.exec()).context(format!("start {}", program.display())))
     }

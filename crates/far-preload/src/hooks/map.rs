@@ -2,7 +2,7 @@
 
 use super::fail;
 use crate::next::Next;
-use crate::session::{heap, heap_for, heap_of};
+use crate::session::{heap, heap_for, heap_of, is_static};
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
@@ -131,6 +131,13 @@ pub(super) unsafe extern "C" fn madvise(at: *mut c_void, bytes: usize, advice: c
         }
         return 0;
     }
+    if is_static(at as usize, bytes) {
+        if matches!(advice, libc::MADV_DONTNEED | libc::MADV_FREE) {
+            // SAFETY: the program gives up these bytes, which are its own.
+            unsafe { at.cast::<u8>().write_bytes(0, bytes) };
+        }
+        return 0;
+    }
     // SAFETY: passed on.
     unsafe { MADVISE.get()(at, bytes, advice) }
 }
@@ -147,6 +154,9 @@ pub(super) unsafe extern "C" fn mprotect(at: *mut c_void, bytes: usize, protecti
         }
         fail(libc::EACCES);
         return -1;
+    }
+    if is_static(at as usize, bytes) && protection & libc::PROT_EXEC == 0 {
+        return 0;
     }
     // SAFETY: passed on.
     unsafe { MPROTECT.get()(at, bytes, protection) }

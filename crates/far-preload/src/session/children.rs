@@ -8,7 +8,7 @@
 //!
 //! The handlers of `fork` run in the thread that forks, so what it takes in the first it gives back in the second or third.
 
-use super::{CODE, HEAP, LAUNCH, PLACE, THRESHOLD, UNSERVED, VOICE, install, open, say};
+use super::{CODE, HEAP, LAUNCH, PLACE, THRESHOLD, UNSERVED_RANGES, VOICE, install, open, say};
 use crate::heap::{FrozenHeap, Heap};
 use std::cell::UnsafeCell;
 use std::error::Error;
@@ -90,7 +90,7 @@ extern "C" fn in_child() {
             install(heap, launch);
         }
         (Some(Ok(None)), _) => {
-            UNSERVED[1].store(0, Relaxed);
+            UNSERVED_RANGES.store(0, Relaxed);
             PENDING.store(true, Relaxed);
         }
         (Some(Err(error)), _) => {
@@ -103,7 +103,7 @@ extern "C" fn in_child() {
 /// No far memory in this child; a touch of its parent's ends it.
 fn go_without(why: &str) {
     THRESHOLD.store(usize::MAX, Relaxed);
-    UNSERVED[1].store(0, Relaxed);
+    UNSERVED_RANGES.store(0, Relaxed);
     let _ = REASON.set(why.to_owned());
     // SAFETY: all zeros is a valid sigaction; the handler has the type that SA_SIGINFO asks for.
     unsafe {

@@ -4,6 +4,7 @@
 //! our own region for the program's and come back here under the pager's lock.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
@@ -43,6 +44,18 @@ impl Mapping {
             )
         };
         if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(mapping) }
+    }
+
+    /// New memory in the place of some that is there.
+    pub(super) fn in_place_of(range: &Range<usize>) -> io::Result<Self> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+        let at = ptr::with_exposed_provenance_mut::<libc::c_void>(range.start);
+        // SAFETY: who adopts a range promises that it is memory nobody uses now, and zeros.
+        let got = unsafe { sys_mmap(at, range.len(), libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        if got == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { at: at.cast(), bytes: range.len() })
     }
 
     fn reserve(bytes: usize, protection: i32) -> io::Result<Self> {

@@ -5,7 +5,7 @@
 //! | `userfault` | userfaultfd; pages move by `UFFDIO_MOVE`, or are copied where the kernel has none | Linux 6.8, or 5.7 | the kernel: system calls wait for pages as programs do |
 //! | `sigsegv`, `requests` | memory protection and SIGSEGV, as in the paper (§2.2) | nothing | a signal handler: system calls give `EFAULT` (F1) |
 //!
-//! Both have the pages' bytes come and go through *frames*: page-sized pieces of an arena that the program never sees.
+//! `places` is where pages lie: a region of our own, and memory of the program that was there before. Both have the pages' bytes come and go through *frames*: page-sized pieces of an arena that the program never sees.
 //!
 //! - **FAULT-1** Between `map_out` and `map_in` no access of the program to the page succeeds; `map_out` takes it away at one instant, after which
 //!   the frame has its last bytes (F3).
@@ -14,6 +14,7 @@
 
 pub(crate) mod abi;
 pub(crate) mod arena;
+mod places;
 pub(crate) mod requests;
 pub(crate) mod sigsegv;
 pub(crate) mod userfault;

@@ -21,9 +21,11 @@
 
 use super::abi::{self, Userfault};
 use super::arena::{Bell, Mapping, advise};
+use super::places::Places;
 use super::{Allow, Backend, Event, Fault, Frame, Mechanism};
 use crate::replace::Access;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -36,7 +38,7 @@ const TRIES: usize = 64;
 pub(crate) struct UserfaultBackend {
     mechanism: Mechanism,
     uffd: Userfault,
-    region: Mapping,
+    region: Places,
     frames: Mapping,
     page_bytes: usize,
     bell: Bell,
@@ -51,9 +53,10 @@ impl UserfaultBackend {
         bytes: usize,
         page_bytes: usize,
         frames: usize,
+        adopted: &[Range<usize>],
     ) -> io::Result<Self> {
         let uffd = open(mechanism)?;
-        let region = Mapping::anonymous(bytes)?;
+        let region = Places::new(Mapping::anonymous(bytes)?, adopted, page_bytes)?;
         let frames = Mapping::anonymous(frames * page_bytes)?;
         region.advise(libc::MADV_NOHUGEPAGE)?;
         frames.advise(if page_bytes == HUGE { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE })?;
@@ -64,14 +67,16 @@ impl UserfaultBackend {
     fn over(
         mechanism: Mechanism,
         uffd: Userfault,
-        region: Mapping,
+        region: Places,
         frames: Mapping,
         page_bytes: usize,
     ) -> io::Result<Self> {
         // A child that nobody told of would read zeros where its parent has pages: it has nothing there instead.
         region.advise(libc::MADV_DONTFORK)?;
         frames.advise(libc::MADV_DONTFORK)?;
-        uffd.register(region.at() as usize, region.bytes(), abi::REGISTER_MISSING | abi::REGISTER_WP)?;
+        region.each(|place| {
+            uffd.register(place.at() as usize, place.bytes(), abi::REGISTER_MISSING | abi::REGISTER_WP)
+        })?;
         if mechanism.moves() {
             // Pages may only be moved into memory of the same userfaultfd. Its own missing pages come from the system.
             uffd.register(frames.at() as usize, frames.bytes(), abi::REGISTER_WP)?;
@@ -81,7 +86,7 @@ impl UserfaultBackend {
     }
 
     fn page(&self, page: u32) -> *mut u8 {
-        self.region.at().wrapping_add(page as usize * self.page_bytes)
+        self.region.page(page)
     }
 
     /// Moves a page's worth of memory; what is busy is tried again, then copied.
@@ -160,7 +165,7 @@ impl Backend for UserfaultBackend {
     }
 
     fn base(&self) -> *mut u8 {
-        self.region.at()
+        self.region.base()
     }
 
     fn frame(&self, frame: u32) -> *mut u8 {
@@ -234,13 +239,11 @@ impl Backend for UserfaultBackend {
                     continue;
                 }
                 let wrote = message.flags & (abi::PAGEFAULT_WRITE | abi::PAGEFAULT_WP) != 0;
-                let offset = (message.address as usize).wrapping_sub(self.region.at() as usize);
                 let access = if wrote { Access::Write } else { Access::Read };
-                if offset >= self.region.bytes() {
+                let Some(page) = self.region.page_of(message.address as usize) else {
                     continue; // not ours to answer
-                }
-                #[expect(clippy::cast_possible_truncation, reason = "a region has fewer than 2^32 pages")]
-                return Ok(Event::Fault(Fault { page: (offset / self.page_bytes) as u32, access }));
+                };
+                return Ok(Event::Fault(Fault { page, access }));
             }
             if !wait(&[self.uffd.fd(), self.bell.fd()], within)? {
                 return Ok(Event::Nothing);

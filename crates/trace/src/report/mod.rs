@@ -90,7 +90,7 @@ pub fn report_file(
     out: &mut dyn Write,
 ) -> Result<(), ReportError> {
     if options.format == Format::Perfetto {
-        return Ok(perfetto::write_file(path.as_ref(), out)?);
+        return perfetto::write_file(path.as_ref(), out);
     }
     let analysis = Analysis::of_file(path, options.window_events, &options.analyze())??;
     write_analysis(&analysis, options, out)

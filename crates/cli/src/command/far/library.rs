@@ -1,0 +1,94 @@
+//! The library that goes into programs: part of this one, and put where the loader can find it.
+//!
+//! We become the program (`exec`), so nobody is left to take a temporary file away; and what the program starts in turn loads the library, too.
+//! So it lies in the user's own cache directory, under a name that its bytes give, and stays there. Nobody else may write there, and a file
+//! that is not, byte for byte, ours is replaced.
+
+use anyhow::{Context, Result, bail};
+use std::fs::{self, DirBuilder, File};
+use std::hash::{DefaultHasher, Hasher};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+static BYTES: &[u8] = include_bytes!(env!("AZEKURA_FAR_PRELOAD_BUILT"));
+
+/// The environment's name of another library to load instead of ours.
+const OTHER: &str = "AZEKURA_FAR_PRELOAD";
+
+/// Where the library lies; it is put there if it does not.
+pub(super) fn put() -> Result<PathBuf> {
+    if let Some(other) = std::env::var_os(OTHER) {
+        return Ok(other.into());
+    }
+    if BYTES.is_empty() {
+        bail!("programs can be run in far memory on Linux with the GNU C library only");
+    }
+    let mut last = None;
+    for directory in directories() {
+        match put_in(&directory).with_context(|| format!("put the library into {}", directory.display())) {
+            Ok(path) => return Ok(path),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.context("a directory for the library")?)
+}
+
+/// The user's cache; where there is none, the directory for temporary files.
+fn directories() -> impl Iterator<Item = PathBuf> {
+    let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let cache = named("XDG_CACHE_HOME").or_else(|| Some(named("HOME")?.join(".cache")));
+    let user = user();
+    let temporary = std::env::temp_dir().join(format!("azekura-{user}"));
+    cache.map(|cache| cache.join("azekura")).into_iter().chain([temporary])
+}
+
+fn user() -> u32 {
+    fs::metadata("/proc/self").map_or(0, |me| me.uid())
+}
+
+fn put_in(directory: &Path) -> Result<PathBuf> {
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    let found = fs::symlink_metadata(directory)?;
+    if !found.is_dir() || found.uid() != user() || found.mode() & 0o022 != 0 {
+        bail!("others could write there");
+    }
+    let mut hasher = DefaultHasher::new();
+    hasher.write(BYTES);
+    let path = directory.join(format!("libazekura_far_preload-{:016x}.so", hasher.finish()));
+    if fs::read(&path).is_ok_and(|bytes| bytes == BYTES) {
+        return Ok(path);
+    }
+    // Made whole under another name: programs may be starting.
+    let mut file = tempfile::NamedTempFile::new_in(directory)?;
+    file.write_all(BYTES)?;
+    file.as_file().set_permissions(fs::Permissions::from_mode(0o500))?;
+    file.persist(&path).map(|_: File| path).map_err(Into::into)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_library_is_put_once_and_anew_if_it_was_changed() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().join("a/b");
+        let path = put_in(&place).unwrap();
+        assert!(path.is_absolute() && fs::read(&path).unwrap() == BYTES);
+        let made = fs::metadata(&path).unwrap().ino();
+        assert_eq!(fs::metadata(put_in(&place).unwrap()).unwrap().ino(), made);
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, b"something else").unwrap();
+        assert_eq!(put_in(&place).unwrap(), path);
+        assert_eq!(fs::read(&path).unwrap(), BYTES);
+        assert_eq!(fs::read_dir(&place).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_directory_that_others_can_write_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(put_in(directory.path()).unwrap_err().to_string(), "others could write there");
+    }
+}

@@ -1,0 +1,42 @@
+//! Static arrays: the zeroed data (`.bss`) of the program and of libraries that were loaded with it, where it is large.
+//!
+//! The linker puts what the C library shares with the program (`environ`, `stdout`) at the beginning of the program's `.bss`; our own threads may come
+//! to read that, so a little at the beginning stays ordinary memory (FAR-1).
+
+use std::ffi::{c_int, c_void};
+use std::ops::Range;
+
+/// What stays ordinary at the beginning.
+const BEGINNING: usize = 64 << 10;
+const PIECE: usize = 4096;
+
+/// The addresses of static arrays of at least so many bytes.
+pub(super) fn find(least: usize) -> Vec<Range<usize>> {
+    let mut found: (Vec<Range<usize>>, usize) = (Vec::new(), least);
+    // SAFETY: the callback gets our vector, which lives through the call.
+    unsafe {
+        libc::dl_iterate_phdr(Some(look), (&raw mut found).cast());
+    }
+    found.0
+}
+
+unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
+    // SAFETY: the loader passes an object with so many headers, and our own data.
+    let (info, headers, (found, least)) = unsafe {
+        let info = &*info;
+        let headers = std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum));
+        (info, headers, &mut *data.cast::<(Vec<Range<usize>>, usize)>())
+    };
+    let writable = |header: &&libc::Elf64_Phdr| {
+        header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_W != 0 && header.p_memsz > header.p_filesz
+    };
+    for header in headers.iter().filter(writable) {
+        let start = info.dlpi_addr as usize + header.p_vaddr as usize;
+        let from = (start + header.p_filesz as usize + BEGINNING).next_multiple_of(PIECE);
+        let to = (start + header.p_memsz as usize) / PIECE * PIECE;
+        if to.saturating_sub(from) >= *least {
+            found.push(from..to);
+        }
+    }
+    0
+}

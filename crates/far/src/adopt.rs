@@ -1,0 +1,59 @@
+//! The bytes of memory that the program has already, kept while it becomes far memory: only pieces that the system has memory for are
+//! looked at, so that an array of gigabytes that nobody has touched costs nothing.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::ptr;
+
+const PIECE: usize = 4096;
+/// Of an entry of the kernel's table: in memory, or swapped out.
+const THERE: u64 = 3 << 62;
+
+/// Pieces that are not zero, by address.
+#[derive(Debug)]
+pub(crate) struct Kept(Vec<(usize, Box<[u8]>)>);
+
+impl Kept {
+    /// What is in these ranges, which begin and end at pieces.
+    pub(crate) fn of(ranges: &[Range<usize>]) -> io::Result<Self> {
+        let mut kept = Vec::new();
+        if ranges.is_empty() {
+            return Ok(Self(kept));
+        }
+        let table = File::open("/proc/self/pagemap")?;
+        for range in ranges {
+            let mut entries = vec![0; range.len() / PIECE * 8];
+            table.read_exact_at(&mut entries, (range.start / PIECE * 8) as u64)?;
+            for (index, entry) in entries.chunks_exact(8).enumerate() {
+                let entry = u64::from_le_bytes(entry.try_into().unwrap_or_default());
+                if entry & THERE == 0 {
+                    continue;
+                }
+                let at = range.start + index * PIECE;
+                // SAFETY: memory of the program that can be read (`FarMemoryBuilder::adopt`).
+                let bytes =
+                    unsafe { std::slice::from_raw_parts(ptr::with_exposed_provenance::<u8>(at), PIECE) };
+                if bytes.iter().any(|&byte| byte != 0) {
+                    kept.push((at, bytes.into()));
+                }
+            }
+        }
+        Ok(Self(kept))
+    }
+
+    /// Writes them where they were.
+    ///
+    /// # Safety
+    ///
+    /// The ranges can be written, and nobody uses them.
+    pub(crate) unsafe fn put_back(self) {
+        for (at, bytes) in self.0 {
+            // SAFETY: the caller's.
+            unsafe {
+                ptr::copy_nonoverlapping(bytes.as_ptr(), ptr::with_exposed_provenance_mut(at), bytes.len())
+            };
+        }
+    }
+}

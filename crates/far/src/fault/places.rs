@@ -1,0 +1,114 @@
+//! Where pages lie: first those of the region, then those of memory that the program had already (static arrays), place by place.
+
+use super::arena::Mapping;
+use std::io;
+use std::mem::ManuallyDrop;
+use std::ops::Range;
+
+/// A place and the number of its first page.
+#[derive(Debug)]
+struct Adopted {
+    /// Never unmapped: it is the program's.
+    mapping: ManuallyDrop<Mapping>,
+    first: u32,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Places {
+    region: Mapping,
+    adopted: Vec<Adopted>,
+    page_bytes: usize,
+}
+
+impl Places {
+    /// Puts new memory in the place of what is adopted, each range being whole pages.
+    pub(super) fn new(region: Mapping, adopted: &[Range<usize>], page_bytes: usize) -> io::Result<Self> {
+        let mut first = pages(region.bytes(), page_bytes);
+        let mut places = Vec::new();
+        for range in adopted {
+            let mapping = ManuallyDrop::new(Mapping::in_place_of(range)?);
+            mapping.advise(libc::MADV_NOHUGEPAGE)?;
+            places.push(Adopted { mapping, first });
+            first += pages(range.len(), page_bytes);
+        }
+        Ok(Self { region, adopted: places, page_bytes })
+    }
+
+    /// The same in a child process.
+    pub(super) fn for_child(&self) -> Self {
+        let place = |place: &Adopted| Adopted {
+            mapping: ManuallyDrop::new(place.mapping.for_child()),
+            first: place.first,
+        };
+        Self {
+            region: self.region.for_child(),
+            adopted: self.adopted.iter().map(place).collect(),
+            page_bytes: self.page_bytes,
+        }
+    }
+
+    /// Of the region.
+    pub(super) fn base(&self) -> *mut u8 {
+        self.region.at()
+    }
+
+    pub(super) fn page(&self, page: u32) -> *mut u8 {
+        let place = self.adopted.iter().rev().find(|place| page >= place.first);
+        let (at, first) = place.map_or((self.region.at(), 0), |place| (place.mapping.at(), place.first));
+        at.wrapping_add((page - first) as usize * self.page_bytes)
+    }
+
+    pub(super) fn page_of(&self, address: usize) -> Option<u32> {
+        let within = |mapping: &Mapping| {
+            let offset = address.wrapping_sub(mapping.at() as usize);
+            (offset < mapping.bytes()).then(|| pages(offset, self.page_bytes))
+        };
+        let adopted = || self.adopted.iter().find_map(|place| Some(place.first + within(&place.mapping)?));
+        within(&self.region).or_else(adopted)
+    }
+
+    pub(super) fn each(&self, mut one: impl FnMut(&Mapping) -> io::Result<()>) -> io::Result<()> {
+        one(&self.region)?;
+        self.adopted.iter().try_for_each(|place| one(&place.mapping))
+    }
+
+    pub(super) fn advise(&self, advice: i32) -> io::Result<()> {
+        self.each(|place| place.advise(advice))
+    }
+
+    /// Nobody touches any of them any more.
+    pub(super) fn close(&self) -> io::Result<()> {
+        self.each(Mapping::close)
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "a region has fewer than 2^32 pages")]
+fn pages(bytes: usize, page_bytes: usize) -> u32 {
+    (bytes / page_bytes) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_numbered_place_by_place() {
+        const PAGE: usize = 8192;
+        let ours = [Mapping::anonymous(3 * PAGE).unwrap(), Mapping::anonymous(2 * PAGE).unwrap()];
+        let at = ours.each_ref().map(|mapping| mapping.at() as usize);
+        let adopted = [at[0]..at[0] + 3 * PAGE, at[1] + 4096..at[1] + 4096 + PAGE];
+        let region = Mapping::anonymous(4 * PAGE).unwrap();
+        let base = region.at() as usize;
+        let places = Places::new(region, &adopted, PAGE).unwrap();
+        for (page, address) in
+            [(0, base), (3, base + 3 * PAGE), (4, at[0]), (6, at[0] + 2 * PAGE), (7, at[1] + 4096)]
+        {
+            assert_eq!(places.page(page) as usize, address);
+            assert_eq!(places.page_of(address), Some(page));
+            assert_eq!(places.page_of(address + PAGE - 1), Some(page));
+        }
+        assert_eq!(places.page_of(at[1] + 4095), None);
+        assert_eq!(places.page_of(at[1] + 4096 + PAGE), None);
+    }
+}

@@ -1,0 +1,88 @@
+//! Memory that a program has already becomes far memory in its place: its bytes are what they were, before and after they were away.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
+
+use azekura_far::{FarError, FarMemory, Mechanism, Server};
+use std::ptr;
+
+const MB: usize = 1 << 20;
+
+/// Private anonymous memory that stays to the end of the process.
+fn mapped(bytes: usize) -> usize {
+    // SAFETY: a new mapping where the system likes.
+    let at = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    assert_ne!(at, libc::MAP_FAILED);
+    at as usize
+}
+
+fn byte(address: usize) -> *mut u8 {
+    ptr::with_exposed_provenance_mut(address)
+}
+
+#[test]
+fn adopted_memory_keeps_its_bytes_and_its_neighbours_theirs() {
+    for mechanism in Mechanism::LADDER {
+        let (start, bytes) = (mapped(9 * MB) + 4096, 8 * MB);
+        // Here and there something; most was never touched.
+        let set = [0, 5000, MB, 3 * MB + 77, bytes - 1];
+        for (index, offset) in set.into_iter().enumerate() {
+            // SAFETY: mapped above.
+            unsafe { *byte(start + offset) = index as u8 + 1 };
+        }
+        let server = Server::builder().capacity(64 << 20).listen("127.0.0.1:0").unwrap();
+        // SAFETY: mapped above, used by this thread only, and not after the memory is gone.
+        let setting = unsafe { FarMemory::builder().bytes(MB).adopt(start..start + bytes) };
+        let made = setting
+            .local(2 * MB)
+            .page(64 << 10)
+            .mechanism(mechanism)
+            .servers([server.address().to_string()])
+            .build();
+        let far = match made {
+            Ok(far) => far,
+            Err(FarError::Mechanism { source, .. }) => {
+                println!("skipped: {mechanism} is not to be had here: {source}");
+                continue;
+            }
+            Err(error) => panic!("{mechanism}: {error}"),
+        };
+        let is_far = mechanism != Mechanism::Sigsegv;
+        assert_eq!(
+            far.adopted().iter().map(|range| range.len()).sum::<usize>() > 7 * MB,
+            is_far,
+            "{mechanism}"
+        );
+        for round in 0..2 {
+            for offset in (0..bytes).step_by(1237).chain([bytes - 1]) {
+                let known = set.iter().position(|&at| at == offset).map_or(0, |index| index as u8 + 1);
+                let expected = if round == 0 { known } else { (offset % 251) as u8 };
+                // SAFETY: mapped above; perhaps far, which makes no difference to a load or a store.
+                unsafe {
+                    assert_eq!(
+                        *byte(start + offset),
+                        expected,
+                        "{mechanism}: round {round}, offset {offset}"
+                    );
+                    *byte(start + offset) = (offset % 251) as u8;
+                }
+            }
+            for (index, offset) in set.into_iter().enumerate() {
+                let was_written = offset % 1237 == 0 || offset == bytes - 1;
+                let expected = if was_written { (offset % 251) as u8 } else { index as u8 + 1 };
+                // SAFETY: as above.
+                assert_eq!(unsafe { *byte(start + offset) }, expected, "{mechanism}: offset {offset}");
+            }
+        }
+        assert_eq!(server.stats().puts > 20, is_far, "{mechanism}: {:?}", server.stats());
+        drop(far);
+    }
+}
