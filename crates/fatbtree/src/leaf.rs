@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::id::{PageNo, PeId};
-use crate::key::KeyRange;
+use crate::key::{Key, KeyRange};
 
 /// The head of a leaf. Its rows are in its PE's store, in key order with those of all other leaves there.
 ///
@@ -24,6 +24,16 @@ pub struct LeafHead {
 }
 
 impl LeafHead {
+    /// Its halves, cut at `middle`; the right one is the leaf `right`.
+    #[must_use]
+    pub fn halves(&self, middle: Key, right: PageNo) -> (Self, Self) {
+        let version = self.version + 1; // LEAF-2
+        let range = KeyRange { low: middle.clone(), high: self.range.high.clone() };
+        let upper = Self { page: right, range, right: self.right, version };
+        let range = KeyRange { low: self.range.low.clone(), high: Some(middle) };
+        (Self { page: self.page, range, right: Some(right), version }, upper)
+    }
+
     /// What others may know of it.
     #[must_use]
     pub fn fact(&self, pe: PeId) -> Fact {

@@ -18,6 +18,7 @@ pub mod store;
 mod world;
 pub use error::*;
 pub use id::*;
+pub use index::{BuildOptions, Built, PageCopy, build};
 pub use key::*;
 pub use leaf::*;
 pub use lock_service::*;

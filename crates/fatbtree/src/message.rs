@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::id::{PageNo, PeId};
+use crate::index::PageCopy;
 use crate::key::{KeyRange, Target};
 use crate::leaf::{Fact, MoveId, Row, Staged};
 
@@ -164,4 +165,47 @@ pub enum Message {
     },
     /// A node that has been started asks what others know.
     Hello,
+    /// The paper's protocols: a request whose lock on `find.page` is already held at the receiver.
+    Couple {
+        /// The request.
+        find: Find,
+        /// The copies of each index page on its way so far, in the order of their PEs.
+        way: Vec<Vec<PageCopy>>,
+    },
+    /// The paper's protocols: lock a page of the receiver.
+    Lock {
+        /// Name of this question at the sender.
+        call: u64,
+        /// For which request.
+        id: RequestId,
+        /// Which page.
+        page: PageNo,
+        /// Place of the mode among [`LockMode::ALL`](crate::LockMode::ALL).
+        mode: u8,
+    },
+    /// It is locked.
+    Locked {
+        /// Which question.
+        call: u64,
+        /// Whether the page has no room for one more entry.
+        is_full: bool,
+    },
+    /// Release a page.
+    Release {
+        /// For which request.
+        id: RequestId,
+        /// Which page.
+        page: PageNo,
+    },
+    /// Change a locked copy of an index page, and release it.
+    Apply {
+        /// Name of this question at the sender.
+        call: u64,
+        /// For which request.
+        id: RequestId,
+        /// Which page.
+        page: PageNo,
+        /// What it has to know.
+        facts: Vec<Fact>,
+    },
 }

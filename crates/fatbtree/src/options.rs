@@ -5,12 +5,42 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::placement::Placement;
 
+/// How searches and updates go through the index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// The product's: leaves are the truth, copies of index pages are told of changes and never waited for.
+    #[default]
+    Lazy,
+    /// The paper's (section 3.4): IS or IX hand over hand down the tree; a split takes SIX on all copies from the root, then X on all copies of
+    /// what changes. For the figures: a node that is gone stops everything.
+    BOpt,
+    /// As B-OPT, but a split takes X at once, and only from the lowest page that changes. For the figures.
+    IncOpt,
+}
+
+impl Protocol {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::BOpt, Self::IncOpt, Self::Lazy];
+
+    /// A short name.
+    #[must_use]
+    pub const fn short(self) -> &'static str {
+        match self {
+            Self::Lazy => "lazy copies",
+            Self::BOpt => "B-OPT",
+            Self::IncOpt => "INC-OPT",
+        }
+    }
+}
+
 /// How a node works.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Options {
     /// Which PE keeps which index pages.
     pub placement: Placement,
+    /// How searches and updates go through the index. Moves need [`Protocol::Lazy`].
+    pub protocol: Protocol,
     /// A leaf with more rows than this is split.
     pub leaf_rows: usize,
     /// Entries of an index page.
@@ -33,6 +63,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             placement: Placement::FatBtree,
+            protocol: Protocol::Lazy,
             leaf_rows: 4096,
             index_entries: 256,
             is_choice_by_range: true,

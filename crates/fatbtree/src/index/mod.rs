@@ -14,6 +14,7 @@
 //! - **INDEX-3** Fat-Btree: below an entry is a local page exactly if a leaf of this PE is (section 2). When the last one leaves, the page goes;
 //!   when one arrives, the path to it comes first (hazard B6).
 
+mod build;
 mod change;
 mod pointers;
 mod prune;
@@ -29,6 +30,7 @@ use crate::leaf::Fact;
 use crate::placement::Placement;
 use crate::ranges::Ranges;
 
+pub use build::{BuildOptions, Built, build};
 pub use pointers::PageCopy;
 pub(crate) use pointers::{PointerEntry, PointerPages};
 
@@ -70,6 +72,16 @@ pub(crate) struct Route {
     pub(crate) to: PageCopy,
     /// At which version that PE owned the target; `None` if it was chosen for its copy of an index page.
     pub(crate) owner_at: Option<u64>,
+}
+
+/// One step of a descent.
+#[derive(Clone, Debug)]
+pub(crate) struct Step {
+    pub(crate) to: PageCopy,
+    /// All copies of that page.
+    pub(crate) copies: Vec<PageCopy>,
+    pub(crate) is_leaf: bool,
+    pub(crate) is_by_pointer: bool,
 }
 
 /// Stands for all pointer pages in a trail: nothing else has this number.
@@ -154,6 +166,31 @@ impl Index {
                 }
             }
         }
+    }
+
+    /// One step down, or to the right, from a page of this PE; `None` if the page is not there or begins behind the target.
+    pub(crate) fn step(&self, page: PageNo, target: &Target, choice: Choice) -> Option<Step> {
+        let index_page =
+            self.pages.get(&page).filter(|page| !target.is_left_of(&page.entries.range().low))?;
+        if target.is_right_of(index_page.entries.range().high.as_deref()) {
+            let to = PageCopy { pe: self.me, page: index_page.right? };
+            return Some(Step { to, copies: vec![to], is_leaf: false, is_by_pointer: false });
+        }
+        let mut route = Route { trail: vec![page], to: PageCopy { pe: self.me, page }, owner_at: None };
+        self.step_down(index_page, target, choice, &mut route);
+        let copies =
+            self.pointers.get(index_page.entries.find(target).value).map(|entry| entry.copies.clone());
+        Some(Step {
+            to: route.to,
+            copies: copies.filter(|copies| !copies.is_empty()).unwrap_or_else(|| vec![route.to]),
+            is_leaf: index_page.level == 1 && !route.to.page.is_index(),
+            is_by_pointer: route.trail.len() > 1,
+        })
+    }
+
+    /// Whether a page has no room for one more entry.
+    pub(crate) fn is_full(&self, page: PageNo) -> bool {
+        self.pages.get(&page).is_some_and(|page| page.entries.pieces().len() >= self.capacity)
     }
 
     /// What is known of the leaves around a key: the entries of the level 1 page above it.

@@ -1,10 +1,12 @@
 //! Pointer pages (section 3.1, figure 2): for index pages that have copies, or are elsewhere only, where those are.
 
+use serde::{Deserialize, Serialize};
+
 use crate::id::{LogicalPageId, PageNo, PeId, Pointer};
 use crate::ranges::Ranges;
 
 /// A page at some PE.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PageCopy {
     /// Which PE.
     pub pe: PeId,

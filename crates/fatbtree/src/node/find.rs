@@ -83,6 +83,7 @@ impl Node {
     /// From a leaf, by right links, to the leaf of the target, if that is at this PE and this way leads to it.
     async fn reach_leaf(&self, target: &Target, page: PageNo) -> Option<PageNo> {
         let mut leaf = self.leaf(page)?;
+        self.pages.fix(page, Access::Read).await;
         while !target.is_left_of(&leaf.range.low) {
             if !target.is_right_of(leaf.range.high.as_deref()) {
                 return Some(leaf.page);

@@ -8,6 +8,7 @@ use crate::key::{Key, KeyRange, Target};
 use crate::leaf::{Fact, Row};
 use crate::message::{Answer, Find, Refusal, RequestId, Work};
 use crate::node::Node;
+use crate::options::Protocol;
 use crate::world::Slot;
 
 /// What comes back to the gateway.
@@ -137,7 +138,14 @@ impl Node {
             RequestId { origin: self.me, incarnation: state.incarnation, number }
         };
         let find = Find { id, target, work, page: PageNo::ROOT, floor: 0, hops: 0 };
-        self.spawn(|node| Box::pin(async move { node.find(node.me, find).await }));
+        self.spawn(|node| {
+            Box::pin(async move {
+                match node.options.protocol {
+                    Protocol::Lazy => node.find(node.me, find).await,
+                    Protocol::BOpt | Protocol::IncOpt => node.couple_begin(find).await,
+                }
+            })
+        });
         let reply = self.world.timeout(time, slot.take()).await;
         self.state.borrow_mut().waiting.remove(&id.number);
         reply

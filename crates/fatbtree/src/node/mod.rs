@@ -7,6 +7,7 @@
 //! | `work` | what is done at the leaf |
 //! | `structure` | splits and merges |
 //! | `transfer` | moves of leaves to other nodes |
+//! | `coupled` | the paper's protocols, for the figures |
 //! | `state` | what the node holds in memory |
 //!
 //! ## Locks on leaves, all of them local
@@ -25,6 +26,7 @@
 //!   it knows a newer fact (I3) or says so; so versions grow along the way, and it ends.
 //! - **NODE-4** The store is changed first, then memory, both under the leaf's lock.
 
+mod coupled;
 mod find;
 mod gateway;
 mod state;
@@ -39,6 +41,7 @@ use std::rc::{Rc, Weak};
 use crate::error::{Error, FrameError, StoreError};
 use crate::frame::{self, Address};
 use crate::id::{PageNo, PeId};
+use crate::index::Built;
 use crate::leaf::{Fact, LeafHead};
 use crate::lock_service::LockService;
 use crate::message::Message;
@@ -82,6 +85,8 @@ pub struct Parts {
     pub founding: Founding,
     /// Settings.
     pub options: Options,
+    /// The index, if the leaves were built with one; else it is made from the leaves.
+    pub built: Option<Built>,
 }
 
 impl fmt::Debug for Parts {
@@ -112,6 +117,8 @@ pub struct Counts {
     pub moved: u64,
     /// Moves that were given up.
     pub moves_undone: u64,
+    /// Locks taken at other nodes, in the paper's protocols.
+    pub remote_locks: u64,
     /// Frames that were refused.
     pub refused_frames: u64,
 }
@@ -152,12 +159,12 @@ impl Node {
     ///
     /// The store's; and [`Error::Settings`] if the settings do not fit together.
     pub async fn start(parts: Parts) -> Result<Rc<Self>, Error> {
-        let Parts { world, store, pages, application, founding, options } = parts;
+        let Parts { world, store, pages, application, founding, options, built } = parts;
         options.validate()?;
         let me = founding.pe;
         let failed = |error: StoreError| Error::Store { pe: me, reason: error.to_string() };
         let recovered = store.recover(founding.clone()).await.map_err(failed)?;
-        let state = State::recover(&founding, &options, recovered);
+        let state = State::recover(&founding, &options, recovered, built.map(|built| built.index));
         let mut members: Vec<_> = founding.shares.iter().map(|(_, pe)| *pe).chain([me]).collect();
         members.sort_unstable();
         members.dedup();
@@ -272,6 +279,19 @@ impl Node {
             Message::Ask { id } => self.asked(from, id),
             Message::Abort { id } => self.spawn(|node| Box::pin(async move { node.abandon(id).await })),
             Message::Hello => self.tell_own(from),
+            Message::Couple { find, way } => {
+                self.spawn(|node| Box::pin(async move { node.couple(find, way).await }));
+            }
+            Message::Lock { call, id, page, mode } => {
+                self.spawn(|node| Box::pin(async move { node.serve_lock(from, call, id, page, mode).await }));
+            }
+            Message::Locked { call, is_full } => self.called(call, is_full),
+            Message::Release { id, page } => self.serve_release(id, page),
+            Message::Apply { call, id, page, facts } => {
+                self.spawn(|node| {
+                    Box::pin(async move { node.serve_apply(from, call, id, page, facts).await })
+                });
+            }
         }
     }
 

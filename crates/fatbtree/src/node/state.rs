@@ -7,6 +7,8 @@ use crate::id::{PageNo, PeId};
 use crate::index::{Index, PageCopy};
 use crate::key::{Key, KeyRange, Target};
 use crate::leaf::{Fact, LeafHead, MoveId, Staged};
+use crate::lock_service::Held;
+use crate::message::RequestId;
 use crate::node::gateway::Reply;
 use crate::options::Options;
 use crate::ranges::Ranges;
@@ -29,14 +31,23 @@ pub(super) struct State {
     pub(super) decided: BTreeMap<MoveId, PeId>,
     /// Moves of this PE that are not decided; a restart undoes them by forgetting.
     pub(super) moving: BTreeMap<MoveId, Rc<Slot<PageNo>>>,
+    /// Locks that requests hold here in the paper's protocols.
+    pub(super) held: BTreeMap<(RequestId, PageNo), Held>,
+    /// Questions to other nodes in the paper's protocols.
+    pub(super) calls: BTreeMap<u64, Rc<Slot<bool>>>,
     /// Requests of this node's clients that are not answered.
     pub(super) waiting: BTreeMap<u64, Rc<Slot<Reply>>>,
 }
 
 impl State {
-    pub(super) fn recover(founding: &Founding, options: &Options, recovered: Recovered) -> Self {
+    pub(super) fn recover(
+        founding: &Founding,
+        options: &Options,
+        recovered: Recovered,
+        built: Option<Index>,
+    ) -> Self {
         let me = founding.pe;
-        let mut index = Index::new(me, options.placement, options.index_entries, me);
+        let mut index = built.unwrap_or_else(|| Index::new(me, options.placement, options.index_entries, me));
         let mut given = Ranges::new(KeyRange::all(), 0, PageCopy { pe: me, page: PageNo::ROOT });
         // Where the others' keys were when the cluster began.
         for (range, pe) in founding.ranges().filter(|(_, pe)| *pe != me) {
@@ -64,6 +75,8 @@ impl State {
             staged: recovered.staged.into_iter().map(|staged| (staged.id, staged)).collect(),
             decided: recovered.decided.into_iter().collect(),
             moving: BTreeMap::new(),
+            held: BTreeMap::new(),
+            calls: BTreeMap::new(),
             waiting: BTreeMap::new(),
         }
     }
@@ -89,6 +102,11 @@ impl State {
     /// Puts a leaf into memory, with what is known of it into the index.
     pub(super) fn put_leaf(&mut self, me: PeId, head: LeafHead) {
         self.index.learn(&head.fact(me));
+        self.put_leaf_only(head);
+    }
+
+    /// Puts a leaf into memory; the index is told otherwise.
+    pub(super) fn put_leaf_only(&mut self, head: LeafHead) {
         self.by_low.insert(head.range.low.clone(), head.page);
         self.leaves.insert(head.page, head);
     }

@@ -33,7 +33,7 @@ impl Node {
     }
 
     /// Rows of a leaf after a change. An estimate: what is decided on it is counted again under the leaf's lock.
-    async fn recount(&self, page: PageNo, change: isize) -> Option<usize> {
+    pub(super) async fn recount(&self, page: PageNo, change: isize) -> Option<usize> {
         let known = self.state.borrow().rows.get(&page).copied();
         let rows = match known {
             Some(rows) => rows.saturating_add_signed(change),
@@ -63,11 +63,7 @@ impl Node {
         rows: usize,
     ) -> Result<(), StoreError> {
         let right_page = self.state.borrow_mut().next_page();
-        let version = old.version + 1;
-        let range = KeyRange { low: middle.clone(), high: old.range.high.clone() };
-        let right = LeafHead { page: right_page, range, right: old.right, version };
-        let range = KeyRange { low: old.range.low.clone(), high: Some(middle) };
-        let left = LeafHead { page: old.page, range, right: Some(right_page), version };
+        let (left, right) = old.halves(middle, right_page);
         self.pages.fix(left.page, Access::Change).await;
         self.pages.fix(right.page, Access::Create).await;
         self.store.change(Change { put: vec![left.clone(), right.clone()], ..Change::default() }).await?;

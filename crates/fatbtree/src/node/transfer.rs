@@ -22,6 +22,7 @@ use crate::leaf::{LeafHead, MoveId, Staged};
 use crate::lock_service::{Held, LockMode};
 use crate::message::Message;
 use crate::node::Node;
+use crate::options::Protocol;
 use crate::page_service::Access;
 use crate::store::Change;
 use crate::world::Slot;
@@ -36,6 +37,9 @@ pub enum MoveError {
     /// There is no such node, or it is this one.
     #[error("{0} is no other member of the cluster")]
     NoSuchMember(PeId),
+    /// The paper's protocols do not move leaves.
+    #[error("leaves move by the lazy protocol only")]
+    Protocol,
     /// The receiver did not answer in time.
     #[error("{0} did not take the leaf in time")]
     NoAnswer(PeId),
@@ -66,6 +70,9 @@ impl Node {
     ///
     /// [`MoveError`]; the leaf has not moved, except perhaps after [`MoveError::Store`], after which the node takes no more requests.
     pub async fn move_leaf(&self, page: PageNo, to: PeId) -> Result<(), MoveError> {
+        if self.options.protocol != Protocol::Lazy {
+            return Err(MoveError::Protocol);
+        }
         if to == self.me || !self.members.contains(&to) {
             return Err(MoveError::NoSuchMember(to));
         }

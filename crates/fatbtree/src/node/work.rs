@@ -31,7 +31,12 @@ impl Node {
         true
     }
 
-    async fn work(&self, target: &Target, work: &Work, leaf: &LeafHead) -> Result<Answer, Refusal> {
+    pub(super) async fn work(
+        &self,
+        target: &Target,
+        work: &Work,
+        leaf: &LeafHead,
+    ) -> Result<Answer, Refusal> {
         let refused = |reason: String| Refusal::Store { pe: self.me, reason };
         if let Work::Rows { within, limit } = work {
             let range = within.intersection(&leaf.range);

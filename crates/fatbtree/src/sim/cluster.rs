@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::id::PeId;
+use crate::index::Built;
 use crate::key::Key;
 use crate::leaf::LeafHead;
 use crate::node::{NoApplication, Node, Parts};
@@ -61,6 +62,7 @@ struct Inner {
     disks: BTreeMap<PeId, Disk>,
     make_store: Box<MakeStore>,
     make_pages: Box<MakePages>,
+    built: RefCell<BTreeMap<PeId, Built>>,
     running: RefCell<BTreeMap<PeId, (Rc<Node>, Group)>>,
 }
 
@@ -123,8 +125,17 @@ impl Cluster {
             disks,
             make_store,
             make_pages,
+            built: RefCell::default(),
             running: RefCell::default(),
         }))
+    }
+
+    /// Gives the PEs what was built for them: to be called before they are started for the first time, and after the rows were put on their disks.
+    pub fn give(&self, parts: Vec<Built>) {
+        for (pe, part) in (0..).map(PeId).zip(parts) {
+            self.disk(pe).build([], part.heads.clone());
+            self.0.built.borrow_mut().insert(pe, part);
+        }
     }
 
     /// Its time and chance.
@@ -179,7 +190,9 @@ impl Cluster {
         let (store, pages) = ((inner.make_store)(pe, &world), (inner.make_pages)(pe, &world));
         let options = inner.options.node.clone();
         let application = Rc::new(NoApplication);
-        let node = Node::start(Parts { world, store, pages, application, founding, options }).await?;
+        let built = inner.built.borrow_mut().remove(&pe);
+        let parts = Parts { world, store, pages, application, founding, options, built };
+        let node = Node::start(parts).await?;
         inner.network.connect(pe, Some(&node));
         inner.running.borrow_mut().insert(pe, (Rc::clone(&node), group));
         Ok(node)

@@ -4,7 +4,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::fmt;
 use std::future::Future;
 use std::rc::Rc;
@@ -31,6 +31,7 @@ struct Inner {
     ready: Arc<Mutex<VecDeque<TaskId>>>,
     timers: RefCell<BinaryHeap<Reverse<Timer>>>,
     rng: RefCell<SmallRng>,
+    ended: RefCell<BTreeSet<Group>>,
     events: Cell<u64>,
 }
 
@@ -104,6 +105,7 @@ impl Executor {
             ready: Arc::default(),
             timers: RefCell::default(),
             rng: RefCell::new(SmallRng::seed_from_u64(seed)),
+            ended: RefCell::default(),
             events: Cell::default(),
         }))
     }
@@ -126,8 +128,11 @@ impl Executor {
         Rc::new(Spawner { executor: self.clone(), group })
     }
 
-    /// Begins a task.
+    /// Begins a task; not in a group that has ended: who still holds something of it cannot bring it back to life.
     pub fn spawn_in(&self, group: Group, task: Task<'static, ()>) {
+        if self.0.ended.borrow().contains(&group) {
+            return;
+        }
         let id = self.draw();
         self.0.tasks.borrow_mut().insert(id, Running { group, task: Some(task) });
         self.0.ready.lock().unwrap_or_else(PoisonError::into_inner).push_back(id);
@@ -135,6 +140,7 @@ impl Executor {
 
     /// Ends all tasks of a group.
     pub fn end(&self, group: Group) {
+        self.0.ended.borrow_mut().insert(group);
         let ended: Vec<_> = {
             let mut tasks = self.0.tasks.borrow_mut();
             let ids: Vec<_> =

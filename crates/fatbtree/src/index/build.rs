@@ -1,0 +1,224 @@
+//! The initial build (section 3.2): from sorted rows to every PE's leaves and index pages.
+//!
+//! 1. The rows are sorted by key and cut into leaves, filled to a given part; the leaves are spread evenly over the PEs, neighbours together.
+//! 2. One B-tree is built over them, bottom up: the SIB.
+//! 3. Its index pages go to every PE, from the root, left to right (*left-recursively*); each PE numbers them as they come: the CWB.
+//! 4. In the same order, each PE drops the pages that no leaf of its own is below, and all tell each other the numbers of what they kept, for the
+//!    pointer pages: the Fat-Btree.
+//!
+//! The steps are the same for the three placements; they differ in who keeps what.
+
+use std::collections::BTreeMap;
+
+use crate::id::{LogicalPageId, PageNo, PeId};
+use crate::index::{Index, IndexPage, PageCopy, PointerEntry};
+use crate::key::{Key, KeyRange};
+use crate::leaf::{Fact, LeafHead};
+use crate::placement::Placement;
+use crate::ranges::Ranges;
+
+/// How to build.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BuildOptions {
+    /// Number of PEs.
+    pub pes: u16,
+    /// Who keeps which index pages.
+    pub placement: Placement,
+    /// Rows that a leaf gets.
+    pub leaf_fill: usize,
+    /// Entries that an index page gets.
+    pub index_fill: usize,
+    /// Entries that an index page can have.
+    pub index_entries: usize,
+}
+
+/// One PE's part of what was built.
+#[derive(Clone, Debug)]
+pub struct Built {
+    pub(crate) index: Index,
+    /// Its leaves.
+    pub heads: Vec<LeafHead>,
+    /// The first key of each leaf after its first, and of all leaves the PE's share begins with.
+    pub low: Key,
+}
+
+/// A page of the one B-tree, before it is anybody's.
+struct Page {
+    level: u8,
+    range: KeyRange,
+    /// Numbers of the pages, or of the leaves, below it.
+    below: std::ops::Range<usize>,
+}
+
+/// Builds a tree over sorted keys. Every PE gets a part, in the order of their numbers.
+///
+/// # Panics
+///
+/// If there are fewer leaves than PEs, or a page could hold nothing.
+#[must_use]
+pub fn build(keys: &[Key], options: BuildOptions) -> Vec<Built> {
+    let leaves = spread(keys, options);
+    let levels = bottom_up(&leaves, options.index_fill);
+    (0..options.pes).map(|pe| part(PeId(pe), &leaves, &levels, options)).collect()
+}
+
+/// Step 1.
+fn spread(keys: &[Key], options: BuildOptions) -> Vec<Fact> {
+    let count = keys.len().div_ceil(options.leaf_fill);
+    assert!(count >= usize::from(options.pes), "fewer leaves than PEs");
+    let low = |leaf: usize| if leaf == 0 { Key::new() } else { keys[leaf * options.leaf_fill].clone() };
+    let mut pages = BTreeMap::new();
+    let fact = |leaf: usize| {
+        let pe = PeId((leaf * usize::from(options.pes) / count) as u16);
+        let page = pages.entry(pe).or_insert(0);
+        *page += 1;
+        let high = (leaf + 1 < count).then(|| low(leaf + 1));
+        Fact { range: KeyRange { low: low(leaf), high }, pe, page: PageNo(*page), version: 1 }
+    };
+    (0..count).map(fact).collect()
+}
+
+/// Step 2: the levels, the lowest first; the last has one page.
+fn bottom_up(leaves: &[Fact], fill: usize) -> Vec<Vec<Page>> {
+    let pages = |level, ranges: &[KeyRange]| -> Vec<Page> {
+        let places: Vec<usize> = (0..ranges.len()).collect();
+        let page = |below: &[usize]| {
+            let (first, last) = (below[0], below[below.len() - 1]);
+            let range = KeyRange { low: ranges[first].low.clone(), high: ranges[last].high.clone() };
+            Page { level, range, below: first..last + 1 }
+        };
+        places.chunks(fill).map(page).collect()
+    };
+    let ranges: Vec<_> = leaves.iter().map(|leaf| leaf.range.clone()).collect();
+    let mut levels = vec![pages(1, &ranges)];
+    while let Some(top) = levels.last().filter(|top| top.len() > 1) {
+        let ranges: Vec<_> = top.iter().map(|page| page.range.clone()).collect();
+        let level = top[0].level + 1;
+        levels.push(pages(level, &ranges));
+    }
+    levels
+}
+
+/// Steps 3 and 4, as one PE sees them.
+fn part(me: PeId, leaves: &[Fact], levels: &[Vec<Page>], options: BuildOptions) -> Built {
+    let mut index = Index::new(me, options.placement, options.index_entries, me);
+    let numbers: Vec<_> =
+        (0..options.pes).map(|pe| numbers(PeId(pe), leaves, levels, options.placement)).collect();
+    for (depth, level) in levels.iter().enumerate() {
+        for (place, page) in level.iter().enumerate() {
+            let Some(number) = numbers[usize::from(me.0)].get(&(depth, place)) else { continue };
+            let entries = if depth == 0 {
+                leaf_entries(page, leaves)
+            } else {
+                let below = Below { depth: depth - 1, numbers: &numbers, leaves, levels };
+                below.entries(me, page, &mut index)
+            };
+            index.pages.insert(*number, IndexPage { level: page.level, right: None, entries });
+            index.next_page = index.next_page.max(number.0 - PageNo::ROOT.0 + 1);
+        }
+    }
+    let own = leaves.iter().filter(|leaf| leaf.pe == me);
+    let head = |leaf: &Fact| LeafHead {
+        page: leaf.page,
+        range: leaf.range.clone(),
+        right: None,
+        version: leaf.version,
+    };
+    let heads: Vec<_> = own.map(head).collect();
+    let low = heads.first().map_or_else(Key::new, |head| head.range.low.clone());
+    Built { index, heads, low }
+}
+
+fn leaf_entries(page: &Page, leaves: &[Fact]) -> Ranges<LogicalPageId> {
+    let below = &leaves[page.below.clone()];
+    let id = |leaf: &Fact| LogicalPageId::page(leaf.pe, leaf.page);
+    let mut entries = Ranges::new(page.range.clone(), below[0].version, id(&below[0]));
+    for leaf in &below[1..] {
+        entries.replace(&leaf.range, leaf.version, &id(leaf));
+    }
+    entries
+}
+
+/// The numbers that a PE gives the pages it keeps, in left-recursive order; the root has its own.
+fn numbers(
+    pe: PeId,
+    leaves: &[Fact],
+    levels: &[Vec<Page>],
+    placement: Placement,
+) -> BTreeMap<(usize, usize), PageNo> {
+    let mut numbers = BTreeMap::new();
+    let mut next = 0;
+    let mut open = vec![(levels.len() - 1, 0)];
+    while let Some((depth, place)) = open.pop() {
+        let page = &levels[depth][place];
+        if !placement.keeps(pe, owners(depth, place, leaves, levels).contains(&pe)) {
+            continue;
+        }
+        numbers.insert((depth, place), PageNo::index(next).expect("a build has fewer pages"));
+        next += 1;
+        if depth > 0 {
+            open.extend(page.below.clone().rev().map(|below| (depth - 1, below)));
+        }
+    }
+    numbers
+}
+
+/// The PEs whose leaves are below a page. Leaves are spread in order, so those between the first and the last one's.
+fn owners(
+    depth: usize,
+    place: usize,
+    leaves: &[Fact],
+    levels: &[Vec<Page>],
+) -> std::ops::RangeInclusive<PeId> {
+    let (mut first, mut last) = (place, place);
+    for level in levels[..=depth].iter().rev() {
+        (first, last) = (level[first].below.start, level[last].below.end - 1);
+    }
+    leaves[first].pe..=leaves[last].pe
+}
+
+/// The pages of one level, for the entries of those above it.
+struct Below<'a> {
+    depth: usize,
+    numbers: &'a [BTreeMap<(usize, usize), PageNo>],
+    leaves: &'a [Fact],
+    levels: &'a [Vec<Page>],
+}
+
+impl Below<'_> {
+    fn entries(&self, me: PeId, page: &Page, index: &mut Index) -> Ranges<LogicalPageId> {
+        let mut entries: Option<Ranges<LogicalPageId>> = None;
+        for place in page.below.clone() {
+            let range = &self.levels[self.depth][place].range;
+            let id = self.pointer(me, place, index);
+            match &mut entries {
+                None => entries = Some(Ranges::new(page.range.clone(), 0, id)),
+                Some(entries) => entries.replace(range, 0, &id),
+            }
+        }
+        entries.expect("a page has something below it")
+    }
+
+    /// The exchange of pointers: who keeps a page, under which number.
+    fn pointer(&self, me: PeId, place: usize, index: &mut Index) -> LogicalPageId {
+        let number = |pe: PeId| self.numbers[usize::from(pe.0)].get(&(self.depth, place)).copied();
+        let copies: Vec<_> = (0..self.numbers.len() as u16)
+            .filter_map(|pe| Some(PageCopy { pe: PeId(pe), page: number(PeId(pe))? }))
+            .collect();
+        let local = number(me);
+        if let (Some(local), [_]) = (local, &copies[..]) {
+            return LogicalPageId::page(me, local);
+        }
+        let range = self.levels[self.depth][place].range.clone();
+        let copy_of = |pe: PeId| copies.iter().find(|copy| copy.pe == pe).copied().unwrap_or(copies[0]);
+        let owners = owners(self.depth, place, self.leaves, self.levels);
+        let mut holders = Ranges::new(range.clone(), 1, copy_of(*owners.start()));
+        for leaf in self.leaves.iter().filter(|leaf| leaf.range.overlaps(&range)) {
+            if holders.find(&crate::key::Target::At(leaf.range.low.clone())).value.pe != leaf.pe {
+                let rest = KeyRange { low: leaf.range.low.clone(), high: range.high.clone() };
+                holders.replace(&rest, 1, &copy_of(leaf.pe));
+            }
+        }
+        index.pointers.add(PointerEntry { local, holders, copies })
+    }
+}

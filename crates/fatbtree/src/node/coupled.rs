@@ -1,0 +1,278 @@
+//! The paper's protocols (section 3.4): locks hand over hand on the way down, and on all copies for a split.
+//!
+//! **Search and update**: IS (IX for an update) on the root; then, page by page, the lock on the child, at whichever PE it is, before the parent's
+//! is released. S (X) on the leaf.
+//!
+//! **Split, B-OPT**: the leaf is released. From the root down: SIX on all copies of a page, in the order of their PEs; when a page has room for
+//! one more entry, all above it is released. Then X on all copies of what is held, X on the leaf, the change, at all copies.
+//!
+//! **Split, INC-OPT**: X at once, on the lowest index page; from the root only if that is full.
+//!
+//! Locks are taken downwards, and for one page in the order of PEs, so nobody waits in a circle (hazard B3). They are held across messages: a node
+//! that is gone stops everybody, which is why this is for figures and not offered to users.
+
+use std::rc::Rc;
+
+use crate::id::{PageNo, PeId};
+use crate::index::{Choice, PageCopy};
+use crate::leaf::Fact;
+use crate::lock_service::LockMode;
+use crate::message::{Answer, Find, Message, Refusal, RequestId, Work};
+use crate::node::Node;
+use crate::options::Protocol;
+use crate::page_service::Access;
+use crate::placement::Placement;
+use crate::store::Change;
+use crate::world::Slot;
+
+impl Node {
+    /// Begins a request at the root.
+    pub(super) async fn couple_begin(&self, mut find: Find) {
+        let pe = if self.options.placement.has_index(self.me) { self.me } else { Placement::INDEX_PE };
+        let root = PageCopy { pe, page: PageNo::ROOT };
+        self.acquire(find.id, root, intent(&find.work)).await;
+        let indexed = self.members.iter().copied().filter(|pe| self.options.placement.has_index(*pe));
+        let roots = indexed.map(|pe| PageCopy { pe, page: PageNo::ROOT }).collect();
+        find.page = root.page;
+        if pe == self.me {
+            self.couple(find, vec![roots]).await;
+        } else {
+            find.hops += 1;
+            self.send(pe, &Message::Couple { find, way: vec![roots] });
+        }
+    }
+
+    /// Goes on with a request whose page is here and locked.
+    pub(super) async fn couple(&self, mut find: Find, mut way: Vec<Vec<PageCopy>>) {
+        while find.page.is_index() {
+            let here = PageCopy { pe: self.me, page: find.page };
+            self.pages.fix(find.page, Access::Read).await;
+            let choice = match self.options.is_choice_by_range {
+                true => Choice::ByRange,
+                false => Choice::Any(self.world.rng.next()),
+            };
+            let step = self.state.borrow().index.step(find.page, &find.target, choice);
+            let Some(step) = step else {
+                self.release(find.id, here);
+                return self.answer(find.id.origin, find.id, Err(Refusal::Lost), None, find.hops);
+            };
+            if step.is_by_pointer {
+                self.pages.fix(crate::index::POINTER_PAGE, Access::Read).await;
+            }
+            let mode = match (step.is_leaf, find.work.is_write()) {
+                (false, _) => intent(&find.work),
+                (true, false) => LockMode::S,
+                (true, true) => LockMode::X,
+            };
+            self.acquire(find.id, step.to, mode).await;
+            self.release(find.id, here);
+            if !step.is_leaf {
+                way.push(step.copies);
+            }
+            find.page = step.to.page;
+            if step.to.pe != self.me {
+                find.hops += 1;
+                self.count(|counts| counts.sent_on += 1);
+                return self.send(step.to.pe, &Message::Couple { find, way });
+            }
+        }
+        self.couple_leaf(find, way).await;
+    }
+
+    async fn couple_leaf(&self, find: Find, way: Vec<Vec<PageCopy>>) {
+        let here = PageCopy { pe: self.me, page: find.page };
+        let Some(leaf) = self.leaf(find.page).filter(|leaf| find.target.is_in(&leaf.range)) else {
+            self.release(find.id, here);
+            return self.answer(find.id.origin, find.id, Err(Refusal::Lost), None, find.hops);
+        };
+        self.pages.fix(leaf.page, Access::Read).await;
+        let access = if find.work.is_write() { Access::Change } else { Access::Read };
+        self.pages.fix(leaf.page, access).await;
+        let result = self.work(&find.target, &find.work, &leaf).await;
+        self.count(|counts| counts.worked += 1);
+        self.release(find.id, here);
+        let is_more = matches!(
+            (&find.work, &result),
+            (Work::Put(_) | Work::Insert(_), Ok(Answer::Done { existed: false }))
+        );
+        if is_more && self.recount(leaf.page, 1).await.is_some_and(|rows| rows > self.options.leaf_rows) {
+            self.split_coupled(find.id, leaf.page, &way).await;
+        }
+        self.answer(find.id.origin, find.id, result, Some(leaf.fact(self.me)), find.hops);
+    }
+
+    async fn split_coupled(&self, id: RequestId, page: PageNo, way: &[Vec<PageCopy>]) {
+        let held = self.lock_way(id, way).await;
+        let here = PageCopy { pe: self.me, page };
+        self.acquire(id, here, LockMode::X).await;
+        let facts = self.split_locked(page).await;
+        // Each copy is changed and released where it is; the leaf waits for all.
+        let mut applied = Vec::new();
+        for copy in &held {
+            match &facts {
+                Some(facts) => applied.extend(self.apply_at(id, *copy, facts).await),
+                None => self.release(id, *copy),
+            }
+        }
+        for slot in applied {
+            slot.take().await;
+        }
+        self.release(id, here);
+    }
+
+    /// Locks all copies of the index pages that a split of the leaf below changes, in X.
+    async fn lock_way(&self, id: RequestId, way: &[Vec<PageCopy>]) -> Vec<PageCopy> {
+        let is_bopt = self.options.protocol == Protocol::BOpt;
+        let first = if is_bopt { LockMode::SIX } else { LockMode::X };
+        if !is_bopt && let Some(lowest) = way.last() {
+            let (held, is_full) = self.lock_copies(id, lowest, first).await;
+            if !is_full {
+                return held;
+            }
+            held.iter().for_each(|copy| self.release(id, *copy));
+        }
+        let mut held = Vec::new();
+        for (depth, copies) in way.iter().enumerate() {
+            let (locked, is_full) = self.lock_copies(id, copies, first).await;
+            if !is_full && depth > 0 {
+                for copy in held.drain(..) {
+                    self.release(id, copy);
+                }
+            }
+            held.extend(locked);
+        }
+        if is_bopt {
+            for copy in &held {
+                self.acquire(id, *copy, LockMode::X).await;
+            }
+        }
+        held
+    }
+
+    async fn lock_copies(&self, id: RequestId, copies: &[PageCopy], mode: LockMode) -> (Vec<PageCopy>, bool) {
+        let mut is_full = false;
+        for copy in copies {
+            is_full |= self.acquire(id, *copy, mode).await;
+        }
+        (copies.to_vec(), is_full)
+    }
+
+    /// Splits a leaf that is locked, if it is still too full. Returns what the index pages above have to know.
+    async fn split_locked(&self, page: PageNo) -> Option<Vec<Fact>> {
+        let old = self.leaf(page)?;
+        let weight = self.store.weigh(old.range.clone()).await.ok()?;
+        self.state.borrow_mut().rows.insert(page, weight.rows);
+        let middle = weight.middle.filter(|_| weight.rows > self.options.leaf_rows)?;
+        let right = self.state.borrow_mut().next_page();
+        let (left, right) = old.halves(middle, right);
+        self.pages.fix(left.page, Access::Change).await;
+        self.pages.fix(right.page, Access::Create).await;
+        let change = Change { put: vec![left.clone(), right.clone()], ..Change::default() };
+        if let Err(error) = self.store.change(change).await {
+            self.fail(&error);
+            return None;
+        }
+        let facts = vec![left.fact(self.me), right.fact(self.me)];
+        let mut state = self.state.borrow_mut();
+        state.rows.insert(left.page, weight.rows / 2);
+        state.rows.insert(right.page, weight.rows - weight.rows / 2);
+        state.put_leaf_only(left);
+        state.put_leaf_only(right);
+        self.count(|counts| counts.splits += 1);
+        Some(facts)
+    }
+
+    /// Changes a copy, here or elsewhere; what to wait for, if elsewhere.
+    async fn apply_at(&self, id: RequestId, copy: PageCopy, facts: &[Fact]) -> Option<Rc<Slot<bool>>> {
+        if copy.pe == self.me {
+            self.apply_here(id, copy.page, facts).await;
+            return None;
+        }
+        let (call, slot) = self.begin_call();
+        self.send(copy.pe, &Message::Apply { call, id, page: copy.page, facts: facts.to_vec() });
+        Some(slot)
+    }
+
+    async fn apply_here(&self, id: RequestId, page: PageNo, facts: &[Fact]) {
+        self.pages.fix(page, Access::Change).await;
+        facts.iter().for_each(|fact| self.learn(fact));
+        self.release(id, PageCopy { pe: self.me, page });
+    }
+
+    /// Locks a page wherever it is, or raises the lock that the request has on it. Tells whether the page is full.
+    async fn acquire(&self, id: RequestId, at: PageCopy, mode: LockMode) -> bool {
+        if at.pe == self.me {
+            return self.acquire_here(id, at.page, mode).await;
+        }
+        self.count(|counts| counts.remote_locks += 1);
+        let (call, slot) = self.begin_call();
+        let mode = LockMode::ALL.iter().position(|other| *other == mode).unwrap_or_default() as u8;
+        self.send(at.pe, &Message::Lock { call, id, page: at.page, mode });
+        slot.take().await
+    }
+
+    async fn acquire_here(&self, id: RequestId, page: PageNo, mode: LockMode) -> bool {
+        self.pages.lock().await;
+        let held = self.state.borrow_mut().held.remove(&(id, page));
+        let held = match held {
+            Some(mut held) => {
+                held.convert(mode).await;
+                held
+            }
+            None => self.locks.lock(page, mode).await,
+        };
+        let mut state = self.state.borrow_mut();
+        state.held.insert((id, page), held);
+        state.index.is_full(page)
+    }
+
+    fn release(&self, id: RequestId, at: PageCopy) {
+        if at.pe == self.me {
+            let held = self.state.borrow_mut().held.remove(&(id, at.page));
+            drop(held);
+        } else {
+            self.send(at.pe, &Message::Release { id, page: at.page });
+        }
+    }
+
+    fn begin_call(&self) -> (u64, Rc<Slot<bool>>) {
+        let mut state = self.state.borrow_mut();
+        let (call, slot) = (state.next_number(), Slot::new());
+        state.calls.insert(call, slot.clone());
+        (call, slot)
+    }
+
+    /// Does what another node asks for in the course of its request.
+    pub(super) async fn serve_lock(&self, from: PeId, call: u64, id: RequestId, page: PageNo, mode: u8) {
+        let Some(mode) = LockMode::ALL.get(usize::from(mode)).copied() else { return };
+        let is_full = self.acquire_here(id, page, mode).await;
+        self.send(from, &Message::Locked { call, is_full });
+    }
+
+    pub(super) async fn serve_apply(
+        &self,
+        from: PeId,
+        call: u64,
+        id: RequestId,
+        page: PageNo,
+        facts: Vec<Fact>,
+    ) {
+        self.apply_here(id, page, &facts).await;
+        self.send(from, &Message::Locked { call, is_full: false });
+    }
+
+    pub(super) fn serve_release(&self, id: RequestId, page: PageNo) {
+        self.release(id, PageCopy { pe: self.me, page });
+    }
+
+    pub(super) fn called(&self, call: u64, is_full: bool) {
+        let slot = self.state.borrow_mut().calls.remove(&call);
+        if let Some(slot) = slot {
+            slot.put(is_full);
+        }
+    }
+}
+
+const fn intent(work: &Work) -> LockMode {
+    if work.is_write() { LockMode::IX } else { LockMode::IS }
+}
