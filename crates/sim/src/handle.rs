@@ -1,6 +1,7 @@
 //! What the door asks: the world of this operating-system thread, and switches when the world says so.
 
 use crate::fiber::give_way;
+use crate::schedule::{Preemption, Step};
 use crate::world::World;
 use azekura_base::sync::machine::{Access, Machine, Work};
 use std::any::Any;
@@ -91,7 +92,9 @@ impl Machine for Handle {
     }
 
     fn pause(&self) {
-        with(World::pause);
+        if with(World::pause) {
+            give_way();
+        }
     }
 
     fn yield_now(&self) {
@@ -135,4 +138,25 @@ impl Machine for Handle {
             value
         })
     }
+}
+
+thread_local! {
+    /// What the last run of this operating-system thread did, however it ended.
+    static LAST: RefCell<(Vec<Preemption>, Vec<Step>)> = const { RefCell::new((Vec::new(), Vec::new())) };
+}
+
+/// Keeps what a run did.
+pub(crate) fn keep_last(world: &mut World) {
+    let preemptions = world.chooser.as_mut().map(|chooser| std::mem::take(&mut chooser.taken));
+    LAST.set((preemptions.unwrap_or_default(), world.trace.take().unwrap_or_default()));
+}
+
+/// Interruptions of the last run.
+pub(crate) fn last_preemptions() -> Vec<Preemption> {
+    LAST.with_borrow(|(preemptions, _)| preemptions.clone())
+}
+
+/// Accesses of the last run.
+pub(crate) fn last_trace() -> Vec<Step> {
+    LAST.with_borrow(|(_, trace)| trace.clone())
 }

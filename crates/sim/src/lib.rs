@@ -30,6 +30,8 @@
 //! | [`profile`] | machines: processors, and what things cost on them |
 //! | [`coherence`] | what an access to a cache line costs, given who touched it before |
 //! | [`processors`] | which thread has which processor |
+//! | [`schedule`] | who goes next, where time does not decide |
+//! | [`explore`] | schedules at random and one by one, a failing one made small; threads stopped at every access |
 //! | [`stalls`] | where threads waited for lines |
 //! | [`lines`] | cache lines by number, not by address |
 //! | `world`, `handle`, `fiber` | the state of a machine; what the door asks it; its threads' stacks |
@@ -41,6 +43,8 @@ pub mod lines;
 pub mod processors;
 pub mod profile;
 mod random;
+pub mod explore;
+pub mod schedule;
 pub mod simulation;
 pub mod stalls;
 mod world;
@@ -48,4 +52,5 @@ mod world;
 pub use lines::LineAllocator;
 pub use profile::Profile;
 pub use random::Random;
+pub use schedule::Schedule;
 pub use simulation::{Blocked, Outcome, Simulation, SimulationError};

@@ -6,6 +6,7 @@ use crate::handle::{self, HANDLE};
 use crate::lines::watch_frees;
 use crate::processors::ThreadId;
 use crate::profile::Profile;
+use crate::schedule::{Chooser, Preemption, Schedule, Step};
 use crate::stalls::PlaceStalls;
 use crate::world::{State, Stop, World};
 use azekura_base::sync::machine::Enter;
@@ -84,8 +85,14 @@ pub struct Outcome {
     pub lines: u32,
     /// Where threads waited for lines, the costliest place first.
     pub stalls: Vec<PlaceStalls>,
-    /// Where the stopped thread stopped, if it came that far.
+    /// Where the stopped thread stopped, if it came that far: the last access it had made.
     pub stopped_at: Option<&'static Location<'static>>,
+    /// Whether it came that far.
+    pub has_stopped: bool,
+    /// Accesses in their order, if they were asked for.
+    pub trace: Vec<Step>,
+    /// Interruptions, if time did not decide.
+    pub preemptions: Vec<Preemption>,
 }
 
 /// A run to be: a machine, and threads.
@@ -100,6 +107,8 @@ pub struct Simulation {
     between_accesses: Option<f64>,
     stop: Option<Stop>,
     max_steps: u64,
+    schedule: Schedule,
+    traces: bool,
 }
 
 impl std::fmt::Debug for Simulation {
@@ -124,6 +133,8 @@ impl Simulation {
             between_accesses: None,
             stop: None,
             max_steps: u64::MAX,
+            schedule: Schedule::ByTime,
+            traces: false,
         }
     }
 
@@ -131,6 +142,20 @@ impl Simulation {
     #[must_use]
     pub const fn between_accesses(mut self, nanoseconds: f64) -> Self {
         self.between_accesses = Some(nanoseconds);
+        self
+    }
+
+    /// Who goes next.
+    #[must_use]
+    pub fn schedule(mut self, schedule: Schedule) -> Self {
+        self.schedule = schedule;
+        self
+    }
+
+    /// Keeps all accesses in their order: [`Outcome::trace`].
+    #[must_use]
+    pub const fn traced(mut self) -> Self {
+        self.traces = true;
         self
     }
 
@@ -176,6 +201,8 @@ impl Simulation {
             world.set_gap(crate::coherence::picoseconds(nanoseconds));
         }
         world.stop = self.stop;
+        world.chooser = Chooser::of(self.schedule);
+        world.trace = self.traces.then(Vec::new);
         let mut fibers = Vec::new();
         for (thread, body) in self.bodies.into_iter().enumerate() {
             let fiber = Fiber::new(body).map_err(|source| SimulationError::Stack { thread, source })?;
@@ -189,7 +216,7 @@ impl Simulation {
 /// A machine under way; leaves it when dropped.
 struct Running {
     fibers: Vec<Option<Fiber>>,
-    stopped_at: Option<&'static Location<'static>>,
+    stopped: Option<Option<&'static Location<'static>>>,
     _inside: Enter,
 }
 
@@ -198,7 +225,7 @@ impl Running {
         let inside = Enter::new(&HANDLE);
         drop(handle::replace(Some(world)));
         watch_frees(Some(handle::freed));
-        Self { fibers, stopped_at: None, _inside: inside }
+        Self { fibers, stopped: None, _inside: inside }
     }
 
     fn run(mut self, max_steps: u64) -> Result<Outcome, SimulationError> {
@@ -222,7 +249,7 @@ impl Running {
             });
             match stopped {
                 Some(place) if others_ended => {
-                    self.stopped_at = place;
+                    self.stopped = Some(place);
                     handle::with(World::release_stopped);
                 }
                 None if others_ended => return Ok(self.outcome()),
@@ -250,7 +277,10 @@ impl Running {
                 steps: world.steps,
                 lines: world.lines.count(),
                 stalls: world.stalls.by_place(),
-                stopped_at: self.stopped_at,
+                stopped_at: self.stopped.flatten(),
+                has_stopped: self.stopped.is_some(),
+                trace: world.trace.clone().unwrap_or_default(),
+                preemptions: world.chooser.as_ref().map(|chooser| chooser.taken.clone()).unwrap_or_default(),
             }
         })
     }
@@ -261,6 +291,8 @@ impl Drop for Running {
         watch_frees(None);
         // Their destructors would run in halves of operations, on a machine that is gone.
         self.fibers.drain(..).flatten().for_each(Fiber::abandon);
-        drop(handle::replace(None));
+        if let Some(mut world) = handle::replace(None) {
+            handle::keep_last(&mut world);
+        }
     }
 }

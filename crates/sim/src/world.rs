@@ -10,6 +10,7 @@ use crate::lines::{Lines, Map};
 use crate::processors::{Processors, Start, ThreadId};
 use crate::profile::Profile;
 use crate::random::Random;
+use crate::schedule::{Chooser, Step};
 use crate::stalls::Stalls;
 use azekura_base::sync::machine::{Access, Work};
 use std::any::Any;
@@ -58,12 +59,17 @@ pub(crate) struct World {
     timers: BinaryHeap<Reverse<(Time, ThreadId, u64)>>,
     asleep: Map<usize, VecDeque<ThreadId>>,
     processors: Processors,
-    pipes: Vec<Time>,
+    /// Threads on processors, by pipe of a core.
+    pipes: Vec<u32>,
     pub(crate) directory: Directory,
     pub(crate) lines: Lines,
     pub(crate) stalls: Stalls,
     random: Random,
     pub(crate) steps: u64,
+    /// Who goes next, if that is not a matter of time.
+    pub(crate) chooser: Option<Chooser>,
+    /// What was done, if that is wanted.
+    pub(crate) trace: Option<Vec<Step>>,
     pub(crate) stop: Option<Stop>,
     profile: Rc<Profile>,
     gap: Time,
@@ -85,6 +91,8 @@ impl World {
             stalls: Stalls::default(),
             random: Random::new(seed),
             steps: 0,
+            chooser: None,
+            trace: None,
             stop: None,
             gap: picoseconds(costs.between_accesses.value),
             profile,
@@ -142,6 +150,8 @@ impl World {
         thread.time = thread.time.max(at);
         thread.slice_end = thread.time + slice;
         let time = thread.time;
+        let pipe = self.pipe_of(processor);
+        self.pipes[pipe] += 1;
         self.enqueue(id, time);
     }
 
@@ -154,6 +164,8 @@ impl World {
     fn leave(&mut self, state: State) {
         let (processor, now) = (self.processor(), self.threads[self.current].time);
         self.me().state = state;
+        let pipe = self.pipe_of(processor);
+        self.pipes[pipe] -= 1;
         if let Some(start) = self.processors.leaves(processor, now) {
             self.start(start);
         }
@@ -165,10 +177,37 @@ impl World {
 
     /// The next thread to run, if there is one.
     pub(crate) fn next(&mut self) -> Option<ThreadId> {
-        self.fire_timers(self.queue.peek().map(|Reverse((time, ..))| *time));
-        let Reverse((_, _, id)) = self.queue.pop()?;
+        let earliest = self.queue.peek().map(|Reverse((time, ..))| *time);
+        if self.chooser.is_none() || earliest.is_none() {
+            self.fire_timers(earliest);
+        }
+        let id = if self.chooser.is_some() { self.next_chosen()? } else { self.queue.pop()?.0.2 };
         self.current = id;
         Some(id)
+    }
+
+    /// Who was chosen, or the next one in turn.
+    fn next_chosen(&mut self) -> Option<ThreadId> {
+        let chosen = self.chooser.as_mut()?.next.take();
+        let waiting = || self.queue.iter().map(|Reverse((.., id))| *id);
+        let in_turn = || waiting().filter(|&id| id > self.current).min().or_else(|| waiting().min());
+        let id = chosen.filter(|&chosen| waiting().any(|id| id == chosen)).or_else(in_turn)?;
+        self.queue.retain(|Reverse((.., waiting))| *waiting != id);
+        Some(id)
+    }
+
+    /// Whether the running thread is interrupted here, by choice.
+    fn is_preempted(&mut self) -> bool {
+        let (steps, me) = (self.steps, self.current);
+        let mut others: Vec<ThreadId> = self.queue.iter().map(|Reverse((.., id))| *id).collect();
+        others.sort_unstable();
+        let Some(chooser) = &mut self.chooser else { return false };
+        let is_preempted = chooser.preempts(steps, &others);
+        if is_preempted {
+            let time = self.threads[me].time;
+            self.enqueue(me, time);
+        }
+        is_preempted
     }
 
     /// Wakes who slept long enough, as far as that comes before `now`; without one, whoever wakes first.
@@ -198,6 +237,9 @@ impl World {
 
     /// Whether the running thread must give way before it does anything that others see: it is put where it belongs if so.
     pub(crate) fn must_give_way(&mut self) -> bool {
+        if self.chooser.is_some() {
+            return self.is_preempted();
+        }
         let Thread { time, slice_end, .. } = self.threads[self.current];
         if time >= slice_end && self.processors.has_ready() {
             self.requeue();
@@ -252,18 +294,17 @@ impl World {
         self.occupy_pipe(gap);
     }
 
+    /// Computes on the core's pipe: longer, when other threads of the core compute there too.
     fn occupy_pipe(&mut self, time: Time) {
+        let others = self.pipes[self.pipe_of(self.processor())] - 1;
+        let more = time as f64 * f64::from(others) * self.profile.costs.pipe_share.value;
+        self.me().time += time + more as Time;
+    }
+
+    fn pipe_of(&self, processor: usize) -> usize {
         let topology = &self.profile.topology;
-        if topology.threads_per_core == topology.pipes_per_core {
-            self.me().time += time;
-            return;
-        }
-        let processor = self.processor();
         let strand = processor / topology.cores();
-        let pipe = topology.core_of(processor) * topology.pipes_per_core + strand % topology.pipes_per_core;
-        let end = self.threads[self.current].time.max(self.pipes[pipe]) + time;
-        self.pipes[pipe] = end;
-        self.me().time = end;
+        topology.core_of(processor) * topology.pipes_per_core + strand % topology.pipes_per_core
     }
 
     pub(crate) fn access(&mut self, address: usize, access: Access, place: &'static Location<'static>) -> u32 {
@@ -277,6 +318,9 @@ impl World {
         me.last_place = Some(place);
         self.steps += 1;
         self.stalls.add(line, place, &served);
+        if let Some(trace) = &mut self.trace {
+            trace.push(Step { thread: self.current, access, place });
+        }
         line
     }
 
@@ -304,15 +348,31 @@ impl World {
         self.spend(nanoseconds);
     }
 
-    pub(crate) fn pause(&mut self) {
+    /// A turn of a spin; whether another thread goes first.
+    pub(crate) fn pause(&mut self) -> bool {
         let pause = picoseconds(self.profile.costs.pause.value);
         self.occupy_pipe(pause);
         self.steps += 1;
+        self.is_in_turn()
+    }
+
+    /// Where time does not decide, whoever spins lets the others go on.
+    fn is_in_turn(&mut self) -> bool {
+        let is_chosen = self.chooser.is_some() && !self.queue.is_empty();
+        if is_chosen {
+            let (me, time) = (self.current, self.me().time);
+            self.enqueue(me, time);
+        }
+        is_chosen
     }
 
     /// Gives the processor to who is ready; whether somebody was.
     pub(crate) fn yield_now(&mut self) -> bool {
         self.work(Work::SystemCall);
+        self.steps += 1;
+        if self.is_in_turn() {
+            return true;
+        }
         let is_wanted = self.processors.has_ready();
         if is_wanted {
             self.requeue();

@@ -75,6 +75,8 @@ pub struct Costs {
     pub read_occupancy: Constant,
     /// How long it is busy with a store or an atomic instruction ([`Protocol::Shared`] only).
     pub write_occupancy: Constant,
+    /// Not a time: how often another thread of a core wants the pipe at the same moment, from 0 to 1.
+    pub pipe_share: Constant,
     /// One turn of a spin.
     pub pause: Constant,
     /// In and out of the kernel.

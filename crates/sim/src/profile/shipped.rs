@@ -48,6 +48,7 @@ impl Profile {
                 transfer_in_socket: l2,
                 read_occupancy: reasoned(2.0 * CYCLE, "a bank answers every second cycle"),
                 write_occupancy: reasoned(12.0 * CYCLE, "an atomic passes the bank's pipeline twice: once to read, once to write"),
+                pipe_share: reasoned(0.3, "a thread in order waits for caches for two thirds of its time"),
                 pause: reasoned(3.0 * CYCLE, "no pause instruction: reads of the condition codes, as HotSpot has them"),
                 system_call: reasoned(400.0, "a trap and back at 1.2 GHz in order"),
                 context_switch: reasoned(5_000.0, "Solaris 10 at 1.2 GHz in order"),
