@@ -8,6 +8,11 @@ const STRIPES: usize = 16;
 /// The stripe of the calling thread: a small number, dealt out round robin, the same for the thread's life.
 #[must_use]
 pub fn thread_stripe() -> usize {
+    // A machine's threads have numbers of their own, so that its runs are alike.
+    #[cfg(all(not(loom), feature = "sim"))]
+    if let Some(machine) = crate::sync::machine::current() {
+        return machine.thread_number();
+    }
     static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     thread_local! {
         // std's own atomic: the stripe only spreads load, no protocol rests on it, so no model needs to see it.

@@ -204,7 +204,7 @@ pub(crate) fn empty_leaf(page_size: usize, tree: Tree) -> Scratch {
 
 /// Runs `f` with this thread's encoding buffer, empty.
 fn with_buffer<R>(f: impl FnOnce(&mut Vec<u8>) -> R) -> R {
-    thread_local! {
+    azekura_base::per_thread! {
         static BUFFER: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) };
     }
     BUFFER.with_borrow_mut(|buffer| {

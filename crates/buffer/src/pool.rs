@@ -33,6 +33,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use azekura_base::page;
 use azekura_base::sync::atomic::{Ordering::Release, fence};
+use azekura_base::sync::machine::{self, Work};
 use azekura_base::{Backoff, DurableLog, Lsn, PageBuf, PageId, PageWords, StripedCounter};
 use azekura_trace::{Site, WaitKind};
 
@@ -459,7 +460,7 @@ impl BufferPool {
     }
 
     fn read_into(&self, page_id: PageId, buffer: u32) -> Result<(), FixError> {
-        thread_local! {
+        azekura_base::per_thread! {
             static IMAGE: RefCell<Option<PageBuf>> = const { RefCell::new(None) };
         }
         // Taken out and not borrowed: the store may run whatever it likes, even another fix.
@@ -469,6 +470,7 @@ impl BufferPool {
         if read.is_ok() {
             // `install` publishes.
             store_words(self.buffer_words(buffer), &image);
+            machine::works(Work::Copy(self.page_size));
         }
         IMAGE.set(Some(image));
         read
@@ -527,6 +529,7 @@ impl<'p> Filling<'p> {
         // Acquire fence of `HybridLatch::validate`.
         fence(Release);
         store_words(self.pool.buffer_words(self.buffer), bytes);
+        machine::works(Work::Copy(bytes.len()));
     }
 
     /// Whether the buffer is the frame's now; counts the page that was brought in.
@@ -557,7 +560,7 @@ const NAPS_BEFORE_OWN_READ: u32 = if cfg!(loom) { 0 } else { 40 };
 pub(crate) fn nap() {
     azekura_base::blocking::announce();
     #[cfg(not(loom))]
-    std::thread::sleep(std::time::Duration::from_micros(50));
+    azekura_base::sync::thread::sleep(std::time::Duration::from_micros(50));
     #[cfg(loom)]
     azekura_base::sync::thread::yield_now();
 }

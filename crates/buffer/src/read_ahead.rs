@@ -72,7 +72,7 @@ impl BufferPool {
 
     /// Steps 2 and 3.
     fn fill_run(&self, run: &mut [Claimed<'_>]) -> usize {
-        thread_local! {
+        azekura_base::per_thread! {
             static IMAGES: RefCell<Option<PageBuf>> = const { RefCell::new(None) };
         }
         let bytes = run.len() * self.page_size();

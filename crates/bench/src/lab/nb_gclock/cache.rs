@@ -2,6 +2,7 @@
 
 use azekura_base::PageId;
 use azekura_base::durable::NoLog;
+use azekura_base::sync::{hint, thread};
 use azekura_buffer::{BufferPool, FixError, HandKind, Peek, Policy, PoolOptions};
 use std::sync::Arc;
 
@@ -119,9 +120,9 @@ impl Pool {
                 // Pinned, so the page cannot leave; the lab's pages do not change.
                 Ok(guard) => match guard.peek() {
                     Some(page) => return page.words().word(1),
-                    None => std::hint::spin_loop(),
+                    None => hint::spin_loop(),
                 },
-                Err(FixError::PoolExhausted { .. }) => std::thread::yield_now(),
+                Err(FixError::PoolExhausted { .. }) => thread::yield_now(),
                 Err(error) => panic!("the lab's file can be read: {error}"),
             }
         }

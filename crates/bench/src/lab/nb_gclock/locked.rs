@@ -14,6 +14,7 @@
 
 use azekura_base::page::PageMut;
 use azekura_base::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use azekura_base::sync::machine::{self, Work};
 use azekura_base::{Backoff, PageBuf, PageId, PageWords, StripedCounter};
 use azekura_buffer::PageStore;
 use azekura_buffer::count::{own_rmw, shared_rmw, shared_store};
@@ -99,16 +100,20 @@ impl<P: Policy> Locked<P> {
         shared_rmw(); // the lock
         let mut state = self.state.lock(&SITE);
         let State { policy, table, held } = &mut *state;
-        let frame = if let Some(&frame) = table.get(&page) {
+        let frame = if let Some(frame) = table.get(&page) {
+            machine::reads(frame);
+            let frame = *frame;
             policy.hit(frame);
             frame
         } else {
             // Acquire: what the last user did is over.
             let frame = policy.admit(page, &|frame| self.frames[frame as usize].pins.load(Acquire) == 0)?;
+            machine::writes(&held[frame as usize]);
             if let Some(old) = held[frame as usize].replace(page) {
+                table.get(&old).into_iter().for_each(machine::writes);
                 table.remove(&old);
             }
-            table.insert(page, frame);
+            machine::writes(table.entry(page).insert_entry(frame).get());
             shared_store();
             self.frames[frame as usize].content.store(EMPTY, Relaxed); // the lock hands it over
             frame
@@ -126,7 +131,7 @@ impl<P: Policy> Locked<P> {
     /// Step 2.
     #[cold]
     fn page_in(&self, page: u64, frame: u32) {
-        thread_local! {
+        azekura_base::per_thread! {
             static IMAGE: RefCell<PageBuf> = RefCell::new(PageBuf::zeroed(PAGE_BYTES));
         }
         let content = &self.frames[frame as usize].content;
@@ -142,6 +147,7 @@ impl<P: Policy> Locked<P> {
                 self.misses.add(1);
                 if claims_first || claim() {
                     PageMut::new(PageWords::new(self.content(frame))).copy_from(image);
+                    machine::works(Work::Copy(PAGE_BYTES));
                     shared_store();
                     content.store(THERE, Release); // pairs with the Acquire of whoever uses it
                 } else {

@@ -11,6 +11,7 @@
 //! | [`oracle`] | A0 and Belady |
 //! | [`measure`] | one measurement |
 //! | [`report`] | figures as text, JSON, a page |
+//! | [`simulate`] | the same caches on a simulated machine |
 //!
 //! Two things to know (see [`zipf`]): the paper's formula does not give the distribution that it names, so both readings are run; and its hit
 //! ratios of some 70 % are out of reach with 4,000,000 pages: the hottest 32,768 get (32768/4,000,000)^0.14 = 51 % of the references that are not
@@ -24,6 +25,7 @@ pub mod measure;
 pub mod oracle;
 pub mod policy;
 pub mod report;
+pub mod simulate;
 pub mod zipf;
 
 use std::io;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use azekura_bench::Progress;
 use azekura_bench::lab::nb_gclock::Lab;
+use azekura_bench::lab::nb_gclock::simulate::Simulated;
 use clap::Args;
 
 use super::{Forms, Output};
@@ -17,6 +18,7 @@ const EXAMPLES: &str = "\
 Examples:
   azekura lab nb-gclock --quick
   azekura lab nb-gclock --html nb-gclock.html
+  azekura lab nb-gclock --simulate 64
   azekura lab nb-gclock --json --threads 1,2 --seconds 1 > nb-gclock.json
 
 Hit ratios and counted costs are exact: the same at each run. Rates are of this machine; beyond
@@ -46,6 +48,10 @@ pub(super) struct NbGclock {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     runs: Option<u16>,
 
+    /// Simulate 1, 2, 4, … up to N processors of the paper's machine instead (a build with the feature sim)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    simulate: Option<u16>,
+
     /// Directory for the file that is read [unless given: the system's for temporary files]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -53,8 +59,15 @@ pub(super) struct NbGclock {
 
 impl NbGclock {
     pub(super) fn run(&self, out: &mut dyn Write) -> Result<Outcome> {
-        let lab = self.lab();
         let progress = Progress::stderr();
+        if let Some(processors) = self.simulate {
+            let report = Simulated::new(processors.into()).run(&progress)?;
+            progress.finish();
+            let text = if self.json { report.to_json() + "\n" } else { report.to_text() };
+            out.write_all(text.as_bytes())?;
+            return Ok(Outcome::Well);
+        }
+        let lab = self.lab();
         let report =
             lab.run(&progress).with_context(|| format!("make a file to read in {}", lab.dir.display()))?;
         progress.finish();

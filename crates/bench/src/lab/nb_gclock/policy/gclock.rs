@@ -4,6 +4,7 @@
 //! Counts are unbounded, as printed. A full turn of pinned frames ends the search, where the paper's waits.
 
 use super::Policy;
+use azekura_base::sync::machine;
 
 /// GCLOCK as the paper has it, under a lock.
 #[derive(Debug)]
@@ -21,6 +22,7 @@ impl Policy for Gclock {
     }
 
     fn hit(&mut self, frame: u32) {
+        machine::writes(&self.counts[frame as usize]);
         self.counts[frame as usize] += 1;
     }
 
@@ -42,11 +44,13 @@ impl Gclock {
         while pinned < self.counts.len() {
             let at = self.hand;
             self.hand = (at + 1) % self.counts.len();
+            machine::writes(&self.hand);
             if !may_leave(at as u32) {
                 pinned += 1;
                 continue;
             }
             pinned = 0;
+            machine::writes(&self.counts[at]);
             self.counts[at] = self.counts[at].saturating_sub(1);
             if self.counts[at] == 0 {
                 return Some(at);

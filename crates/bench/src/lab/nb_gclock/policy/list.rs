@@ -1,5 +1,7 @@
 //! Queues of frames: doubly linked by frame number, so that a frame leaves its queue from anywhere.
 
+use azekura_base::sync::machine;
+
 const NONE: u32 = u32::MAX;
 
 /// The links of all frames; each is in one queue at most.
@@ -9,6 +11,24 @@ pub(super) struct Links(Vec<[u32; 2]>);
 impl Links {
     pub(super) fn new(frames: usize) -> Self {
         Self(vec![[NONE; 2]; frames])
+    }
+
+    fn of(&self, frame: u32) -> [u32; 2] {
+        machine::reads(&self.0[frame as usize]);
+        self.0[frame as usize]
+    }
+
+    fn set(&mut self, frame: u32, links: [u32; 2]) {
+        machine::writes(&self.0[frame as usize]);
+        self.0[frame as usize] = links;
+    }
+
+    fn set_newer(&mut self, frame: u32, newer: u32) {
+        self.set(frame, [newer, self.0[frame as usize][1]]);
+    }
+
+    fn set_older(&mut self, frame: u32, older: u32) {
+        self.set(frame, [self.0[frame as usize][0], older]);
     }
 }
 
@@ -30,32 +50,34 @@ impl Queue {
     }
 
     pub(super) fn push(&mut self, links: &mut Links, frame: u32) {
-        links.0[frame as usize] = [NONE, self.newest];
+        links.set(frame, [NONE, self.newest]);
+        machine::writes(self);
         match self.newest {
             NONE => self.oldest = frame,
-            newest => links.0[newest as usize][0] = frame,
+            newest => links.set_newer(newest, frame),
         }
         self.newest = frame;
         self.len += 1;
     }
 
     pub(super) fn remove(&mut self, links: &mut Links, frame: u32) {
-        let [newer, older] = links.0[frame as usize];
+        let [newer, older] = links.of(frame);
         match newer {
             NONE => self.newest = older,
-            newer => links.0[newer as usize][1] = older,
+            newer => links.set_older(newer, older),
         }
         match older {
             NONE => self.oldest = newer,
-            older => links.0[older as usize][0] = newer,
+            older => links.set_newer(older, newer),
         }
+        machine::writes(self);
         self.len -= 1;
     }
 
     /// From the oldest to the newest.
     pub(super) fn oldest_first(&self, links: &Links) -> impl Iterator<Item = u32> {
         let some = |frame| (frame != NONE).then_some(frame);
-        std::iter::successors(some(self.oldest), move |&frame| some(links.0[frame as usize][0]))
+        std::iter::successors(some(self.oldest), move |&frame| some(links.of(frame)[0]))
     }
 
     /// The oldest one that `may_leave`, taken out.

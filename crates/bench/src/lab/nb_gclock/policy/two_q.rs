@@ -2,6 +2,7 @@
 //! K_out evictions is new again, and each hit in A_m moves a page in a list, under the lock.
 
 use super::Policy;
+use azekura_base::sync::machine;
 use super::ghost::Ghost;
 use super::list::{Links, Queue};
 
@@ -35,6 +36,7 @@ impl Policy for TwoQ {
     }
 
     fn hit(&mut self, frame: u32) {
+        machine::reads(&self.is_in_am[frame as usize]);
         if self.is_in_am[frame as usize] {
             self.am.remove(&mut self.links, frame);
             self.am.push(&mut self.links, frame);

@@ -1,0 +1,134 @@
+//! A simulated machine, as the door sees it: what is asked before an access to memory that threads share.
+//!
+//! One operating-system thread runs all threads of a simulated machine, in turn; while it does, [`Enter`] keeps the machine in a
+//! thread-local of that thread, and the door's types (feature `sim`) ask it. Without the feature nobody asks, and a machine sees nothing.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// What an access does to its cache line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// Reads it.
+    Load,
+    /// Writes it; the processor need not wait for that.
+    Store,
+    /// Reads and writes it in one step: compare-and-swap, exchange.
+    Swap,
+    /// Reads and writes it in one step which cannot fail: some machines have no such instruction and try a compare-and-swap until it
+    /// succeeds.
+    Add,
+}
+
+/// What the door asks. A call may switch to another thread of the machine before it returns (but for [`Machine::unpark`], and reading the clock);
+/// what the caller does right after it, up to the
+/// next call, is one step that no other thread sees in halves.
+pub trait Machine {
+    /// The calling thread is about to do `access` to `bytes` at `address`, at this place in the source.
+    fn access(&self, address: usize, bytes: usize, access: Access, place: &'static Location<'static>);
+    /// A fence that makes earlier stores visible before later loads.
+    fn full_fence(&self);
+    /// One turn of a spin.
+    fn pause(&self);
+    /// Gives the processor to another thread, if one wants it.
+    fn yield_now(&self);
+    /// Sleeps.
+    fn sleep(&self, time: Duration);
+    /// Time since the machine was started.
+    fn now(&self) -> Duration;
+    /// Sleeps until woken at `address`, or timed out. Never switches before the thread counts as asleep: a condition that was looked at
+    /// in the same step still holds.
+    fn park(&self, address: usize, timeout: Option<Duration>);
+    /// Wakes as many sleepers at `address`, the longest asleep first, and says how many there were. Switches to no other thread.
+    fn unpark(&self, address: usize, at_most: usize) -> usize;
+    /// Takes the time of plain work.
+    fn work(&self, work: Work);
+    /// Number of the calling thread, from 0.
+    fn thread_number(&self) -> usize;
+    /// The calling thread's value of a thread-local, made if it has none yet.
+    fn local(&self, key: usize, make: &dyn Fn() -> Rc<dyn Any>) -> Rc<dyn Any>;
+}
+
+/// Plain work between accesses, where it is more than a few instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Copies so many bytes.
+    Copy(usize),
+    /// Enters the kernel and comes back.
+    SystemCall,
+    /// So many nanoseconds of a processor.
+    Nanoseconds(u64),
+}
+
+thread_local! {
+    static CURRENT: Cell<Option<&'static dyn Machine>> = const { Cell::new(None) };
+}
+
+/// The machine that the calling thread belongs to.
+#[inline]
+#[must_use]
+pub fn current() -> Option<&'static dyn Machine> {
+    CURRENT.get()
+}
+
+/// While it lives, the calling operating-system thread runs threads of a machine.
+#[derive(Debug)]
+#[must_use = "dropping it leaves the machine"]
+pub struct Enter(PhantomData<*const ()>);
+
+impl Enter {
+    /// Enters `machine`. (A machine is a few words that live as long as the program: it is the inside that comes and goes.)
+    ///
+    /// # Panics
+    ///
+    /// If the thread runs another machine.
+    pub fn new(machine: &'static dyn Machine) -> Self {
+        assert!(current().is_none(), "one machine at a time");
+        CURRENT.set(Some(machine));
+        Self(PhantomData)
+    }
+}
+
+impl Drop for Enter {
+    fn drop(&mut self) {
+        CURRENT.set(None);
+    }
+}
+
+/// Tells the machine, if there is one, that plain data is read that other threads write too, under a lock or latch.
+#[inline]
+#[track_caller]
+pub fn reads<T: ?Sized>(data: &T) {
+    tell(std::ptr::from_ref(data).cast::<()>().addr(), size_of_val(data), Access::Load);
+}
+
+/// Tells the machine, if there is one, that plain data is written that other threads use too, under a lock or latch.
+#[inline]
+#[track_caller]
+pub fn writes<T: ?Sized>(data: &T) {
+    tell(std::ptr::from_ref(data).cast::<()>().addr(), size_of_val(data), Access::Store);
+}
+
+/// Tells the machine, if there is one, of work.
+#[inline]
+pub fn works(work: Work) {
+    if cfg!(feature = "sim")
+        && let Some(machine) = current()
+    {
+        machine.work(work);
+    }
+}
+
+#[inline]
+#[track_caller]
+fn tell(address: usize, bytes: usize, access: Access) {
+    if cfg!(feature = "sim")
+        && let Some(machine) = current()
+    {
+        machine.access(address, bytes, access, Location::caller());
+    }
+}

@@ -1,0 +1,49 @@
+//! The one door to atomics, mutexes, parking, clocks of waits, and thread-locals.
+//!
+//! Shipped code gets std's atomics and parking_lot's mutex; under `--cfg loom` the same names are loom's, so
+//! that a model runs the shipped algorithm and not a copy of it. With the feature `sim` they are std's with a question before
+//! each access: does this thread belong to a simulated [`machine`]? If so, that machine decides when the access happens and what it
+//! costs (`azekura-sim`); if not, nothing is different. Nothing else in the workspace may import
+//! atomics from std (statistics dealt out per thread excepted, with a reason beside them).
+
+pub mod machine;
+#[cfg(loom)]
+mod model;
+#[cfg(all(not(loom), not(feature = "sim")))]
+mod real;
+#[cfg(all(not(loom), feature = "sim"))]
+mod simulated;
+
+#[cfg(loom)]
+pub use self::model::*;
+#[cfg(all(not(loom), not(feature = "sim")))]
+pub use self::real::*;
+#[cfg(all(not(loom), feature = "sim"))]
+pub use self::simulated::*;
+
+/// A thread-local. On a simulated machine each of its threads has one; else it is std's `thread_local!`, with the same words.
+#[cfg(not(all(not(loom), feature = "sim")))]
+#[macro_export]
+macro_rules! per_thread {
+    (static $name:ident: $type:ty = const $make:block;) => {
+        ::std::thread_local! { static $name: $type = const $make; }
+    };
+    (static $name:ident: $type:ty = $make:expr;) => {
+        ::std::thread_local! { static $name: $type = $make; }
+    };
+}
+
+/// A thread-local. On a simulated machine each of its threads has one; else it is std's `thread_local!`, with the same words.
+#[cfg(all(not(loom), feature = "sim"))]
+#[macro_export]
+macro_rules! per_thread {
+    (static $name:ident: $type:ty = const $make:block;) => {
+        $crate::per_thread! { static $name: $type = $make; }
+    };
+    (static $name:ident: $type:ty = $make:expr;) => {
+        static $name: $crate::sync::PerThread<$type> = {
+            ::std::thread_local! { static REAL: $type = $make; }
+            $crate::sync::PerThread::new(&REAL, || $make)
+        };
+    };
+}

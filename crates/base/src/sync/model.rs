@@ -1,0 +1,113 @@
+//! What loom models run on.
+
+pub use loom::sync::Arc;
+pub use loom::sync::atomic;
+pub use loom::{hint, thread};
+
+use atomic::{AtomicU32, Ordering};
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+/// loom's mutex with parking_lot's shape (no poisoning).
+#[derive(Debug, Default)]
+pub struct Mutex<T>(loom::sync::Mutex<T>);
+
+impl<T> Mutex<T> {
+    /// A mutex around `value`.
+    pub fn new(value: T) -> Self {
+        Self(loom::sync::Mutex::new(value))
+    }
+    /// Blocks until the mutex is ours.
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        MutexGuard(Some(self.0.lock().expect("a model thread panicked")))
+    }
+    /// The mutex if it is free.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        self.0.try_lock().ok().map(|g| MutexGuard(Some(g)))
+    }
+    /// The value, by exclusive reference.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut().expect("a model thread panicked")
+    }
+}
+
+/// The right to use the value of a [`Mutex`].
+#[derive(Debug)]
+pub struct MutexGuard<'a, T>(Option<loom::sync::MutexGuard<'a, T>>);
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        self.0.as_ref().expect("held")
+    }
+}
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.0.as_mut().expect("held")
+    }
+}
+
+/// loom's condition variable with parking_lot's shape.
+#[derive(Debug, Default)]
+pub struct Condvar(loom::sync::Condvar);
+
+impl Condvar {
+    /// A condition variable nobody waits on.
+    pub fn new() -> Self {
+        Self(loom::sync::Condvar::new())
+    }
+    /// Releases the mutex, sleeps, takes it again.
+    pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        let inner = guard.0.take().expect("held");
+        guard.0 = Some(self.0.wait(inner).expect("a model thread panicked"));
+    }
+    /// Wakes one.
+    pub fn notify_one(&self) {
+        self.0.notify_one();
+    }
+    /// Wakes all.
+    pub fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
+
+/// The model of a futex word: the check of the value and the sleep are one step under a mutex.
+#[derive(Debug)]
+pub struct WaitWord {
+    word: AtomicU32,
+    asleep: Mutex<()>,
+    wake: Condvar,
+}
+
+impl WaitWord {
+    /// A word holding `value`.
+    pub fn new(value: u32) -> Self {
+        Self { word: AtomicU32::new(value), asleep: Mutex::new(()), wake: Condvar::new() }
+    }
+    /// The atomic itself.
+    pub fn word(&self) -> &AtomicU32 {
+        &self.word
+    }
+    /// Sleeps while the word is `expected`; the model has no time, so a timeout never fires.
+    pub fn wait(&self, expected: u32, _timeout: Option<Duration>) {
+        let mut asleep = self.asleep.lock();
+        if self.word.load(Ordering::SeqCst) == expected {
+            self.wake.wait(&mut asleep);
+        }
+    }
+    /// Wakes every sleeper.
+    pub fn wake_all(&self) {
+        let _asleep = self.asleep.lock();
+        self.wake.notify_all();
+    }
+    /// Wakes one sleeper.
+    pub fn wake_one(&self) {
+        let _asleep = self.asleep.lock();
+        self.wake.notify_one();
+    }
+    /// Stores `value` and wakes every sleeper.
+    pub fn set_and_wake(&self, value: u32) {
+        self.word.store(value, Ordering::Release);
+        self.wake_all();
+    }
+}

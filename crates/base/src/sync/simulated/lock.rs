@@ -1,0 +1,263 @@
+//! parking_lot's mutex, condition variable and readers-writer lock. On a machine their state is one word of one line: taken by
+//! compare-and-swap, spun on for as long as parking_lot spins, then slept on.
+
+use crate::Backoff;
+use crate::sync::machine::{Access, Machine, current};
+use std::ops::{Deref, DerefMut};
+use std::panic::Location;
+use std::time::Duration;
+
+/// Tries before a thread sleeps: parking_lot's three doubling pauses and seven yields, and the one that found the lock taken.
+const TRIES: usize = 11;
+/// Of the lock's own word.
+const STATE_BYTES: usize = 1;
+
+#[track_caller]
+fn acquire<G>(machine: &dyn Machine, state: usize, take: impl Fn() -> Option<G>) -> G {
+    let place = Location::caller();
+    loop {
+        let mut backoff = Backoff::new();
+        for _ in 0..TRIES {
+            machine.access(state, STATE_BYTES, Access::Swap, place);
+            if let Some(guard) = take() {
+                return guard;
+            }
+            backoff.pause();
+        }
+        machine.access(state, STATE_BYTES, Access::Swap, place);
+        // One step: the last try, and counting as asleep.
+        match take() {
+            Some(guard) => return guard,
+            None => machine.park(state, None),
+        }
+    }
+}
+
+/// The lock is free by now; `how_many` of those who sleep may try.
+fn released(state: usize, how_many: usize) {
+    if let Some(machine) = current() {
+        machine.unpark(state, how_many);
+    }
+}
+
+#[track_caller]
+fn releases(state: usize) {
+    if let Some(machine) = current() {
+        machine.access(state, STATE_BYTES, Access::Swap, Location::caller());
+    }
+}
+
+/// A mutex without poisoning.
+#[derive(Debug, Default)]
+pub struct Mutex<T: ?Sized>(parking_lot::Mutex<T>);
+
+impl<T> Mutex<T> {
+    /// A mutex around `value`.
+    pub const fn new(value: T) -> Self {
+        Self(parking_lot::Mutex::new(value))
+    }
+    /// The value.
+    pub fn into_inner(self) -> T {
+        self.0.into_inner()
+    }
+}
+
+impl<T: ?Sized> Mutex<T> {
+    fn state(&self) -> usize {
+        std::ptr::from_ref(self).cast::<()>().addr()
+    }
+    /// Blocks until the mutex is ours.
+    #[track_caller]
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        let guard = match current() {
+            Some(machine) => acquire(machine, self.state(), || self.0.try_lock()),
+            None => self.0.lock(),
+        };
+        MutexGuard { mutex: self, guard: Some(guard) }
+    }
+    /// The mutex if it is free.
+    #[track_caller]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        if let Some(machine) = current() {
+            machine.access(self.state(), STATE_BYTES, Access::Swap, Location::caller());
+        }
+        self.0.try_lock().map(|guard| MutexGuard { mutex: self, guard: Some(guard) })
+    }
+    /// Whether somebody holds it.
+    #[track_caller]
+    pub fn is_locked(&self) -> bool {
+        if let Some(machine) = current() {
+            machine.access(self.state(), STATE_BYTES, Access::Load, Location::caller());
+        }
+        self.0.is_locked()
+    }
+    /// The value, by exclusive reference.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut()
+    }
+}
+
+/// The right to use the value of a [`Mutex`].
+#[derive(Debug)]
+#[must_use]
+pub struct MutexGuard<'a, T: ?Sized> {
+    mutex: &'a Mutex<T>,
+    guard: Option<parking_lot::MutexGuard<'a, T>>,
+}
+
+impl<T: ?Sized> Drop for MutexGuard<'_, T> {
+    fn drop(&mut self) {
+        let state = self.mutex.state();
+        releases(state);
+        self.guard = None;
+        released(state, 1);
+    }
+}
+
+impl<T: ?Sized> Deref for MutexGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        self.guard.as_ref().expect("held until dropped")
+    }
+}
+impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.guard.as_mut().expect("held until dropped")
+    }
+}
+
+/// A condition variable.
+#[derive(Debug, Default)]
+pub struct Condvar(parking_lot::Condvar);
+
+impl Condvar {
+    /// A condition variable nobody waits on.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(parking_lot::Condvar::new())
+    }
+    fn state(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+    /// Releases the mutex, sleeps, takes it again.
+    #[track_caller]
+    pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) {
+        self.wait_until_woken(guard, None);
+    }
+    /// The same for a bounded time.
+    #[track_caller]
+    pub fn wait_for<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) {
+        self.wait_until_woken(guard, Some(timeout));
+    }
+    #[track_caller]
+    fn wait_until_woken<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, timeout: Option<Duration>) {
+        let inner = guard.guard.as_mut().expect("held until dropped");
+        let Some(machine) = current() else {
+            match timeout {
+                Some(timeout) => drop(self.0.wait_for(inner, timeout)),
+                None => self.0.wait(inner),
+            }
+            return;
+        };
+        let mutex = guard.mutex.state();
+        releases(mutex);
+        guard.guard = None;
+        // One step: the release, and counting as asleep. (Those who wait for the mutex are woken by the park of this thread.)
+        machine.unpark(mutex, 1);
+        machine.park(self.state(), timeout);
+        guard.guard = Some(acquire(machine, mutex, || guard.mutex.0.try_lock()));
+    }
+    /// Wakes one.
+    pub fn notify_one(&self) {
+        self.0.notify_one();
+        released(self.state(), 1);
+    }
+    /// Wakes all.
+    pub fn notify_all(&self) {
+        self.0.notify_all();
+        released(self.state(), usize::MAX);
+    }
+}
+
+/// A readers-writer lock without poisoning.
+#[derive(Debug, Default)]
+pub struct RwLock<T: ?Sized>(parking_lot::RwLock<T>);
+
+impl<T> RwLock<T> {
+    /// A lock around `value`.
+    pub const fn new(value: T) -> Self {
+        Self(parking_lot::RwLock::new(value))
+    }
+    /// The value.
+    pub fn into_inner(self) -> T {
+        self.0.into_inner()
+    }
+}
+
+impl<T: ?Sized> RwLock<T> {
+    fn state(&self) -> usize {
+        std::ptr::from_ref(self).cast::<()>().addr()
+    }
+    /// Blocks until no writer has it.
+    #[track_caller]
+    pub fn read(&self) -> RwLockReadGuard<'_, T> {
+        let guard = match current() {
+            Some(machine) => acquire(machine, self.state(), || self.0.try_read()),
+            None => self.0.read(),
+        };
+        RwLockReadGuard { state: self.state(), guard: Some(guard) }
+    }
+    /// Blocks until nobody has it.
+    #[track_caller]
+    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+        let guard = match current() {
+            Some(machine) => acquire(machine, self.state(), || self.0.try_write()),
+            None => self.0.write(),
+        };
+        RwLockWriteGuard { state: self.state(), guard: Some(guard) }
+    }
+    /// The lock, shared, if no writer has it.
+    #[track_caller]
+    pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
+        if let Some(machine) = current() {
+            machine.access(self.state(), STATE_BYTES, Access::Swap, Location::caller());
+        }
+        self.0.try_read().map(|guard| RwLockReadGuard { state: self.state(), guard: Some(guard) })
+    }
+    /// The value, by exclusive reference.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut()
+    }
+}
+
+macro_rules! guard {
+    ($name:ident) => {
+        /// The right to use the value of an [`RwLock`].
+        #[derive(Debug)]
+        #[must_use]
+        pub struct $name<'a, T: ?Sized> {
+            state: usize,
+            guard: Option<parking_lot::$name<'a, T>>,
+        }
+        impl<T: ?Sized> Drop for $name<'_, T> {
+            fn drop(&mut self) {
+                releases(self.state);
+                self.guard = None;
+                released(self.state, usize::MAX);
+            }
+        }
+        impl<T: ?Sized> Deref for $name<'_, T> {
+            type Target = T;
+            fn deref(&self) -> &T {
+                self.guard.as_ref().expect("held until dropped")
+            }
+        }
+    };
+}
+guard!(RwLockReadGuard);
+guard!(RwLockWriteGuard);
+impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.guard.as_mut().expect("held until dropped")
+    }
+}

@@ -1,0 +1,29 @@
+//! What shipped code runs on when it may be simulated: the real thing, and a question to the [`machine`](super::machine) before each step.
+//!
+//! Every type here is as large as the real one, so what shares a cache line does so in the simulation too.
+
+pub mod atomic;
+mod lock;
+mod per_thread;
+pub mod thread;
+mod wait_word;
+
+pub use std::sync::Arc;
+
+pub use lock::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use per_thread::PerThread;
+pub use wait_word::WaitWord;
+
+/// Hints to the processor.
+pub mod hint {
+    use crate::sync::machine::current;
+
+    /// One turn of a spin.
+    #[inline]
+    pub fn spin_loop() {
+        match current() {
+            Some(machine) => machine.pause(),
+            None => std::hint::spin_loop(),
+        }
+    }
+}

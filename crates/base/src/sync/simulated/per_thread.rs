@@ -1,0 +1,65 @@
+//! Thread-locals: of the simulated thread, when there is one.
+
+use crate::sync::machine::current;
+use std::any::Any;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::thread::LocalKey;
+
+/// A thread-local made by [`per_thread!`](crate::per_thread).
+#[derive(Debug)]
+pub struct PerThread<T: 'static> {
+    real: &'static LocalKey<T>,
+    make: fn() -> T,
+}
+
+impl<T: 'static> PerThread<T> {
+    /// For [`per_thread!`](crate::per_thread) only.
+    #[doc(hidden)]
+    pub const fn new(real: &'static LocalKey<T>, make: fn() -> T) -> Self {
+        Self { real, make }
+    }
+
+    /// Runs `f` with the thread's value.
+    ///
+    /// # Panics
+    ///
+    /// As std's, when the thread is ending.
+    pub fn with<R>(&'static self, f: impl FnOnce(&T) -> R) -> R {
+        let Some(machine) = current() else { return self.real.with(f) };
+        let value = machine.local(std::ptr::from_ref(self).addr(), &|| Rc::new((self.make)()) as Rc<dyn Any>);
+        f(value.downcast_ref().expect("made above, of this type"))
+    }
+}
+
+impl<T: 'static> PerThread<RefCell<T>> {
+    /// Runs `f` with the thread's value, borrowed.
+    ///
+    /// # Panics
+    ///
+    /// If it is borrowed already.
+    pub fn with_borrow_mut<R>(&'static self, f: impl FnOnce(&mut T) -> R) -> R {
+        self.with(|cell| f(&mut cell.borrow_mut()))
+    }
+
+    /// Takes the thread's value, leaving the default.
+    ///
+    /// # Panics
+    ///
+    /// If it is borrowed.
+    pub fn take(&'static self) -> T
+    where
+        T: Default,
+    {
+        self.with(RefCell::take)
+    }
+
+    /// Sets the thread's value.
+    ///
+    /// # Panics
+    ///
+    /// If it is borrowed.
+    pub fn set(&'static self, value: T) {
+        self.with(|cell| drop(cell.replace(value)));
+    }
+}

@@ -1,0 +1,73 @@
+//! The futex word.
+
+use super::atomic::{AtomicU32, Ordering};
+use crate::sync::machine::{Work, current};
+use rustix::thread::futex;
+use std::time::Duration;
+
+/// A 32-bit word that threads can sleep on until it changes (a futex).
+///
+/// Waking is one system call however many sleep.
+#[derive(Debug, Default)]
+pub struct WaitWord(AtomicU32);
+
+impl WaitWord {
+    /// A word holding `value`.
+    #[must_use]
+    pub const fn new(value: u32) -> Self {
+        Self(AtomicU32::new(value))
+    }
+
+    /// The atomic itself; a change that sleepers wait for is followed by [`WaitWord::wake_all`] or
+    /// [`WaitWord::wake_one`].
+    pub const fn word(&self) -> &AtomicU32 {
+        &self.0
+    }
+
+    /// Sleeps while the word is `expected`, until woken or timed out. May return early: check again.
+    #[track_caller]
+    pub fn wait(&self, expected: u32, timeout: Option<Duration>) {
+        if let Some(machine) = current() {
+            // One step: the look, and counting as asleep.
+            if self.0.load(Ordering::SeqCst) == expected {
+                machine.park(std::ptr::from_ref(self).addr(), timeout);
+            }
+            return;
+        }
+        let timeout = timeout.map(|t| futex::Timespec {
+            tv_sec: t.as_secs().try_into().unwrap_or(i64::MAX),
+            tv_nsec: t.subsec_nanos().into(),
+        });
+        // EAGAIN (changed), EINTR and ETIMEDOUT all mean: look again.
+        let _ = futex::wait(self.0.real(), futex::Flags::PRIVATE, expected, timeout.as_ref());
+    }
+
+    /// Wakes every sleeper.
+    pub fn wake_all(&self) {
+        self.wake(i32::MAX as u32);
+    }
+
+    /// Wakes one sleeper, if there is one.
+    pub fn wake_one(&self) {
+        self.wake(1);
+    }
+
+    fn wake(&self, at_most: u32) {
+        match current() {
+            Some(machine) => {
+                if machine.unpark(std::ptr::from_ref(self).addr(), at_most as usize) == 0 {
+                    machine.work(Work::SystemCall); // the caller cannot know
+                }
+            }
+            None => drop(futex::wake(self.0.real(), futex::Flags::PRIVATE, at_most)),
+        }
+    }
+
+    /// Stores `value` and wakes every sleeper.
+    #[track_caller]
+    pub fn set_and_wake(&self, value: u32) {
+        // Release: pairs with the Acquire load of a waiter that sees the new value.
+        self.0.store(value, Ordering::Release);
+        self.wake_all();
+    }
+}

@@ -1,0 +1,47 @@
+//! Which lines a cache has room for: sets of ways, the least recently used way leaves.
+
+/// A cache's tags. What is in it is the business of the [`Directory`](super::Directory).
+#[derive(Clone, Debug)]
+pub struct Cache {
+    ways: usize,
+    /// Line numbers plus one, most recently used first; 0 is an empty way. Made when first used: most of a machine's processors may never be.
+    tags: Vec<u32>,
+    sets: usize,
+}
+
+impl Cache {
+    /// A cache for so many lines, in sets of `ways`.
+    #[must_use]
+    pub fn new(lines: usize, ways: usize) -> Self {
+        let ways = ways.max(1);
+        Self { ways, tags: Vec::new(), sets: (lines / ways).max(1) }
+    }
+
+    /// Whether the line is there; it is the most recently used afterwards.
+    pub fn touch(&mut self, line: u32) -> bool {
+        if self.tags.is_empty() {
+            self.tags = vec![0; self.sets * self.ways];
+        }
+        // Lines are numbered as they come; consecutive ones lie in consecutive sets.
+        let set = line as usize % self.sets * self.ways;
+        let ways = &mut self.tags[set..set + self.ways];
+        let found = ways.iter().position(|&tag| tag == line + 1);
+        ways[..=found.unwrap_or(self.ways - 1)].rotate_right(1);
+        ways[0] = line + 1;
+        found.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_recently_used_line_of_a_set_makes_room() {
+        let mut cache = Cache::new(4, 2); // two sets
+        assert!(!cache.touch(0) && !cache.touch(2) && cache.touch(0));
+        assert!(!cache.touch(4), "2 goes");
+        assert!(cache.touch(0) && cache.touch(4) && !cache.touch(2));
+        assert!(!cache.touch(1) && cache.touch(4), "the other set");
+    }
+}

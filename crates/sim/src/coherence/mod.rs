@@ -1,0 +1,287 @@
+//! What an access to a cache line costs, given who touched it before: caches, owners, sharers, and writers that queue.
+//!
+//! | line is | [`Protocol::Owned`]: load | store, atomic |
+//! |---|---|---|
+//! | owned by this core | hit | hit |
+//! | owned by another core | transfer; both share it then | transfer; owned here then |
+//! | shared, also here | hit | the farthest copy is told; owned here then |
+//! | shared, not here | from the last cache, or the nearest copy | the same as above |
+//! | in no cache | memory | memory |
+//!
+//! [`Protocol::Shared`]: loads hit in the core's own cache as long as nobody wrote the line; all else goes to the shared cache, where the line
+//! is busy for a while with each.
+//!
+//! - **LINE-1** A line serves one request at a time, in the order in which they are made: what moves it waits until `free_at`.
+//! - **LINE-2** At most one core owns a line, and then nobody else has a copy.
+//! - **LINE-3** A store delays its thread only when the next atomic instruction or full fence waits for all stores to be done.
+
+mod cache;
+
+pub use cache::Cache;
+
+use crate::profile::{Costs, Profile, Protocol, Topology};
+use azekura_base::sync::machine::Access;
+
+/// Picoseconds: time on a machine.
+pub type Time = u64;
+
+/// Picoseconds of nanoseconds.
+#[must_use]
+pub fn picoseconds(nanoseconds: f64) -> Time {
+    (nanoseconds * 1e3).round().max(0.0) as Time
+}
+
+/// How far a thread may run ahead of its stores.
+const STORE_BUFFER: Time = 500_000;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Line {
+    /// The core that owns it, plus one.
+    owner: u16,
+    /// Cores that have a copy.
+    sharers: [u64; 4],
+    free_at: Time,
+    /// Times that it was written.
+    writes: u32,
+}
+
+impl Line {
+    const fn has(&self, core: usize) -> bool {
+        self.sharers[core / 64] >> (core % 64) & 1 == 1
+    }
+    const fn add(&mut self, core: usize) {
+        self.sharers[core / 64] |= 1 << (core % 64);
+    }
+    fn cores(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..4).flat_map(|word| {
+            let mut bits = self.sharers[word];
+            std::iter::from_fn(move || {
+                let bit = bits.trailing_zeros() as usize;
+                (bits != 0).then(|| {
+                    bits &= bits - 1;
+                    word * 64 + bit
+                })
+            })
+        })
+    }
+}
+
+/// What an access came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Served {
+    /// When the thread goes on.
+    pub until: Time,
+    /// When the access is done in memory; later than `until` for a store.
+    pub done: Time,
+    /// Time that the thread spent beyond what a hit costs.
+    pub stall: Time,
+    /// Of that, time spent in the queue for the line.
+    pub queued: Time,
+    /// Whether the line had to come from somewhere.
+    pub is_miss: bool,
+}
+
+/// Costs in picoseconds.
+#[derive(Clone, Copy, Debug)]
+struct Ticks {
+    load_hit: Time,
+    store: Time,
+    swap: Time,
+    shared_hit: Time,
+    memory: Time,
+    other_socket: Time,
+    in_cluster: Time,
+    in_socket: Time,
+    read_occupancy: Time,
+    write_occupancy: Time,
+}
+
+impl Ticks {
+    fn of(costs: &Costs) -> Self {
+        Self {
+            load_hit: picoseconds(costs.load_hit.value),
+            store: picoseconds(costs.store.value),
+            swap: picoseconds(costs.swap.value),
+            shared_hit: picoseconds(costs.shared_hit.value),
+            memory: picoseconds(costs.memory.value),
+            other_socket: picoseconds(costs.other_socket.value),
+            in_cluster: picoseconds(costs.transfer_in_cluster.value),
+            in_socket: picoseconds(costs.transfer_in_socket.value),
+            read_occupancy: picoseconds(costs.read_occupancy.value),
+            write_occupancy: picoseconds(costs.write_occupancy.value),
+        }
+    }
+}
+
+/// All lines of a machine.
+#[derive(Debug)]
+pub struct Directory {
+    topology: Topology,
+    protocol: Protocol,
+    ticks: Ticks,
+    lines: Vec<Line>,
+    private: Vec<Cache>,
+    shared: Vec<Cache>,
+}
+
+impl Directory {
+    /// Of a machine whose caches are empty.
+    #[must_use]
+    pub fn new(profile: &Profile) -> Self {
+        let topology = profile.topology.clone();
+        let cache = |(lines, ways)| Cache::new(lines, ways);
+        Self {
+            private: vec![cache(topology.private_lines); topology.cores()],
+            shared: vec![cache(topology.shared_lines); topology.sockets * topology.clusters_per_socket],
+            protocol: profile.protocol,
+            ticks: Ticks::of(&profile.costs),
+            lines: Vec::new(),
+            topology,
+        }
+    }
+
+    /// Times that a line was written.
+    #[must_use]
+    pub fn writes(&self, line: u32) -> u32 {
+        self.lines.get(line as usize).map_or(0, |line| line.writes)
+    }
+
+    /// What a line holds is new. (An atomic instruction that fails takes the line all the same, and writes nothing.)
+    pub fn wrote(&mut self, line: u32) {
+        self.lines[line as usize].writes += 1;
+    }
+
+    /// Core `core` does `access` to `line` at `now`; its stores so far are done at `drained`.
+    pub fn access(&mut self, core: usize, line: u32, access: Access, now: Time, drained: Time) -> Served {
+        if self.lines.len() <= line as usize {
+            self.lines.resize(line as usize + 1, Line::default());
+        }
+        match self.protocol {
+            Protocol::Owned => self.owned(core, line, access, now, drained),
+            Protocol::Shared => self.shared(core, line, access, now, drained),
+        }
+    }
+
+    fn owned(&mut self, core: usize, number: u32, access: Access, now: Time, drained: Time) -> Served {
+        let is_near = self.private[core].touch(number);
+        let before = self.lines[number as usize];
+        let owner = usize::from(before.owner);
+        if access == Access::Load {
+            if is_near && before.has(core) {
+                return self.hit(now, self.ticks.load_hit);
+            }
+            let latency = self.fetch(core, number, &before);
+            let line = &mut self.lines[number as usize];
+            if owner != core + 1 {
+                line.owner = 0;
+            }
+            line.add(core);
+            let start = now.max(line.free_at);
+            let moves = owner != 0 && owner != core + 1;
+            line.free_at = start + if moves { latency } else { self.ticks.read_occupancy };
+            let until = start + latency + self.ticks.load_hit;
+            return self.miss(now, until, start - now, self.ticks.load_hit);
+        }
+        let is_owned = is_near && owner == core + 1;
+        let latency = if is_owned { 0 } else { self.take(core, number, &before) };
+        let line = &mut self.lines[number as usize];
+        line.owner = core as u16 + 1;
+        line.sharers = [0; 4];
+        line.add(core);
+        if access == Access::Store {
+            let start = if is_owned { now } else { now.max(line.free_at) };
+            let done = start + latency + self.ticks.store;
+            line.free_at = line.free_at.max(done);
+            return self.stored(now, done, start - now, !is_owned);
+        }
+        let ready = now.max(drained);
+        let start = ready.max(line.free_at);
+        let until = start + latency + self.ticks.swap;
+        line.free_at = until;
+        Served { is_miss: !is_owned, ..self.miss(now, until, start - ready, self.ticks.swap) }
+    }
+
+    fn shared(&mut self, core: usize, number: u32, access: Access, now: Time, drained: Time) -> Served {
+        let is_near = self.private[core].touch(number) && self.lines[number as usize].has(core);
+        if access == Access::Load && is_near {
+            return self.hit(now, self.ticks.load_hit);
+        }
+        let cluster = self.topology.cluster_of(core);
+        let latency = if self.shared[cluster].touch(number) { self.ticks.shared_hit } else { self.ticks.memory };
+        let line = &mut self.lines[number as usize];
+        if access == Access::Load {
+            line.add(core);
+            let start = now.max(line.free_at);
+            line.free_at = start + self.ticks.read_occupancy;
+            return self.miss(now, start + latency, start - now, self.ticks.load_hit);
+        }
+        let kept = line.has(core) && access == Access::Store; // written through
+        line.sharers = [0; 4];
+        if kept {
+            line.add(core);
+        }
+        let ready = if access == Access::Store { now } else { now.max(drained) };
+        let start = ready.max(line.free_at);
+        line.free_at = start + self.ticks.write_occupancy;
+        if access == Access::Store {
+            return self.stored(now, start + latency, start - now, !is_near);
+        }
+        self.miss(now, start + latency.max(self.ticks.swap), start - ready, self.ticks.swap)
+    }
+
+    const fn hit(&self, now: Time, cost: Time) -> Served {
+        Served { until: now + cost, done: now + cost, stall: 0, queued: 0, is_miss: false }
+    }
+
+    const fn miss(&self, now: Time, until: Time, queued: Time, hit: Time) -> Served {
+        Served { until, done: until, stall: (until - now).saturating_sub(hit), queued, is_miss: true }
+    }
+
+    fn stored(&self, now: Time, done: Time, queued: Time, is_miss: bool) -> Served {
+        let until = (now + self.ticks.store).max(done.saturating_sub(STORE_BUFFER));
+        Served { until, done, stall: until - now - self.ticks.store, queued: queued.min(until - now), is_miss }
+    }
+
+    /// From where a copy comes, and how long that takes.
+    fn fetch(&mut self, core: usize, number: u32, line: &Line) -> Time {
+        let is_in_last = self.shared[self.topology.cluster_of(core)].touch(number);
+        let owner = usize::from(line.owner);
+        if owner != 0 && owner != core + 1 {
+            return self.distance(core, owner - 1);
+        }
+        if is_in_last {
+            return self.ticks.shared_hit;
+        }
+        let others = line.cores().filter(|&other| other != core);
+        match others.map(|other| self.distance(core, other)).min() {
+            Some(nearest) => nearest,
+            None => self.memory(core, number),
+        }
+    }
+
+    /// How long it takes until no other core has a copy, and this one has.
+    fn take(&mut self, core: usize, number: u32, line: &Line) -> Time {
+        let own = if line.has(core) { 0 } else { self.fetch(core, number, line) };
+        let others = line.cores().filter(|&other| other != core);
+        others.map(|other| self.distance(core, other)).max().unwrap_or(0).max(own)
+    }
+
+    fn memory(&self, core: usize, number: u32) -> Time {
+        let is_far = number as usize % self.topology.sockets != self.topology.socket_of(core);
+        self.ticks.memory + if is_far { self.ticks.other_socket } else { 0 }
+    }
+
+    const fn distance(&self, from: usize, to: usize) -> Time {
+        let topology = &self.topology;
+        if topology.cluster_of(from) == topology.cluster_of(to) {
+            self.ticks.in_cluster
+        } else if topology.socket_of(from) == topology.socket_of(to) {
+            self.ticks.in_socket
+        } else {
+            self.ticks.in_socket + self.ticks.other_socket
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,239 @@
+//! The machine as a test tool: schedules at random, all schedules with a few interruptions, threads stopped for ever at each of their accesses. A
+//! schedule that fails is made as small as it goes, and printed as columns.
+//!
+//! ```
+//! # if !cfg!(feature = "sim") { return }
+//! use azekura_base::sync::atomic::{AtomicU64, Ordering::SeqCst};
+//! use azekura_sim::explore::{Scene, exhaust};
+//! use std::sync::Arc;
+//!
+//! // A counter that forgets: read, then write.
+//! let failure = exhaust(2, || {
+//!     let counter = Arc::new(AtomicU64::new(0));
+//!     let mut scene = Scene::new();
+//!     for _ in 0..2 {
+//!         let counter = Arc::clone(&counter);
+//!         scene.thread(move || counter.store(counter.load(SeqCst) + 1, SeqCst));
+//!     }
+//!     scene.check(move || match counter.load(SeqCst) {
+//!         2 => Ok(()),
+//!         other => Err(format!("{other} of 2")),
+//!     });
+//!     scene
+//! })
+//! .unwrap_err();
+//! assert_eq!((failure.preemptions.len(), failure.reason.as_str()), (1, "1 of 2"));
+//! ```
+
+use crate::profile::Profile;
+use crate::schedule::{Preemption, Schedule, Step};
+use crate::simulation::{Outcome, Simulation, SimulationError};
+use azekura_base::sync::machine::Access;
+use std::collections::HashSet;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::rc::Rc;
+
+/// Steps after which threads that still run are taken to go on for ever.
+const MAX_STEPS: u64 = 200_000;
+
+/// Threads, and what must hold when they have ended.
+#[derive(Default)]
+pub struct Scene {
+    threads: Vec<Box<dyn FnOnce()>>,
+    check: Option<Box<dyn FnOnce() -> Result<(), String>>>,
+}
+
+impl fmt::Debug for Scene {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scene").field("threads", &self.threads.len()).finish_non_exhaustive()
+    }
+}
+
+impl Scene {
+    /// An empty one.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A thread.
+    pub fn thread(&mut self, body: impl FnOnce() + 'static) {
+        self.threads.push(Box::new(body));
+    }
+
+    /// What must hold at the end.
+    pub fn check(&mut self, check: impl FnOnce() -> Result<(), String> + 'static) {
+        self.check = Some(Box::new(check));
+    }
+
+    fn run(self, schedule: Schedule, traced: bool, stop: Option<(usize, u64)>) -> Result<Outcome, String> {
+        let mut simulation = Simulation::new(Rc::new(Profile::t2()), self.threads.len(), 1)
+            .schedule(schedule)
+            .max_steps(MAX_STEPS);
+        if traced {
+            simulation = simulation.traced();
+        }
+        if let Some((thread, access)) = stop {
+            simulation = simulation.stop(thread, access);
+        }
+        self.threads.into_iter().for_each(|body| simulation.thread(body));
+        let ended = catch_unwind(AssertUnwindSafe(|| simulation.run())).map_err(|panic| {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a thread panicked").to_owned()
+        })?;
+        let outcome = ended.map_err(|error: SimulationError| error.to_string())?;
+        self.check.map_or(Ok(()), |check| check())?;
+        Ok(outcome)
+    }
+}
+
+/// A schedule that fails.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// What went wrong.
+    pub reason: String,
+    /// The fewest interruptions that were found to do it.
+    pub preemptions: Vec<Preemption>,
+    /// All accesses up to the end, or to the panic.
+    pub trace: Vec<Step>,
+    /// Which try found it; a seed, for random ones.
+    pub found_by: u64,
+}
+
+impl std::error::Error for Failure {}
+
+/// Width of a thread's column.
+const COLUMN: usize = 44;
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} (found by {}; {} interruptions)", self.reason, self.found_by, self.preemptions.len())?;
+        let threads = self.trace.iter().map(|step| step.thread + 1).max().unwrap_or(0);
+        for thread in 0..threads {
+            write!(f, "{:COLUMN$}", format!("thread {thread}"))?;
+        }
+        writeln!(f)?;
+        for step in &self.trace {
+            let text = format!("{} {}:{}", word(step.access), file(step.place), step.place.line());
+            writeln!(f, "{:width$}{text}", "", width = step.thread * COLUMN)?;
+        }
+        Ok(())
+    }
+}
+
+const fn word(access: Access) -> &'static str {
+    match access {
+        Access::Load => "load ",
+        Access::Store => "store",
+        Access::Swap => "swap ",
+        Access::Add => "add  ",
+    }
+}
+
+fn file(place: &Location<'static>) -> &'static str {
+    place.file().rsplit('/').next().unwrap_or_default()
+}
+
+/// Runs a scene with `runs` random schedules, the first of them of seed `seed`.
+///
+/// # Errors
+///
+/// The first [`Failure`], made small.
+pub fn at_random(runs: u64, seed: u64, scene: impl Fn() -> Scene) -> Result<(), Box<Failure>> {
+    for seed in seed..seed + runs {
+        // Few interruptions find what needs long stretches, many find what needs tight ones.
+        let one_in = 2 + seed % 30;
+        let mut taken = Vec::new();
+        let schedule = Schedule::Random { seed, one_in };
+        if let Err(reason) = run_noting(&scene, schedule, &mut taken) {
+            return Err(Box::new(shrink(&scene, taken, reason, seed)));
+        }
+    }
+    Ok(())
+}
+
+/// Runs a scene with every schedule of at most `most` interruptions; says how many that were.
+///
+/// # Errors
+///
+/// The first [`Failure`], made small.
+pub fn exhaust(most: usize, scene: impl Fn() -> Scene) -> Result<u64, Box<Failure>> {
+    let mut runs = 0;
+    let mut plans = vec![Vec::new()];
+    while let Some(plan) = plans.pop() {
+        runs += 1;
+        let outcome = match scene().run(Schedule::Preempted(plan.clone()), true, None) {
+            Ok(outcome) => outcome,
+            Err(reason) => return Err(Box::new(shrink(&scene, plan, reason, runs))),
+        };
+        // One that could not be taken leads nowhere that a shorter plan does not.
+        if plan.len() == most || outcome.preemptions.len() < plan.len() {
+            continue;
+        }
+        let first = plan.last().map_or(0, |last| last.step + 1);
+        let threads: HashSet<usize> = outcome.trace.iter().map(|step| step.thread).collect();
+        let mut threads: Vec<usize> = threads.into_iter().collect();
+        threads.sort_unstable();
+        for step in (first..outcome.steps).rev() {
+            for &to in &threads {
+                let mut longer = plan.clone();
+                longer.push(Preemption { step, to });
+                plans.push(longer);
+            }
+        }
+    }
+    Ok(runs)
+}
+
+/// What came of stopping a thread for ever at each of its accesses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stopped {
+    /// Accesses at which it was stopped while the others ended.
+    pub accesses: u64,
+}
+
+/// Stops thread 0 of a scene for ever before its first access, before its second, and so on (hazard G10): the others must end all the same,
+/// and, once it goes on, so must it; the scene's check holds then.
+///
+/// # Errors
+///
+/// The first access at which others could not end, or the check failed.
+pub fn stop_everywhere(scene: impl Fn() -> Scene) -> Result<Stopped, String> {
+    for access in 0.. {
+        let outcome = scene().run(Schedule::ByTime, false, Some((0, access)));
+        let outcome = outcome.map_err(|reason| format!("thread 0 stopped before access {access}: {reason}"))?;
+        if !outcome.has_stopped {
+            return Ok(Stopped { accesses: access });
+        }
+    }
+    unreachable!("a thread ends, or the steps do")
+}
+
+/// Runs, and keeps the interruptions even when a thread panics.
+fn run_noting(scene: &impl Fn() -> Scene, schedule: Schedule, taken: &mut Vec<Preemption>) -> Result<(), String> {
+    let result = scene().run(schedule, false, None);
+    *taken = crate::handle::last_preemptions();
+    result.map(drop)
+}
+
+/// Leaves out interruptions as long as the scene fails without them.
+fn shrink(scene: &impl Fn() -> Scene, plan: Vec<Preemption>, reason: String, found_by: u64) -> Failure {
+    let (mut plan, mut reason) = (plan, reason);
+    let mut chunk = plan.len().div_ceil(2);
+    while chunk > 0 {
+        let mut at = 0;
+        while at < plan.len() {
+            let mut shorter = plan.clone();
+            shorter.drain(at..(at + chunk).min(plan.len()));
+            match scene().run(Schedule::Preempted(shorter.clone()), false, None) {
+                Err(why) => (plan, reason) = (shorter, why),
+                Ok(_) => at += chunk,
+            }
+        }
+        chunk /= 2;
+    }
+    let again = scene().run(Schedule::Preempted(plan.clone()), true, None);
+    debug_assert!(again.is_err(), "one schedule, one run");
+    Failure { reason, preemptions: plan, trace: crate::handle::last_trace(), found_by }
+}

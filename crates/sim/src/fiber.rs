@@ -1,0 +1,51 @@
+//! A thread of the machine: a coroutine with a stack of its own, all of them run by one operating-system thread.
+//!
+//! - **FIBER-1** [`YIELDER`] is null, or belongs to the coroutine that runs: who resumes one sets it, and each sets it again when it goes on
+//!   after a switch. A coroutine's yielder lives as long as its stack.
+
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+use std::cell::Cell;
+use std::ptr;
+
+thread_local! {
+    static YIELDER: Cell<*const Yielder<(), ()>> = const { Cell::new(ptr::null()) };
+}
+
+/// Bytes of a thread's stack; touched only as far as they are used.
+const STACK_BYTES: usize = 256 << 10;
+
+/// A thread.
+pub(crate) struct Fiber(Coroutine<(), (), ()>);
+
+impl Fiber {
+    /// A thread that will do `body`.
+    pub(crate) fn new(body: impl FnOnce() + 'static) -> std::io::Result<Self> {
+        let stack = DefaultStack::new(STACK_BYTES)?;
+        Ok(Self(Coroutine::with_stack(stack, move |yielder, ()| {
+            YIELDER.set(ptr::from_ref(yielder));
+            body();
+        })))
+    }
+
+    /// Lets it run until it gives way; whether it has ended.
+    pub(crate) fn resume(&mut self) -> bool {
+        let result = self.0.resume(());
+        YIELDER.set(ptr::null());
+        matches!(result, CoroutineResult::Return(()))
+    }
+
+    /// Leaves it where it is, for ever: what it borrowed stays borrowed, its stack is lost.
+    pub(crate) fn abandon(self) {
+        std::mem::forget(self);
+    }
+}
+
+/// Gives way: returns when the running thread is resumed.
+pub(crate) fn give_way() {
+    let yielder = YIELDER.get();
+    assert!(!yielder.is_null(), "only a thread of a machine gives way");
+    // SAFETY: FIBER-1: it is the running coroutine's, whose stack we are on.
+    unsafe { (*yielder).suspend(()) };
+    YIELDER.set(yielder);
+}

@@ -1,0 +1,162 @@
+//! What the door asks: the world of this operating-system thread, and switches when the world says so.
+
+use crate::fiber::give_way;
+use crate::schedule::{Preemption, Step};
+use crate::world::World;
+use azekura_base::sync::machine::{Access, Machine, Work};
+use std::any::Any;
+use std::cell::RefCell;
+use std::panic::Location;
+use std::rc::Rc;
+use std::time::Duration;
+
+thread_local! {
+    static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
+}
+
+/// Puts a world there, and gives back what was.
+pub(crate) fn replace(world: Option<World>) -> Option<World> {
+    WORLD.replace(world)
+}
+
+/// Asks the world. Nothing in `f` may come back here.
+pub(crate) fn with<R>(f: impl FnOnce(&mut World) -> R) -> R {
+    WORLD.with_borrow_mut(|world| f(world.as_mut().expect("a machine runs")))
+}
+
+/// A block was freed.
+pub(crate) fn freed(address: usize, bytes: usize) {
+    let _ = WORLD.try_with(|world| {
+        // Borrowed: the world itself frees something, which is no line of the machine's.
+        if let Ok(mut world) = world.try_borrow_mut()
+            && let Some(world) = world.as_mut()
+        {
+            world.lines.forget(address, bytes);
+        }
+    });
+}
+
+/// The machine that all worlds are.
+#[derive(Debug)]
+pub(crate) struct Handle;
+
+pub(crate) static HANDLE: Handle = Handle;
+
+impl Handle {
+    /// Waits for the running thread's turn.
+    fn turn() {
+        if with(World::must_give_way) {
+            give_way();
+        }
+    }
+
+    fn step(address: usize, access: Access, place: &'static Location<'static>) -> u32 {
+        if with(World::stops_here) {
+            give_way();
+        }
+        with(World::compute);
+        Self::turn();
+        with(|world| world.access(address, access, place))
+    }
+}
+
+impl Machine for Handle {
+    fn access(&self, address: usize, bytes: usize, access: Access, place: &'static Location<'static>) {
+        let last = address + bytes.max(1) - 1;
+        if !with(|world| world.needs_loop(access)) {
+            let line = Self::step(address, access, place);
+            if access != Access::Load {
+                with(|world| world.directory.wrote(line));
+            }
+            let mut next = (address / crate::lines::LINE_BYTES + 1) * crate::lines::LINE_BYTES;
+            while next <= last {
+                Self::step(next, access, place);
+                next += crate::lines::LINE_BYTES;
+            }
+            return;
+        }
+        loop {
+            let line = Self::step(address, Access::Load, place);
+            let seen = with(|world| world.directory.writes(line));
+            Self::step(address, Access::Swap, place);
+            // Else a write came between the two, and the compare-and-swap has failed.
+            if with(|world| world.directory.writes(line)) == seen {
+                with(|world| world.directory.wrote(line));
+                return;
+            }
+        }
+    }
+
+    fn full_fence(&self) {
+        with(World::full_fence);
+    }
+
+    fn pause(&self) {
+        if with(World::pause) {
+            give_way();
+        }
+    }
+
+    fn yield_now(&self) {
+        if with(World::yield_now) {
+            give_way();
+        }
+    }
+
+    fn sleep(&self, time: Duration) {
+        let time = crate::coherence::picoseconds(time.as_secs_f64() * 1e9);
+        with(|world| world.sleep(0, Some(time)));
+        give_way();
+    }
+
+    fn now(&self) -> Duration {
+        Duration::from_nanos(with(|world| world.me().time) / 1000)
+    }
+
+    fn park(&self, address: usize, timeout: Option<Duration>) {
+        let time = timeout.map(|t| crate::coherence::picoseconds(t.as_secs_f64() * 1e9));
+        with(|world| world.sleep(address, time));
+        give_way();
+    }
+
+    fn unpark(&self, address: usize, at_most: usize) -> usize {
+        with(|world| world.unpark(address, at_most))
+    }
+
+    fn work(&self, work: Work) {
+        with(|world| world.work(work));
+    }
+
+    fn thread_number(&self) -> usize {
+        with(|world| world.current)
+    }
+
+    fn local(&self, key: usize, make: &dyn Fn() -> Rc<dyn Any>) -> Rc<dyn Any> {
+        with(|world| world.local(key)).unwrap_or_else(|| {
+            let value = make();
+            with(|world| world.set_local(key, Rc::clone(&value)));
+            value
+        })
+    }
+}
+
+thread_local! {
+    /// What the last run of this operating-system thread did, however it ended.
+    static LAST: RefCell<(Vec<Preemption>, Vec<Step>)> = const { RefCell::new((Vec::new(), Vec::new())) };
+}
+
+/// Keeps what a run did.
+pub(crate) fn keep_last(world: &mut World) {
+    let preemptions = world.chooser.as_mut().map(|chooser| std::mem::take(&mut chooser.taken));
+    LAST.set((preemptions.unwrap_or_default(), world.trace.take().unwrap_or_default()));
+}
+
+/// Interruptions of the last run.
+pub(crate) fn last_preemptions() -> Vec<Preemption> {
+    LAST.with_borrow(|(preemptions, _)| preemptions.clone())
+}
+
+/// Accesses of the last run.
+pub(crate) fn last_trace() -> Vec<Step> {
+    LAST.with_borrow(|(_, trace)| trace.clone())
+}

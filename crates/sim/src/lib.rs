@@ -1,0 +1,56 @@
+//! A machine with as many processors as one likes: deterministic simulation of the shipped code.
+//!
+//! Threads of a [`Simulation`] run the real pool, log, locks and trees, compiled with the feature `sim`, through which `azekura_base::sync`
+//! asks before each access to shared memory. They run on one operating-system thread, each on a stack of its own; whose virtual clock is
+//! furthest behind goes next, and each access takes the time that a model of caches says. One seed, one run, to the last byte. It is not a model of the algorithms, and says nothing
+//! of instructions: what lies between two accesses takes a constant time, which calibration finds.
+//!
+//! ```
+//! use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+//! use azekura_sim::{Profile, Simulation};
+//! use std::rc::Rc;
+//! use std::sync::Arc;
+//!
+//! let counter = Arc::new(AtomicU64::new(0));
+//! let mut simulation = Simulation::new(Rc::new(Profile::t2()), 64, 1);
+//! for _ in 0..64 {
+//!     let counter = Arc::clone(&counter);
+//!     simulation.thread(move || for _ in 0..100 { counter.fetch_add(1, Relaxed); });
+//! }
+//! match simulation.run() {
+//!     Err(azekura_sim::SimulationError::NotBuilt) => {} // without the feature
+//!     outcome => println!("{:?}", outcome?.time),
+//! }
+//! # Ok::<(), azekura_sim::SimulationError>(())
+//! ```
+//!
+//! | module | noun |
+//! |---|---|
+//! | [`simulation`] | one run |
+//! | [`profile`] | machines: processors, and what things cost on them |
+//! | [`coherence`] | what an access to a cache line costs, given who touched it before |
+//! | [`processors`] | which thread has which processor |
+//! | [`schedule`] | who goes next, where time does not decide |
+//! | [`explore`] | schedules at random and one by one, a failing one made small; threads stopped at every access |
+//! | [`stalls`] | where threads waited for lines |
+//! | [`lines`] | cache lines by number, not by address |
+//! | `world`, `handle`, `fiber` | the state of a machine; what the door asks it; its threads' stacks |
+
+pub mod coherence;
+mod fiber;
+mod handle;
+pub mod lines;
+pub mod processors;
+pub mod profile;
+mod random;
+pub mod explore;
+pub mod schedule;
+pub mod simulation;
+pub mod stalls;
+mod world;
+
+pub use lines::LineAllocator;
+pub use profile::Profile;
+pub use random::Random;
+pub use schedule::Schedule;
+pub use simulation::{Blocked, Outcome, Simulation, SimulationError};

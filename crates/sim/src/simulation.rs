@@ -1,0 +1,298 @@
+//! One run: threads, a machine, a seed; what came of it.
+
+use crate::coherence::Time;
+use crate::fiber::Fiber;
+use crate::handle::{self, HANDLE};
+use crate::lines::watch_frees;
+use crate::processors::ThreadId;
+use crate::profile::Profile;
+use crate::schedule::{Chooser, Preemption, Schedule, Step};
+use crate::stalls::PlaceStalls;
+use crate::world::{State, Stop, World};
+use azekura_base::sync::machine::Enter;
+use std::panic::Location;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// A simulation that could not be run, or did not come to an end.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SimulationError {
+    /// The program was built without the feature `sim`.
+    #[error("this program runs on real processors only; build it with the feature: cargo build --release --features sim")]
+    NotBuilt,
+    /// More processors than the machine has.
+    #[error("{asked} processors asked for; the machine {profile} has {there}")]
+    Processors {
+        /// Asked for.
+        asked: usize,
+        /// There are.
+        there: usize,
+        /// Its name.
+        profile: String,
+    },
+    /// The system has no memory for another stack.
+    #[error("no stack for thread {thread}")]
+    Stack {
+        /// Which thread.
+        thread: ThreadId,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// Nobody can go on.
+    #[error("after {steps} steps nobody can go on: {}", waits(.blocked))]
+    Blocked {
+        /// Steps taken.
+        steps: u64,
+        /// Who has not ended, and what it touched last.
+        blocked: Vec<Blocked>,
+    },
+    /// It went on for longer than the caller allowed.
+    #[error("{steps} steps were not enough: {}", waits(.running))]
+    Steps {
+        /// Steps taken.
+        steps: u64,
+        /// Who has not ended, and what it touched last.
+        running: Vec<Blocked>,
+    },
+}
+
+/// A thread that has not ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Blocked {
+    /// Which.
+    pub thread: ThreadId,
+    /// Where it made its last access.
+    pub place: Option<&'static Location<'static>>,
+}
+
+fn waits(blocked: &[Blocked]) -> String {
+    let each = blocked.iter().map(|b| match b.place {
+        Some(place) => format!("thread {} after {}:{}", b.thread, place.file(), place.line()),
+        None => format!("thread {} at its beginning", b.thread),
+    });
+    each.collect::<Vec<_>>().join("; ")
+}
+
+/// What a run came to.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Time on the machine when the last thread ended.
+    pub time: Duration,
+    /// Accesses, and turns of spins.
+    pub steps: u64,
+    /// Lines touched.
+    pub lines: u32,
+    /// Where threads waited for lines, the costliest place first.
+    pub stalls: Vec<PlaceStalls>,
+    /// Where the stopped thread stopped, if it came that far: the last access it had made.
+    pub stopped_at: Option<&'static Location<'static>>,
+    /// Whether it came that far.
+    pub has_stopped: bool,
+    /// Accesses in their order, if they were asked for.
+    pub trace: Vec<Step>,
+    /// Interruptions, if time did not decide.
+    pub preemptions: Vec<Preemption>,
+}
+
+/// A run to be: a machine, and threads.
+///
+/// All threads run on the calling operating-system thread, each on a stack of its own, in the order of their virtual clocks. Nothing that they do may
+/// block the operating-system thread: what waits must wait through `azekura_base::sync`.
+pub struct Simulation {
+    profile: Rc<Profile>,
+    processors: usize,
+    seed: u64,
+    bodies: Vec<Box<dyn FnOnce()>>,
+    between_accesses: Option<f64>,
+    stop: Option<Stop>,
+    max_steps: u64,
+    schedule: Schedule,
+    traces: bool,
+}
+
+impl std::fmt::Debug for Simulation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Simulation")
+            .field("profile", &self.profile.name)
+            .field("processors", &self.processors)
+            .field("threads", &self.bodies.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Simulation {
+    /// On so many processors of a machine. The seed decides between threads whose clocks are equal, and how long computations are.
+    #[must_use]
+    pub fn new(profile: Rc<Profile>, processors: usize, seed: u64) -> Self {
+        Self {
+            profile,
+            processors,
+            seed,
+            bodies: Vec::new(),
+            between_accesses: None,
+            stop: None,
+            max_steps: u64::MAX,
+            schedule: Schedule::ByTime,
+            traces: false,
+        }
+    }
+
+    /// Plain computation between two accesses, in nanoseconds, instead of the profile's.
+    #[must_use]
+    pub const fn between_accesses(mut self, nanoseconds: f64) -> Self {
+        self.between_accesses = Some(nanoseconds);
+        self
+    }
+
+    /// Who goes next.
+    #[must_use]
+    pub fn schedule(mut self, schedule: Schedule) -> Self {
+        self.schedule = schedule;
+        self
+    }
+
+    /// Keeps all accesses in their order: [`Outcome::trace`].
+    #[must_use]
+    pub const fn traced(mut self) -> Self {
+        self.traces = true;
+        self
+    }
+
+    /// Gives up after so many steps.
+    #[must_use]
+    pub const fn max_steps(mut self, steps: u64) -> Self {
+        self.max_steps = steps;
+        self
+    }
+
+    /// Stops a thread for ever before its `access`-th access, from 0. When all others have ended it goes on.
+    #[must_use]
+    pub const fn stop(mut self, thread: ThreadId, access: u64) -> Self {
+        self.stop = Some(Stop { thread, access });
+        self
+    }
+
+    /// A thread; they have numbers from 0.
+    pub fn thread(&mut self, body: impl FnOnce() + 'static) {
+        self.bodies.push(Box::new(body));
+    }
+
+    /// Runs all threads to their ends.
+    ///
+    /// # Errors
+    ///
+    /// [`SimulationError`]. Threads that cannot end are abandoned where they are, with what they own.
+    ///
+    /// # Panics
+    ///
+    /// If a thread does, or if the caller is a thread of a machine.
+    pub fn run(self) -> Result<Outcome, SimulationError> {
+        if !cfg!(feature = "sim") {
+            return Err(SimulationError::NotBuilt);
+        }
+        let there = self.profile.topology.processors();
+        if self.processors == 0 || self.processors > there {
+            let profile = self.profile.name.clone();
+            return Err(SimulationError::Processors { asked: self.processors, there, profile });
+        }
+        let mut world = World::new(Rc::clone(&self.profile), self.processors, self.seed);
+        if let Some(nanoseconds) = self.between_accesses {
+            world.set_gap(crate::coherence::picoseconds(nanoseconds));
+        }
+        world.stop = self.stop;
+        world.chooser = Chooser::of(self.schedule);
+        world.trace = self.traces.then(Vec::new);
+        let mut fibers = Vec::new();
+        for (thread, body) in self.bodies.into_iter().enumerate() {
+            let fiber = Fiber::new(body).map_err(|source| SimulationError::Stack { thread, source })?;
+            fibers.push(Some(fiber));
+            world.add_thread();
+        }
+        Running::begin(world, fibers).run(self.max_steps)
+    }
+}
+
+/// A machine under way; leaves it when dropped.
+struct Running {
+    fibers: Vec<Option<Fiber>>,
+    stopped: Option<Option<&'static Location<'static>>>,
+    _inside: Enter,
+}
+
+impl Running {
+    fn begin(world: World, fibers: Vec<Option<Fiber>>) -> Self {
+        let inside = Enter::new(&HANDLE);
+        drop(handle::replace(Some(world)));
+        watch_frees(Some(handle::freed));
+        Self { fibers, stopped: None, _inside: inside }
+    }
+
+    fn run(mut self, max_steps: u64) -> Result<Outcome, SimulationError> {
+        loop {
+            while let Some(id) = handle::with(World::next) {
+                let fiber = self.fibers[id].as_mut().expect("a thread that has not ended");
+                if fiber.resume() {
+                    handle::with(World::end);
+                    self.fibers[id] = None;
+                }
+                let steps = handle::with(|world| world.steps);
+                if steps > max_steps {
+                    return Err(SimulationError::Steps { steps, running: Self::unended() });
+                }
+            }
+            let stopped = handle::with(|world| {
+                world.threads.iter().find(|t| t.state == State::Stopped).map(|t| t.last_place)
+            });
+            let others_ended = handle::with(|world| {
+                world.threads.iter().all(|t| matches!(t.state, State::Ended | State::Stopped))
+            });
+            match stopped {
+                Some(place) if others_ended => {
+                    self.stopped = Some(place);
+                    handle::with(World::release_stopped);
+                }
+                None if others_ended => return Ok(self.outcome()),
+                _ => {
+                    let steps = handle::with(|world| world.steps);
+                    return Err(SimulationError::Blocked { steps, blocked: Self::unended() });
+                }
+            }
+        }
+    }
+
+    fn unended() -> Vec<Blocked> {
+        handle::with(|world| {
+            let all = world.threads.iter().enumerate();
+            let unended = all.filter(|(_, t)| t.state != State::Ended);
+            unended.map(|(thread, t)| Blocked { thread, place: t.last_place }).collect()
+        })
+    }
+
+    fn outcome(&self) -> Outcome {
+        handle::with(|world| {
+            let time: Time = world.threads.iter().map(|t| t.time).max().unwrap_or(0);
+            Outcome {
+                time: Duration::from_nanos(time / 1000),
+                steps: world.steps,
+                lines: world.lines.count(),
+                stalls: world.stalls.by_place(),
+                stopped_at: self.stopped.flatten(),
+                has_stopped: self.stopped.is_some(),
+                trace: world.trace.clone().unwrap_or_default(),
+                preemptions: world.chooser.as_ref().map(|chooser| chooser.taken.clone()).unwrap_or_default(),
+            }
+        })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        watch_frees(None);
+        // Their destructors would run in halves of operations, on a machine that is gone.
+        self.fibers.drain(..).flatten().for_each(Fiber::abandon);
+        if let Some(mut world) = handle::replace(None) {
+            handle::keep_last(&mut world);
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Threads that only count: what a line costs when all write it, and when each has its own.
+#![cfg(feature = "sim")]
+
+use azekura_base::CachePadded;
+use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use azekura_sim::{LineAllocator, Outcome, Profile, Simulation};
+use std::rc::Rc;
+use std::sync::Arc;
+
+#[global_allocator]
+static ALLOCATOR: LineAllocator = LineAllocator;
+
+fn count(processors: usize, lines: usize, seed: u64) -> Outcome {
+    let counters: Arc<[CachePadded<AtomicU64>]> = (0..lines).map(|_| CachePadded::new(AtomicU64::new(0))).collect();
+    let mut simulation = Simulation::new(Rc::new(Profile::t2()), processors, seed);
+    for thread in 0..processors {
+        let counters = Arc::clone(&counters);
+        simulation.thread(move || {
+            for _ in 0..1000 {
+                counters[thread % lines].fetch_add(1, Relaxed);
+            }
+        });
+    }
+    let outcome = simulation.run().unwrap();
+    assert_eq!(counters.iter().map(|c| c.load(Relaxed)).sum::<u64>(), 1000 * processors as u64);
+    outcome
+}
+
+#[test]
+fn one_seed_is_one_run_and_another_seed_another() {
+    let bytes = |seed| format!("{:?}", count(16, 3, seed));
+    assert_eq!(bytes(7), bytes(7));
+    assert_ne!(bytes(7), bytes(8));
+}
+
+#[test]
+fn a_counter_that_all_write_serves_one_at_a_time_and_own_counters_do_not_slow_each_other() {
+    let [one, all] = [count(1, 1, 1), count(16, 1, 1)].map(|outcome| outcome.time);
+    assert!(all > 4 * one, "{one:?} alone, {all:?} with fifteen others");
+    let own = count(16, 16, 1).time;
+    assert!(own < one * 5 / 4, "{one:?} alone, {own:?} beside fifteen others");
+}
