@@ -137,6 +137,20 @@ impl<'tx> Cursor<'tx> {
         };
         Ok((self.found.key(at), value))
     }
+
+    /// As [`row`](Self::row), with the first `max` bytes of the value: of a large one, one page is read.
+    pub(crate) fn row_start(&mut self, max: usize) -> Result<(&[u8], &[u8]), Error> {
+        let at = self.delivered - 1;
+        if matches!(self.found.value(at), ValueRef::Large(_)) {
+            self.large.clear();
+            self.found.read_value_start(&self.tx.shared().env, at, max, &mut self.large)?;
+        }
+        let value = match self.found.value(at) {
+            ValueRef::Inline(bytes) => &bytes[..bytes.len().min(max)],
+            ValueRef::Large(_) => &self.large,
+        };
+        Ok((self.found.key(at), value))
+    }
 }
 
 impl ByteBounds {

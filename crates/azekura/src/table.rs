@@ -257,6 +257,28 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
         Ok(())
     }
 
+    /// Lends keys of `range`, as stored, and the first `max` bytes of their values, in key order, until `each` breaks off or fails.
+    /// Of a large value one page is read and no more, so at most what that holds is lent: for walks over keys whose values begin with what matters.
+    ///
+    /// # Errors
+    ///
+    /// As for [`visit`](Self::visit).
+    pub fn visit_starts<Q: Borrow<K>>(
+        &self,
+        range: impl RangeBounds<Q>,
+        max: usize,
+        mut each: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, Error>,
+    ) -> Result<(), Error> {
+        let mut cursor = Cursor::new(self.tx, self.tree.clone(), ByteBounds::of::<K, Q>(&range));
+        while cursor.advance(Direction::Forward)? {
+            let (key, value) = cursor.row_start(max)?;
+            if each(key, value)?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// The row with the least key.
     ///
     /// # Errors

@@ -153,3 +153,35 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_walk_over_the_starts_of_values_reads_one_page_of_a_large_one() {
+    let table: Table<[u8], [u8]> = Table::new("t");
+    let db = Database::builder().cache_bytes(1 << 20).open_in_memory().expect("opens");
+    let value: Vec<u8> = (0..400_000_u32).map(|i| (i % 251) as u8).collect();
+    db.transact(|tx| {
+        let t = tx.table(&table)?;
+        t.insert(b"small", b"abc")?;
+        (0..10_u8).try_for_each(|i| t.insert(&[i], &value).map(|_| ()))
+    })
+    .expect("fills");
+    let walk = || {
+        let before = db.stats().cache.misses;
+        let mut found = Vec::new();
+        db.transact(|tx| {
+            found.clear();
+            tx.table(&table)?.visit_starts::<[u8]>(.., 9, |key, start| {
+                found.push((key.to_vec(), start.to_vec()));
+                Ok(Continue(()))
+            })
+        })
+        .expect("walks");
+        (found, db.stats().cache.misses - before)
+    };
+    let (found, misses) = walk();
+    let mut wanted: Vec<_> = (0..10_u8).map(|i| (vec![i], value[..9].to_vec())).collect();
+    wanted.push((b"small".to_vec(), b"abc".to_vec()));
+    assert_eq!(found, wanted);
+    // Each has some fifty pages, and all of them together are four times the cache.
+    assert!(misses <= 40, "{misses} pages were read");
+}

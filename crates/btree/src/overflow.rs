@@ -212,6 +212,23 @@ pub(crate) fn read(env: &Env, reference: OverflowRef, out: &mut Vec<u8>) -> Resu
     walk_chain(env, reference, |_, page, len| page.read_into(PAYLOAD_AT, len, out))
 }
 
+/// Appends the first `max` bytes of the value that `reference` names to `out`, or as many as its first page has. Reads that page only.
+///
+/// # Errors
+///
+/// As for [`read`].
+pub(crate) fn read_start(
+    env: &Env,
+    reference: OverflowRef,
+    max: usize,
+    out: &mut Vec<u8>,
+) -> Result<(), TreeError> {
+    let guard = env.pool().fix(reference.head)?.shared();
+    let page = ChainPage::of(guard.words(), reference.head, Some(0))?;
+    guard.words().read_into(PAYLOAD_AT, max.min(page.len as usize), out);
+    Ok(())
+}
+
 /// The first runs of the chain at `head` that share one map, and where the rest starts (page 0: nowhere).
 pub(crate) fn runs_of_one_map(env: &Env, head: PageId) -> Result<(Vec<(PageId, u32)>, PageId), TreeError> {
     let mut runs = Vec::new();

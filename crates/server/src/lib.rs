@@ -56,6 +56,7 @@ mod watch;
 pub mod protocols {
     pub use crate::reactor::crew::{Bunk, Crew};
     pub use crate::reactor::place::{Arrival, Place, Posted};
+    pub use crate::watch::{Changed, Watches};
 }
 
 pub use engine::Clock;

@@ -6,19 +6,21 @@
 //! - **WATCH-3** `EXEC` holds the locks of its watched keys before it asks: whoever changed one of them before has told.
 //!
 //! So `EXEC` misses no change. A writer that told and then rolled back makes it answer nil without need; the client tries again.
+//!
+//! Model: `tests/loom_watch.rs`.
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-use parking_lot::Mutex;
+use azekura_base::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use azekura_base::sync::{Arc, Mutex};
 
 /// Set once a key of a connection's set has changed.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Changed(Arc<AtomicBool>);
+pub struct Changed(Arc<AtomicBool>);
 
 impl Changed {
-    pub(crate) fn is_set(&self) -> bool {
+    /// Whether it has.
+    pub fn is_set(&self) -> bool {
         // Relaxed: WATCH-3, the key's lock orders it.
         self.0.load(Relaxed)
     }
@@ -26,7 +28,7 @@ impl Changed {
 
 /// Who watches which key.
 #[derive(Debug, Default)]
-pub(crate) struct Watches {
+pub struct Watches {
     by_key: Mutex<HashMap<Vec<u8>, Vec<Changed>>>,
     /// Entries of `by_key`; changed under its mutex.
     count: AtomicUsize,
@@ -34,14 +36,14 @@ pub(crate) struct Watches {
 
 impl Watches {
     /// Registers: `changed` will be set by the next change of `key`.
-    pub(crate) fn register(&self, key: &[u8], changed: &Changed) {
+    pub fn register(&self, key: &[u8], changed: &Changed) {
         let mut by_key = self.by_key.lock();
         by_key.entry(key.to_vec()).or_default().push(changed.clone());
         self.count.store(by_key.len(), Relaxed);
     }
 
     /// Takes the registration back.
-    pub(crate) fn forget(&self, key: &[u8], changed: &Changed) {
+    pub fn forget(&self, key: &[u8], changed: &Changed) {
         let mut by_key = self.by_key.lock();
         if let Some(watchers) = by_key.get_mut(key) {
             watchers.retain(|watcher| !Arc::ptr_eq(&watcher.0, &changed.0));
@@ -53,7 +55,7 @@ impl Watches {
     }
 
     /// Tells that `key` changes (WATCH-1).
-    pub(crate) fn touch(&self, key: &[u8]) {
+    pub fn touch(&self, key: &[u8]) {
         // Relaxed: a registration that matters happened before the caller got the key's lock (WATCH-2).
         if self.count.load(Relaxed) == 0 {
             return;

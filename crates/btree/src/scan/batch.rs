@@ -101,6 +101,31 @@ impl LeafBatch {
         }
     }
 
+    /// Appends the first `max` bytes of the value of record `i` to `out`: of a large one at most what its first page has, and only that is read.
+    ///
+    /// # Errors
+    ///
+    /// As for [`read_value`](Self::read_value).
+    ///
+    /// # Panics
+    ///
+    /// If there is no record `i`.
+    pub fn read_value_start(
+        &self,
+        env: &Env,
+        i: usize,
+        max: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), TreeError> {
+        match self.value(i) {
+            ValueRef::Inline(bytes) => {
+                out.extend_from_slice(&bytes[..bytes.len().min(max)]);
+                Ok(())
+            }
+            ValueRef::Large(reference) => overflow::read_start(env, reference, max, out),
+        }
+    }
+
     pub(super) fn start(&mut self, node: Node<'_>) {
         self.clear();
         self.prefix.clear();

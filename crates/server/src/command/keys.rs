@@ -6,7 +6,7 @@ use super::arguments::{Options, integer, is_word};
 use super::{CommandResult, Walk};
 use crate::error::{CommandError, Failure};
 use crate::glob;
-use crate::keyspace::{Ends, KeyRange, Keyspace};
+use crate::keyspace::{self, Ends, KeyRange, Keyspace};
 use crate::resp::{Reply, Request};
 
 /// `DEL key…`, `UNLINK key…`
@@ -138,7 +138,7 @@ pub(super) fn scan(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
         range = range.after(keys.around.cursors.last_key(cursor).ok_or(CommandError::Cursor)?);
     }
     let mut found = Vec::new();
-    let walked = keys.walk(&range, false, options.count, |key, _| {
+    let walked = keys.walk(&range, keyspace::Walk::KeysForward, options.count, |key, _| {
         if !options.is_other_type && options.pattern.is_none_or(|pattern| glob::matches(pattern, key)) {
             keys.charge(key.len() + size_of::<Reply>())?;
             found.push(Reply::Bulk(key.to_vec()));
@@ -173,7 +173,7 @@ pub(crate) fn step(
         range = range.after(after);
     }
     let mut step = Step::default();
-    let walked = keys.walk(&range, false, max_looked, |key, _| {
+    let walked = keys.walk(&range, keyspace::Walk::KeysForward, max_looked, |key, _| {
         if let Some(pattern) = pattern {
             if glob::matches(pattern, key) {
                 keys.charge(key.len() + size_of::<Reply>())?;

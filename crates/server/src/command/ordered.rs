@@ -5,7 +5,7 @@ use std::ops::{Bound, ControlFlow};
 use super::CommandResult;
 use super::arguments::{Options, integer, is_word};
 use crate::error::CommandError;
-use crate::keyspace::{Ends, KeyRange, Keyspace};
+use crate::keyspace::{Ends, KeyRange, Keyspace, Walk};
 use crate::resp::{Reply, Request};
 
 /// Bounds as `ZRANGEBYLEX` has them: `-`, `+`, `[key`, `(key`.
@@ -56,7 +56,12 @@ pub(super) fn rows(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     if left == 0 {
         return Ok(Reply::Array(found));
     }
-    keys.walk(&range, options.is_backward, usize::MAX, |key, record| {
+    let walk = match (options.is_backward, options.keys_only) {
+        (true, _) => Walk::Backward,
+        (false, true) => Walk::KeysForward,
+        (false, false) => Walk::Forward,
+    };
+    keys.walk(&range, walk, usize::MAX, |key, record| {
         keys.charge(key.len() + size_of::<Reply>())?;
         found.push(Reply::Bulk(key.to_vec()));
         if !options.keys_only {
@@ -73,7 +78,7 @@ pub(super) fn rows(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
 pub(super) fn count(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let range = range(request)?;
     let mut count = 0;
-    keys.walk(&range, false, usize::MAX, |_, _| {
+    keys.walk(&range, Walk::KeysForward, usize::MAX, |_, _| {
         count += 1;
         Ok(ControlFlow::Continue(()))
     })?;
@@ -87,7 +92,7 @@ pub(super) fn delete(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
     if options.limit == 0 {
         return Ok(Reply::Integer(0));
     }
-    keys.walk(&range, false, usize::MAX, |key, _| {
+    keys.walk(&range, Walk::KeysForward, usize::MAX, |key, _| {
         keys.charge(key.len() + size_of::<Reply>())?;
         found.push(key.to_vec());
         let is_enough = found.len() == options.limit;

@@ -85,6 +85,15 @@ pub(crate) struct Walked {
     pub(crate) stopped_at: Option<Vec<u8>>,
 }
 
+/// How a walk goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Walk {
+    Forward,
+    Backward,
+    /// What is lent as a value is a part of it at most: of a large one a single page is read, which says when it ends.
+    KeysForward,
+}
+
 /// A range of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KeyRange {
@@ -261,12 +270,12 @@ impl<'tx> Keyspace<'tx> {
         Ok(())
     }
 
-    /// Lends the live records of `range` to `each`, in key order, backwards if told so, until it breaks off. At most `max_looked` records
+    /// Lends the live records of `range` to `each`, in key order or backwards, until it breaks off. At most `max_looked` records
     /// are looked at, those that have ended too.
     pub(crate) fn walk(
         &self,
         range: &KeyRange,
-        is_backward: bool,
+        walk: Walk,
         max_looked: usize,
         mut each: impl FnMut(&[u8], RecordRef<'_>) -> Result<ControlFlow<()>, Failure>,
     ) -> Result<Walked, Failure> {
@@ -286,18 +295,23 @@ impl<'tx> Keyspace<'tx> {
             }
             Ok(flow)
         };
-        let (lower, upper) = range.bounds();
-        if is_backward {
-            for row in self.keys.range::<Cow<'_, [u8]>>((lower, upper)).rev() {
-                let (key, bytes) = row?;
-                if one(&key, &bytes)?.is_break() {
-                    break;
+        let bounds = range.bounds();
+        match walk {
+            Walk::Backward => {
+                for row in self.keys.range::<Cow<'_, [u8]>>(bounds).rev() {
+                    let (key, bytes) = row?;
+                    if one(&key, &bytes)?.is_break() {
+                        break;
+                    }
                 }
             }
-        } else {
-            self.keys.visit::<Cow<'_, [u8]>>((lower, upper), |row| {
+            Walk::Forward => self.keys.visit::<Cow<'_, [u8]>>(bounds, |row| {
                 one(row.key_bytes(), row.value_bytes()).map_err(Error::from)
-            })?;
+            })?,
+            Walk::KeysForward => {
+                let one = |key: &[u8], start: &[u8]| one(key, start).map_err(Error::from);
+                self.keys.visit_starts::<Cow<'_, [u8]>>(bounds, record::MAX_HEAD_BYTES, one)?;
+            }
         }
         Ok(Walked { stopped_at })
     }

@@ -12,6 +12,8 @@ use azekura::Error;
 const STAYS: u8 = 0;
 const EXPIRES: u8 = 1;
 const EXPIRES_HEAD: usize = 9;
+/// Bytes of a record that say when it ends.
+pub(crate) const MAX_HEAD_BYTES: usize = EXPIRES_HEAD;
 
 /// A stored value, borrowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

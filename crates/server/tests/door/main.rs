@@ -7,6 +7,7 @@ mod commands;
 mod expiry;
 mod failure;
 mod model;
+mod reactors;
 mod security;
 mod serial;
 mod stop;

@@ -1,0 +1,133 @@
+//! Reactors hand over: whoever waits keeps nobody else waiting, and nothing that arrives meanwhile is lost.
+
+use std::io::Read;
+use std::net::Shutdown;
+use std::time::Duration;
+
+use azekura::{Table, Transaction};
+
+use crate::support::{Client, Door, encoded};
+
+/// One reactor: all connections are each other's company.
+fn door() -> Door {
+    Door::with(|options| {
+        options.reactors = 1;
+        // No test here is about time.
+        options.transaction_timeout = Duration::from_secs(600);
+    })
+}
+
+/// A transaction of the program's own that keeps `key` locked.
+fn holding(door: &Door, key: &str) -> Transaction {
+    let tx = door.db.begin().unwrap();
+    tx.table(&Table::<[u8], [u8]>::new("redis.keys")).unwrap().insert(key.as_bytes(), b"\0held").unwrap();
+    tx
+}
+
+#[test]
+fn requests_that_wait_for_a_lock_do_not_keep_the_one_that_lets_them_go_from_running() {
+    let door = door();
+    let mut holder = door.client();
+    assert_eq!(holder.ask("AZ.BEGIN"), "OK");
+    assert_eq!(holder.ask("SET k 0"), "OK");
+    let mut waiters: Vec<Client> = (0..30).map(|_| door.client()).collect();
+    waiters.iter_mut().for_each(|waiter| waiter.send(&["INCR", "k"]));
+    for turn in 1..=10 {
+        assert_eq!(door.client().ask("PING"), "PONG");
+        assert_eq!(holder.ask("INCRBY k 100"), format!(":{}", turn * 100));
+    }
+    assert_eq!(holder.ask("AZ.COMMIT"), "OK");
+    let mut seen: Vec<i64> =
+        waiters.iter_mut().map(|waiter| waiter.reply().trim_start_matches(':').parse().unwrap()).collect();
+    seen.sort_unstable();
+    assert_eq!(seen, (1001..=1030).collect::<Vec<_>>());
+}
+
+#[test]
+fn the_wait_of_the_only_connection_keeps_no_new_one_from_being_served() {
+    let door = door();
+    let tx = holding(&door, "k");
+    let mut first = door.client();
+    first.send(&["GET", "k"]);
+    for _ in 0..5 {
+        let mut next = door.client();
+        assert_eq!(next.ask("PING"), "PONG");
+        assert_eq!(next.ask("SET other 1"), "OK");
+    }
+    tx.commit().unwrap();
+    assert_eq!(first.reply(), "held");
+    assert_eq!(first.ask("GET other"), "1");
+}
+
+#[test]
+fn what_arrives_while_its_connection_is_away_is_answered_in_order() {
+    let door = door();
+    let mut bystander = door.client();
+    for round in 0..50 {
+        let tx = holding(&door, "k");
+        let mut client = door.client();
+        client.send(&["GET", "k"]);
+        assert_eq!(bystander.ask("PING"), "PONG");
+        for i in 0..20 {
+            client.send(&["ECHO", &i.to_string()]);
+        }
+        assert_eq!(bystander.ask("PING"), "PONG");
+        tx.commit().unwrap();
+        assert_eq!(client.reply(), "held", "round {round}");
+        for i in 0..20 {
+            assert_eq!(client.reply(), i.to_string(), "round {round}");
+        }
+    }
+}
+
+#[test]
+fn a_client_that_sends_no_more_still_gets_its_answers_and_then_the_end() {
+    let door = door();
+    for count in [1, 100, 5000] {
+        let mut client = door.client();
+        client.send_raw(&encoded(&["INCR", "n"]).repeat(count)).unwrap();
+        client.stream.get_ref().shutdown(Shutdown::Write).unwrap();
+        for _ in 0..count {
+            assert!(client.reply().starts_with(':'));
+        }
+        assert_eq!(client.stream.read(&mut [0; 1]).unwrap(), 0, "the end");
+    }
+    assert_eq!(door.client().ask("GET n"), "5101");
+}
+
+#[test]
+fn clients_that_vanish_while_they_wait_leave_nothing_behind() {
+    let door = door();
+    let tx = holding(&door, "k");
+    let waiting: Vec<Client> = (0..10)
+        .map(|_| {
+            let mut client = door.client();
+            client.send(&["SET", "k", "mine"]);
+            client
+        })
+        .collect();
+    drop(waiting);
+    let mut other = door.client();
+    assert_eq!(other.ask("PING"), "PONG");
+    tx.commit().unwrap();
+    while !other.ask("INFO clients").contains("connected_clients:1\r\n") {
+        assert_eq!(other.ask("SET other 1"), "OK");
+    }
+    assert_eq!(other.ask("SET k 1"), "OK");
+}
+
+#[test]
+fn many_connections_share_few_threads_and_each_gets_its_own_answers() {
+    let door = Door::with(|options| options.reactors = 2);
+    let mut clients: Vec<Client> = (0..300).map(|_| door.client()).collect();
+    for round in 0..5 {
+        for (i, client) in clients.iter_mut().enumerate() {
+            client.send(&["SET", &format!("k{i}"), &format!("{round}.{i}")]);
+            client.send(&["GET", &format!("k{i}")]);
+        }
+        for (i, client) in clients.iter_mut().enumerate() {
+            assert_eq!(client.reply(), "OK");
+            assert_eq!(client.reply(), format!("{round}.{i}"));
+        }
+    }
+}
