@@ -5,7 +5,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use azekura_base::sync::WaitWord;
+use azekura_base::sync::atomic::AtomicU32;
 use azekura_base::sync::atomic::Ordering::{AcqRel, Relaxed};
+use azekura_trace::ThreadTag;
 
 use crate::pool::BufferPool;
 
@@ -15,11 +17,15 @@ const STOPPED: u32 = 2;
 
 /// How the cleaner is called.
 #[derive(Debug)]
-pub(crate) struct CleanerBell(WaitWord);
+pub(crate) struct CleanerBell {
+    word: WaitWord,
+    /// Who it is, for the tracer.
+    thread: AtomicU32,
+}
 
 impl Default for CleanerBell {
     fn default() -> Self {
-        Self(WaitWord::new(ASLEEP))
+        Self { word: WaitWord::new(ASLEEP), thread: AtomicU32::new(0) }
     }
 }
 
@@ -30,14 +36,19 @@ impl CleanerBell {
     }
 
     pub(crate) fn ring_if(&self, is_needed: impl FnOnce() -> bool) {
-        let word = self.0.word();
+        let word = self.word.word();
         // Relaxed: the bell orders nothing; a ring that is missed comes again with the next dirty page met.
         if word.load(Relaxed) == ASLEEP
             && is_needed()
             && word.compare_exchange(ASLEEP, CALLED, AcqRel, Relaxed).is_ok()
         {
-            self.0.wake_all();
+            self.word.wake_all();
         }
+    }
+
+    /// The cleaner's thread, if there is one.
+    pub(crate) fn cleaner(&self) -> ThreadTag {
+        ThreadTag(self.thread.load(Relaxed)) // a hint
     }
 }
 
@@ -55,7 +66,7 @@ impl Cleaner {
     /// Starts a cleaner for `pool`. Without one, pages are written by misses and by [`BufferPool::clean`].
     #[must_use]
     pub fn spawn(pool: Arc<BufferPool>) -> Self {
-        pool.bell.0.word().store(ASLEEP, Relaxed);
+        pool.bell.word.word().store(ASLEEP, Relaxed);
         let cleaned = Arc::clone(&pool);
         let thread =
             std::thread::Builder::new().name("azekura-cleaner".into()).spawn(move || run(&cleaned)).ok();
@@ -65,7 +76,7 @@ impl Cleaner {
 
 impl Drop for Cleaner {
     fn drop(&mut self) {
-        self.pool.bell.0.set_and_wake(STOPPED);
+        self.pool.bell.word.set_and_wake(STOPPED);
         if let Some(thread) = self.thread.take() {
             // A panic there has been printed; the pool does without its cleaner.
             let _ = thread.join();
@@ -74,7 +85,8 @@ impl Drop for Cleaner {
 }
 
 fn run(pool: &BufferPool) {
-    let bell = &pool.bell.0;
+    let bell = &pool.bell.word;
+    pool.bell.thread.store(azekura_trace::thread_tag().0, Relaxed);
     let batch = pool.batch_pages();
     loop {
         bell.wait(ASLEEP, Some(LONGEST_SLEEP));

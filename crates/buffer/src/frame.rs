@@ -53,6 +53,7 @@ use azekura_base::sync::atomic::{
 };
 use azekura_base::{Lsn, PageId};
 use azekura_latch::HybridLatch;
+use azekura_trace::ThreadTag;
 
 use crate::count::{shared_rmw, shared_store};
 
@@ -86,6 +87,8 @@ pub(crate) struct Frame {
     ref_count: AtomicU32,
     /// 1 while somebody reads the page in; only keeps others from reading it too, for a while.
     reading: AtomicU32,
+    /// The thread that began last to read the page in or to write it; a hint for the tracer, of those who wait for it.
+    worker: AtomicU32,
     pub(crate) latch: HybridLatch,
     /// See RECOVERY-1; 0 = no change.
     recovery_lsn: AtomicU64,
@@ -109,6 +112,7 @@ impl Frame {
             buffer: AtomicU32::new(NO_BUFFER),
             ref_count: AtomicU32::new(0),
             reading: AtomicU32::new(0),
+            worker: AtomicU32::new(0),
             latch: HybridLatch::new(),
             recovery_lsn: AtomicU64::new(0),
             older_lsn: AtomicU64::new(0),
@@ -256,7 +260,11 @@ impl Frame {
             return false;
         }
         shared_rmw();
-        self.reading.compare_exchange(0, 1, Relaxed, Relaxed).is_ok()
+        let is_ours = self.reading.compare_exchange(0, 1, Relaxed, Relaxed).is_ok();
+        if is_ours {
+            self.note_worker();
+        }
+        is_ours
     }
 
     /// The read failed: the next one may try.
@@ -366,11 +374,26 @@ impl Frame {
             shared_rmw();
             // Acquire: pairs with the Release in `release_writing`, the last writer's work, and in `publish`.
             match self.pin.compare_exchange_weak(seen, (seen | WRITING) + 1, Acquire, Relaxed) {
-                Ok(_) => return true,
+                Ok(_) => {
+                    self.note_worker();
+                    return true;
+                }
                 Err(now) => seen = now,
             }
         }
         false
+    }
+
+    /// The calling thread works for all who want the page.
+    fn note_worker(&self) {
+        if !cfg!(loom) {
+            self.worker.store(azekura_trace::thread_tag().0, Relaxed); // a hint; orders nothing
+        }
+    }
+
+    /// Who began last to read the page in or to write it.
+    pub(crate) fn worker(&self) -> ThreadTag {
+        ThreadTag(self.worker.load(Relaxed))
     }
 
     /// The writer is done, with whatever result. It keeps its pin.

@@ -35,7 +35,7 @@ use azekura_base::page;
 use azekura_base::sync::atomic::{Ordering::Release, fence};
 use azekura_base::sync::machine::{self, Work};
 use azekura_base::{Backoff, DurableLog, Lsn, PageBuf, PageId, PageWords, StripedCounter};
-use azekura_trace::{Site, WaitKind};
+use azekura_trace::{Site, ThreadTag, WaitKind};
 
 use crate::cleaner::CleanerBell;
 use crate::count::own_rmw;
@@ -335,6 +335,7 @@ impl BufferPool {
             if dirty_met > 0 {
                 self.bell.ring();
             }
+            let dirty = if let Sweep::Dirty(id) = swept { Some(&self.frames[id.0 as usize]) } else { None };
             let must_wait = match swept {
                 Sweep::Victim { frame, swap } => {
                     own_rmw();
@@ -352,8 +353,14 @@ impl BufferPool {
                 }
             };
             if must_wait {
-                let _waiting =
-                    (attempt > 0).then(|| azekura_trace::wait(&FREE_FRAME, 0, WaitKind::FreeFrame));
+                let worker = match dirty {
+                    Some(frame) if frame.is_being_written() => frame.worker(),
+                    // Only the cleaner can help; who has the others pinned is not known.
+                    _ if dirty_met > 0 => self.bell.cleaner(),
+                    _ => ThreadTag::NONE,
+                };
+                let _waiting = (attempt > 0)
+                    .then(|| azekura_trace::wait_for(&FREE_FRAME, 0, WaitKind::FreeFrame, worker));
                 if backoff.is_exhausted() { nap() } else { backoff.pause() }
             }
         }
@@ -406,7 +413,7 @@ impl BufferPool {
         if let Some(filling) = self.claim_reading(frame) {
             return Some(filling);
         }
-        let _waiting = azekura_trace::wait(&PAGE_IN, frame.page_id().0 as usize, WaitKind::PageIn);
+        let _waiting = azekura_trace::wait_for(&PAGE_IN, frame.page_id().0 as usize, WaitKind::PageIn, frame.worker());
         let mut backoff = Backoff::new();
         let mut naps = 0;
         while frame.buffer() == NO_BUFFER {

@@ -252,6 +252,15 @@ fn the_holder_is_the_one_the_lock_named() {
 }
 
 #[test]
+fn a_holder_in_no_operation_is_named_by_its_thread() {
+    let waiter = Script::default().enter(0, 1).begin_for(100, 1, 5, Log, 2).end(200, 1, 5).exit(300);
+    let server = Script::default().hold(150, 9, 9, 10);
+    let analysis = analyze(&trace(500, &["get"], &["page being read by another"], vec![waiter, server]));
+    let row = &analysis.blame[0];
+    assert_eq!((row.holder.as_deref(), row.wait_ns), (Some("thread worker 2"), 100));
+}
+
+#[test]
 fn who_waits_for_another_threads_flush_waits_for_that_thread() {
     let committer =
         Script::default().anchor(0, 0).enter(0, 1).begin_for(100, 1, 1, Log, 2).end(300, 1, 1).exit(400);

@@ -23,8 +23,17 @@ const LATE_NS: u64 = 50_000;
 /// Where holds are drawn by lot, a gap between two recorded ones is a handover up to this long.
 const WAKE_UP_NS: u64 = 50_000;
 
-/// Waiter's operation, site, holder's operation (`None`: unknown who held).
-pub(crate) type BlameKey = (u16, u32, Option<u16>);
+/// Waiter's operation, site, holder (`None`: unknown who held).
+pub(crate) type BlameKey = (u16, u32, Option<Holder>);
+
+/// Who held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Holder {
+    /// Some thread, in this operation.
+    In(u16),
+    /// This thread, in none: one that serves others, like the one that writes pages.
+    Thread(u32),
+}
 
 /// Sums over waits, ns.
 #[derive(Debug, Clone, Default)]
@@ -39,6 +48,20 @@ pub(crate) struct BlameSums {
     pub(crate) handover: u64,
     /// Where holders waited in turn.
     pub(crate) via: BTreeMap<u32, u64>,
+}
+
+impl BlameSums {
+    /// Adds what another row has.
+    pub(crate) fn merge(&mut self, more: &Self) {
+        self.count += more.count;
+        self.waited += more.waited;
+        self.holder_ran += more.holder_ran;
+        self.holder_waited += more.holder_waited;
+        self.holder_off += more.holder_off;
+        self.holder_preempted += more.holder_preempted;
+        self.handover += more.handover;
+        more.via.iter().for_each(|(site, ns)| *self.via.entry(*site).or_default() += ns);
+    }
 }
 
 /// Sums while they grow.
@@ -56,7 +79,11 @@ pub(crate) fn blame(threads: &[ThreadSpans], hold_sampling: u32, rows: &mut Blam
             let pieces = holders.of(index, wait, end);
             let (mut at, mut unknown) = (wait.begin, 0);
             for (i, piece) in pieces.iter().enumerate() {
-                let row = rows.entry((operation, wait.site, Some(piece.operation))).or_default();
+                let holder = match piece.operation {
+                    0 => Holder::Thread(threads[piece.thread].tag),
+                    operation => Holder::In(operation),
+                };
+                let row = rows.entry((operation, wait.site, Some(holder))).or_default();
                 row.count += u64::from(i + 1 == pieces.len());
                 let before = if i > 0 { piece.begin - at } else { 0 };
                 let after = if i + 1 == pieces.len() { end - piece.end } else { 0 };

@@ -1,6 +1,7 @@
 //! The rows of the tables: names instead of numbers, and sorted.
 
 use super::attribute::{OperationSums, Sums};
+use super::blame::{BlameSums, Holder};
 use super::pair::OpenSpan;
 use super::what_if::{Limit, Setting, what_if};
 use super::Work;
@@ -8,6 +9,7 @@ use crate::WaitKind;
 use crate::file::Switches;
 use serde::Serialize;
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 /// Instances told of each site.
 const INSTANCES: usize = 5;
@@ -213,7 +215,7 @@ pub struct BlameRow {
     pub operation: String,
     /// The site's label.
     pub site: String,
-    /// The holder's operation; `None` when the holder is not known.
+    /// The holder's operation, or its thread's name if it was in none; `None` when the holder is not known.
     pub holder: Option<String>,
     /// Waits.
     pub count: u64,
@@ -393,14 +395,18 @@ impl Work<'_> {
     }
 
     pub(super) fn blame_rows(&self) -> Vec<BlameRow> {
-        let mut rows: Vec<_> = self
-            .totals
-            .blame
-            .iter()
+        // Threads of one name, and numbers of one operation, are one holder.
+        let mut by_name: BTreeMap<(u16, u32, Option<String>), BlameSums> = BTreeMap::new();
+        for ((operation, site, holder), sums) in &self.totals.blame {
+            let holder = holder.map(|holder| self.holder(holder));
+            by_name.entry((*operation, *site, holder)).or_default().merge(sums);
+        }
+        let mut rows: Vec<_> = by_name
+            .into_iter()
             .map(|((operation, site, holder), sums)| BlameRow {
-                operation: self.names.operation(*operation),
-                site: self.names.site(*site),
-                holder: holder.map(|id| self.names.operation(id)),
+                operation: self.names.operation(operation),
+                site: self.names.site(site),
+                holder,
                 count: sums.count,
                 wait_ns: sums.waited,
                 holder_ran_ns: sums.holder_ran,
@@ -416,6 +422,17 @@ impl Work<'_> {
             b.wait_ns.cmp(&a.wait_ns).then_with(|| key(a).cmp(&key(b)))
         });
         rows
+    }
+
+    /// A holder as reports call it: its operation, or the thread's name if it is in none.
+    fn holder(&self, holder: Holder) -> String {
+        match holder {
+            Holder::In(operation) => self.names.operation(operation),
+            Holder::Thread(tag) => {
+                let thread = self.trace.threads.iter().find(|t| t.tag == tag).filter(|t| !t.name.is_empty());
+                thread.map_or_else(|| self.names.operation(0), |t| format!("thread {}", t.name))
+            }
+        }
     }
 
     pub(super) fn what_if(&self) -> WhatIfRows {

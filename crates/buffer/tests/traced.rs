@@ -1,0 +1,64 @@
+//! Invariant 8: who waits for a page that another thread reads, or for a frame, can tell for whom.
+#![cfg(not(loom))]
+#![expect(clippy::unwrap_used, reason = "a test ends where it fails")]
+
+use std::sync::{Arc, Condvar, Mutex};
+
+use azekura_base::durable::NoLog;
+use azekura_base::{PageBuf, PageId};
+use azekura_buffer::{BufferPool, MemStore, PageStore, PoolOptions, StoreError};
+use azekura_trace::event::EventKind;
+use azekura_trace::{CpuTime, Options, ThreadTag, WaitKind, start, stop, thread_tag};
+
+const PAGE: usize = 4096;
+
+/// A store whose first read lasts until a second one has begun.
+#[derive(Debug)]
+struct Meeting {
+    pages: MemStore,
+    /// The threads that read, in the order in which they came.
+    readers: Mutex<Vec<ThreadTag>>,
+    came: Condvar,
+}
+
+impl PageStore for Meeting {
+    fn read_page(&self, id: PageId, out: &mut [u8]) -> Result<(), StoreError> {
+        let mut readers = self.readers.lock().unwrap();
+        readers.push(thread_tag());
+        self.came.notify_all();
+        drop(self.came.wait_while(readers, |readers| readers.len() < 2).unwrap());
+        self.pages.read_page(id, out)
+    }
+
+    fn write_pages(&self, batch: &mut [(PageId, PageBuf)]) -> Result<(), StoreError> {
+        self.pages.write_pages(batch)
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        self.pages.sync()
+    }
+}
+
+/// The second to come waits for a while before it reads too; so it has told by then.
+#[test]
+fn who_waits_for_a_page_names_the_thread_that_reads_it() {
+    let store = Arc::new(Meeting {
+        pages: MemStore::new(PAGE),
+        readers: Mutex::default(),
+        came: Condvar::new(),
+    });
+    let options = PoolOptions { page_size: PAGE, capacity_bytes: 8 * PAGE, ..PoolOptions::default() };
+    let pool = BufferPool::new(options, Arc::clone(&store) as _, Arc::new(NoLog)).unwrap();
+    start(Options { cpu: CpuTime::Off, ..Options::default() }).unwrap();
+    std::thread::scope(|s| {
+        for _ in 0..2 {
+            s.spawn(|| drop(pool.fix(PageId(7)).unwrap()));
+        }
+    });
+    let trace = stop().unwrap().trace().unwrap();
+    let [first, second] = store.readers.lock().unwrap()[..] else { panic!("two read") };
+    let waiter = trace.threads.iter().find(|t| t.tag == second.0).expect("it told of its wait");
+    let begun = waiter.events.iter().find(|e| e.kind == EventKind::WaitBegin).expect("likewise");
+    assert_eq!(begun.argument as u8, WaitKind::PageIn as u8);
+    assert_eq!((begun.argument >> 32) as u32, first.0);
+}

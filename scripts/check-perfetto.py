@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""Checks an export of `azekura trace report --format perfetto` against Perfetto's own schema.
+
+    pip install perfetto
+    azekura trace report before.trace --format perfetto -o before.perfetto
+    scripts/check-perfetto.py before.perfetto [NUMBER OF SLICES]
+
+The file is parsed with the messages that Perfetto's Python package carries (made from its published .proto files, not by
+us). Every field must be known there; every event must stand on a track that was described before, with a process and a thread;
+times on a track must not run back; slices must nest and be named; and there must be as many as told.
+"""
+
+import sys
+from collections import defaultdict
+
+from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as schema
+
+
+def fail(what):
+    sys.exit(f"not well: {what}")
+
+
+def known(message, path=""):
+    """Fails on a field that the schema does not know."""
+    again = type(message)()
+    again.CopyFrom(message)
+    again.DiscardUnknownFields()
+    if again.ByteSize() != message.ByteSize():
+        fail(f"a field that the schema does not know, in {path or message.DESCRIPTOR.name}")
+
+
+def main():
+    trace = schema.Trace()
+    with open(sys.argv[1], "rb") as file:
+        trace.ParseFromString(file.read())
+    known(trace)
+    event_type = schema.TrackEvent.Type
+    processes, threads, depth, last = {}, {}, defaultdict(int), defaultdict(int)
+    slices = instants = 0
+    for number, packet in enumerate(trace.packet):
+        if not packet.HasField("timestamp") or not packet.trusted_packet_sequence_id:
+            fail(f"packet {number} without time or sequence")
+        if packet.HasField("track_descriptor"):
+            track = packet.track_descriptor
+            if track.HasField("thread"):
+                if track.parent_uuid not in processes:
+                    fail(f"thread track {track.uuid} without a process")
+                if not track.thread.HasField("tid") or track.thread.pid != processes[track.parent_uuid]:
+                    fail(f"thread track {track.uuid} without its thread")
+                threads[track.uuid] = track.thread.tid
+            else:
+                processes[track.uuid] = track.process.pid
+            continue
+        if not packet.HasField("track_event"):
+            fail(f"packet {number} is neither a track nor an event")
+        event = packet.track_event
+        track = event.track_uuid
+        if track not in threads:
+            fail(f"packet {number}: an event on a track that was not described")
+        if packet.timestamp < last[track]:
+            fail(f"packet {number}: time runs back")
+        last[track] = packet.timestamp
+        if event.type == event_type.TYPE_SLICE_BEGIN:
+            depth[track] += 1
+            slices += 1
+        elif event.type == event_type.TYPE_SLICE_END:
+            depth[track] -= 1
+            if depth[track] < 0:
+                fail(f"packet {number}: the end of a slice that did not begin")
+            continue
+        elif event.type == event_type.TYPE_INSTANT:
+            instants += 1
+        else:
+            fail(f"packet {number}: type {event.type}")
+        if not event.name or not list(event.categories):
+            fail(f"packet {number}: an event without name or category")
+    if len(sys.argv) > 2 and slices != int(sys.argv[2]):
+        fail(f"{slices} slices and not {sys.argv[2]}")
+    print(f"well: {len(threads)} threads, {slices} slices ({sum(depth.values())} open at the end), {instants} instants")
+
+
+if __name__ == "__main__":
+    main()
