@@ -63,8 +63,8 @@ impl NbGclock {
         if let Some(processors) = self.simulate {
             let report = Simulated::new(processors.into()).run(&progress)?;
             progress.finish();
-            let text = if self.json { report.to_json() + "\n" } else { report.to_text() };
-            out.write_all(text.as_bytes())?;
+            let (text, json) = (|| report.to_text(), || Ok(report.to_json()));
+            self.output.deliver(out, &Forms { text: &text, json: &json, html: None })?;
             return Ok(Outcome::Well);
         }
         let lab = self.lab();
