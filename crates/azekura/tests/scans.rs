@@ -170,7 +170,7 @@ fn a_walk_over_the_starts_of_values_reads_one_page_of_a_large_one() {
         let mut found = Vec::new();
         db.transact(|tx| {
             found.clear();
-            tx.table(&table)?.visit_starts::<[u8]>(.., 9, |key, start| {
+            tx.table(&table)?.visit_starts::<Vec<u8>>(.., 9, |key, start| {
                 found.push((key.to_vec(), start.to_vec()));
                 Ok(Continue(()))
             })

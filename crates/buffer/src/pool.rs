@@ -413,7 +413,8 @@ impl BufferPool {
         if let Some(filling) = self.claim_reading(frame) {
             return Some(filling);
         }
-        let _waiting = azekura_trace::wait_for(&PAGE_IN, frame.page_id().0 as usize, WaitKind::PageIn, frame.worker());
+        let _waiting =
+            azekura_trace::wait_for(&PAGE_IN, frame.page_id().0 as usize, WaitKind::PageIn, frame.worker());
         let mut backoff = Backoff::new();
         let mut naps = 0;
         while frame.buffer() == NO_BUFFER {

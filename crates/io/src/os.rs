@@ -9,8 +9,8 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
-use azekura_base::{PageBuf, blocking};
 use azekura_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use azekura_base::{PageBuf, blocking};
 use azekura_trace::{Site, WaitGuard, WaitKind, wait};
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, OFlags, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};

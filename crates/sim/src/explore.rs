@@ -108,7 +108,13 @@ const COLUMN: usize = 44;
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} (found by {}; {} interruptions)", self.reason, self.found_by, self.preemptions.len())?;
+        writeln!(
+            f,
+            "{} (found by {}; {} interruptions)",
+            self.reason,
+            self.found_by,
+            self.preemptions.len()
+        )?;
         let threads = self.trace.iter().map(|step| step.thread + 1).max().unwrap_or(0);
         for thread in 0..threads {
             write!(f, "{:COLUMN$}", format!("thread {thread}"))?;
@@ -202,7 +208,8 @@ pub struct Stopped {
 pub fn stop_everywhere(scene: impl Fn() -> Scene) -> Result<Stopped, String> {
     for access in 0.. {
         let outcome = scene().run(Schedule::ByTime, false, Some((0, access)));
-        let outcome = outcome.map_err(|reason| format!("thread 0 stopped before access {access}: {reason}"))?;
+        let outcome =
+            outcome.map_err(|reason| format!("thread 0 stopped before access {access}: {reason}"))?;
         if !outcome.has_stopped {
             return Ok(Stopped { accesses: access });
         }
@@ -211,7 +218,11 @@ pub fn stop_everywhere(scene: impl Fn() -> Scene) -> Result<Stopped, String> {
 }
 
 /// Runs, and keeps the interruptions even when a thread panics.
-fn run_noting(scene: &impl Fn() -> Scene, schedule: Schedule, taken: &mut Vec<Preemption>) -> Result<(), String> {
+fn run_noting(
+    scene: &impl Fn() -> Scene,
+    schedule: Schedule,
+    taken: &mut Vec<Preemption>,
+) -> Result<(), String> {
     let result = scene().run(schedule, false, None);
     *taken = crate::handle::last_preemptions();
     result.map(drop)

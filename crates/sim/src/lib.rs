@@ -37,13 +37,13 @@
 //! | `world`, `handle`, `fiber` | the state of a machine; what the door asks it; its threads' stacks |
 
 pub mod coherence;
+pub mod explore;
 mod fiber;
 mod handle;
 pub mod lines;
 pub mod processors;
 pub mod profile;
 mod random;
-pub mod explore;
 pub mod schedule;
 pub mod simulation;
 pub mod stalls;

@@ -19,7 +19,9 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum SimulationError {
     /// The program was built without the feature `sim`.
-    #[error("this program runs on real processors only; build it with the feature: cargo build --release --features sim")]
+    #[error(
+        "this program runs on real processors only; build it with the feature: cargo build --release --features sim"
+    )]
     NotBuilt,
     /// More processors than the machine has.
     #[error("{asked} processors asked for; the machine {profile} has {there}")]

@@ -24,7 +24,9 @@ use std::rc::Rc;
 pub(crate) enum State {
     OnProcessor(usize),
     Ready,
-    Asleep { address: usize },
+    Asleep {
+        address: usize,
+    },
     /// For ever, by the wish of a test.
     Stopped,
     Ended,
@@ -265,7 +267,8 @@ impl World {
     /// Whether the thread is to stop here for ever; it is stopped then.
     pub(crate) fn stops_here(&mut self) -> bool {
         let me = self.current;
-        let is_here = self.stop.is_some_and(|stop| stop.thread == me && stop.access == self.threads[me].accesses);
+        let is_here =
+            self.stop.is_some_and(|stop| stop.thread == me && stop.access == self.threads[me].accesses);
         if is_here {
             self.leave(State::Stopped);
         }
@@ -307,7 +310,12 @@ impl World {
         topology.core_of(processor) * topology.pipes_per_core + strand % topology.pipes_per_core
     }
 
-    pub(crate) fn access(&mut self, address: usize, access: Access, place: &'static Location<'static>) -> u32 {
+    pub(crate) fn access(
+        &mut self,
+        address: usize,
+        access: Access,
+        place: &'static Location<'static>,
+    ) -> u32 {
         let line = self.lines.number(address);
         let core = self.profile.topology.core_of(self.processor());
         let me = &mut self.threads[self.current];

@@ -11,7 +11,8 @@ use std::sync::Arc;
 static ALLOCATOR: LineAllocator = LineAllocator;
 
 fn count(processors: usize, lines: usize, seed: u64) -> Outcome {
-    let counters: Arc<[CachePadded<AtomicU64>]> = (0..lines).map(|_| CachePadded::new(AtomicU64::new(0))).collect();
+    let counters: Arc<[CachePadded<AtomicU64>]> =
+        (0..lines).map(|_| CachePadded::new(AtomicU64::new(0))).collect();
     let mut simulation = Simulation::new(Rc::new(Profile::t2()), processors, seed);
     for thread in 0..processors {
         let counters = Arc::clone(&counters);

@@ -66,7 +66,11 @@ fn scene(policy: Policy, work: Work) -> Scene {
     }
     scene.check(move || {
         let (visits, dirty) = (visits.load(SeqCst), pool.stats().dirty_pages);
-        if visits == 6 * PAGES && dirty == 0 { Ok(()) } else { Err(format!("{visits} visits, {dirty} dirty")) }
+        if visits == 6 * PAGES && dirty == 0 {
+            Ok(())
+        } else {
+            Err(format!("{visits} visits, {dirty} dirty"))
+        }
     });
     scene
 }

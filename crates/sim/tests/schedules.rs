@@ -38,7 +38,10 @@ fn a_lost_update_is_found_at_random_and_shrinks_to_its_least_interruptions() {
     let failure = at_random(1000, 1, || counting(true)).unwrap_err();
     assert!(failure.preemptions.len() <= 2, "{failure}");
     let text = failure.to_string();
-    assert!(text.contains("of 12") && text.contains("thread 0") && text.contains("load  schedules.rs"), "{text}");
+    assert!(
+        text.contains("of 12") && text.contains("thread 0") && text.contains("load  schedules.rs"),
+        "{text}"
+    );
     assert_eq!(text, at_random(1000, failure.found_by, || counting(true)).unwrap_err().to_string());
 }
 

@@ -3,10 +3,10 @@
 
 mod common;
 
+use azekura_trace::WaitKind;
 use azekura_trace::analyze::{Analysis, AnalyzeOptions, OperationRow, Verdict};
 use azekura_trace::event::Event;
 use azekura_trace::file::{ClockSample, Encoder, Outline, ThreadInfo, Trace};
-use azekura_trace::WaitKind;
 use common::simulator::Duration::Exponential;
 use common::simulator::Step::{Compute, Device, Enter, Exit, Lock, Unlock, WaitBegin, WaitEnd};
 use common::simulator::{Machine, Mode};
@@ -80,13 +80,18 @@ fn windows_add_up_to_the_whole() {
         let parts = Analysis::of_windows(&outline, most, &AnalyzeOptions::default());
         let parts = parts.expect("just written").expect("any operation will do");
         assert_eq!(whole.operations.len(), parts.operations.len());
-        for (a, b) in whole.operations.iter().chain([&whole.total]).zip(parts.operations.iter().chain([&parts.total])) {
+        for (a, b) in
+            whole.operations.iter().chain([&whole.total]).zip(parts.operations.iter().chain([&parts.total]))
+        {
             assert_eq!((&a.name, exact(a)), (&b.name, exact(b)), "{windows} windows");
             let (a, b) = (a.cpu_ns.expect("known"), b.cpu_ns.expect("known"));
             assert!(a.abs_diff(b) as f64 <= 0.01 * a as f64, "CPU time {a}, in {windows} windows {b}");
         }
         let waits = |a: &Analysis| -> Vec<_> {
-            a.waits.iter().map(|w| (w.operation.clone(), w.site.clone(), w.count, w.net_ns, w.gross_ns)).collect()
+            a.waits
+                .iter()
+                .map(|w| (w.operation.clone(), w.site.clone(), w.count, w.net_ns, w.gross_ns))
+                .collect()
         };
         assert_eq!(waits(&whole), waits(&parts), "{windows} windows");
         assert_eq!(whole.timeline, parts.timeline, "{windows} windows");
@@ -95,12 +100,17 @@ fn windows_add_up_to_the_whole() {
         let gain = |a: &Analysis| (a.what_if.locks[0].site.clone(), a.what_if.locks[0].gain);
         let ((site, gain_whole), (site_in_parts, gain_in_parts)) = (gain(&whole), gain(&parts));
         assert_eq!(site, site_in_parts);
-        assert!((gain_whole - gain_in_parts).abs() <= 0.02 * (1.0 + gain_whole), "{gain_whole}, {gain_in_parts}");
-        let known = |a: &Analysis| -> u64 {
-            a.blame.iter().filter(|b| b.holder.is_some()).map(|b| b.wait_ns).sum()
-        };
+        assert!(
+            (gain_whole - gain_in_parts).abs() <= 0.02 * (1.0 + gain_whole),
+            "{gain_whole}, {gain_in_parts}"
+        );
+        let known =
+            |a: &Analysis| -> u64 { a.blame.iter().filter(|b| b.holder.is_some()).map(|b| b.wait_ns).sum() };
         let (a, b) = (known(&whole), known(&parts));
-        assert!(a >= b && (a - b) as f64 <= 0.05 * a as f64, "{a} ns were waited for somebody, {b} in {windows} windows");
+        assert!(
+            a >= b && (a - b) as f64 <= 0.05 * a as f64,
+            "{a} ns were waited for somebody, {b} in {windows} windows"
+        );
     }
 }
 

@@ -207,7 +207,8 @@ impl Directory {
             return self.hit(now, self.ticks.load_hit);
         }
         let cluster = self.topology.cluster_of(core);
-        let latency = if self.shared[cluster].touch(number) { self.ticks.shared_hit } else { self.ticks.memory };
+        let latency =
+            if self.shared[cluster].touch(number) { self.ticks.shared_hit } else { self.ticks.memory };
         let line = &mut self.lines[number as usize];
         if access == Access::Load {
             line.add(core);
@@ -239,7 +240,13 @@ impl Directory {
 
     fn stored(&self, now: Time, done: Time, queued: Time, is_miss: bool) -> Served {
         let until = (now + self.ticks.store).max(done.saturating_sub(STORE_BUFFER));
-        Served { until, done, stall: until - now - self.ticks.store, queued: queued.min(until - now), is_miss }
+        Served {
+            until,
+            done,
+            stall: until - now - self.ticks.store,
+            queued: queued.min(until - now),
+            is_miss,
+        }
     }
 
     /// From where a copy comes, and how long that takes.

@@ -44,7 +44,11 @@ fn a_line_comes_from_memory_once_and_then_from_the_own_cache() {
     assert_eq!(until(&mut d, 0, 0, Load, 0), 91.0, "memory 90, then a hit's 1");
     assert_eq!(until(&mut d, 0, 0, Load, 100), 101.0);
     assert_eq!(until(&mut d, 1, 0, Load, 200), 221.0, "core 1: from the last cache that both share");
-    assert_eq!(until(&mut d, 2, 0, Load, 300), 461.0, "core 2, on the other socket: 60 + 100 to the nearest copy");
+    assert_eq!(
+        until(&mut d, 2, 0, Load, 300),
+        461.0,
+        "core 2, on the other socket: 60 + 100 to the nearest copy"
+    );
 }
 
 #[test]

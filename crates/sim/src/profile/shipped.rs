@@ -25,7 +25,8 @@ impl Profile {
         let l2 = document(26.0 * CYCLE, manual);
         Self {
             name: "t2".into(),
-            describes: "UltraSPARC T2: 8 cores x 8 threads, 1.2 GHz, 4 MiB of shared L2, atomics done there".into(),
+            describes: "UltraSPARC T2: 8 cores x 8 threads, 1.2 GHz, 4 MiB of shared L2, atomics done there"
+                .into(),
             topology: Topology {
                 sockets: 1,
                 clusters_per_socket: 1,
@@ -42,14 +43,23 @@ impl Profile {
                 store: document(CYCLE, manual),
                 swap: l2.clone(),
                 shared_hit: l2.clone(),
-                memory: reasoned(185.0 * CYCLE, "FB-DIMM behind the L2, as measured on the T1 and T2: some 150 ns"),
+                memory: reasoned(
+                    185.0 * CYCLE,
+                    "FB-DIMM behind the L2, as measured on the T1 and T2: some 150 ns",
+                ),
                 other_socket: reasoned(0.0, "there is one socket"),
                 transfer_in_cluster: l2.clone(),
                 transfer_in_socket: l2,
                 read_occupancy: reasoned(2.0 * CYCLE, "a bank answers every second cycle"),
-                write_occupancy: reasoned(12.0 * CYCLE, "an atomic passes the bank's pipeline twice: once to read, once to write"),
+                write_occupancy: reasoned(
+                    12.0 * CYCLE,
+                    "an atomic passes the bank's pipeline twice: once to read, once to write",
+                ),
                 pipe_share: reasoned(0.3, "a thread in order waits for caches for two thirds of its time"),
-                pause: reasoned(3.0 * CYCLE, "no pause instruction: reads of the condition codes, as HotSpot has them"),
+                pause: reasoned(
+                    3.0 * CYCLE,
+                    "no pause instruction: reads of the condition codes, as HotSpot has them",
+                ),
                 system_call: reasoned(400.0, "a trap and back at 1.2 GHz in order"),
                 context_switch: reasoned(5_000.0, "Solaris 10 at 1.2 GHz in order"),
                 wake: reasoned(10_000.0, "Solaris 10 at 1.2 GHz in order"),

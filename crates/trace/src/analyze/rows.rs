@@ -1,10 +1,10 @@
 //! The rows of the tables: names instead of numbers, and sorted.
 
+use super::Work;
 use super::attribute::{OperationSums, Sums};
 use super::blame::{BlameSums, Holder};
 use super::pair::OpenSpan;
 use super::what_if::{Limit, Setting, what_if};
-use super::Work;
 use crate::WaitKind;
 use crate::file::Switches;
 use serde::Serialize;
@@ -331,7 +331,8 @@ impl Work<'_> {
             .waits()
             .into_iter()
             .map(|((operation, site), waits)| {
-                let executions = self.totals.attribution.operations.get(&operation).map_or(0, |o| o.all.executions);
+                let executions =
+                    self.totals.attribution.operations.get(&operation).map_or(0, |o| o.all.executions);
                 WaitRow {
                     operation: self.names.operation(operation),
                     site: self.names.site(site),

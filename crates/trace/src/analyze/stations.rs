@@ -459,7 +459,7 @@ mod tests {
         let mut gaps = vec![10; 12];
         gaps.extend([1_000_000; 8]);
         assert_eq!(of(&gaps).usual(), Some(10.0));
-        assert_eq!(of(&vec![10; LEAST_HANDOVERS - 1]).usual(), None);
+        assert_eq!(of(&[10; LEAST_HANDOVERS - 1]).usual(), None);
         let many = of(&(0..100_000).map(|i| i * 7919 % 1_000).collect::<Vec<_>>());
         assert!(many.kept.len() <= Gaps::MOST && many.kept.len() as u64 * many.one_of >= 100_000);
         assert!(many.usual().is_some_and(|usual| (usual - 500.0).abs() < 25.0), "{:?}", many.usual());

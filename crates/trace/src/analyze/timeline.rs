@@ -70,7 +70,8 @@ pub(super) fn timeline<'l>(trace: &Trace, lines: impl Iterator<Item = &'l Line>,
 impl Line {
     /// Adds a window's spans. What goes on is told when it has ended.
     pub(super) fn add(&mut self, spans: &ThreadSpans, cell_ns: u64) {
-        let outermost = (0..).zip(&spans.ops).filter(|(at, s)| s.parent.is_none() && !spans.ongoing.contains(at));
+        let outermost =
+            (0..).zip(&spans.ops).filter(|(at, s)| s.parent.is_none() && !spans.ongoing.contains(at));
         for (_, op) in outermost {
             let end = op.end.unwrap_or(spans.last);
             // Of those drawn by lot each stands for its like nearby.

@@ -143,7 +143,8 @@ impl Windows<'_> {
                 Some((block::EVENTS, mut payload)) => {
                     let tag = small(&mut payload).map_err(malformed)?;
                     number(&mut payload).map_err(malformed)?;
-                    let place = *self.places.get(&tag).ok_or_else(|| malformed("events of an unknown thread"))?;
+                    let place =
+                        *self.places.get(&tag).ok_or_else(|| malformed("events of an unknown thread"))?;
                     let begins_round = round[place] || !round.contains(&true);
                     if begins_round {
                         round.fill(false);
@@ -265,6 +266,9 @@ impl Blocks {
 
 impl fmt::Debug for Blocks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Blocks").field("source", &self.source).field("offset", &self.offset).finish_non_exhaustive()
+        f.debug_struct("Blocks")
+            .field("source", &self.source)
+            .field("offset", &self.offset)
+            .finish_non_exhaustive()
     }
 }

@@ -1,8 +1,8 @@
 //! From bytes to a [`Trace`]: every length checked, every checksum verified, no byte trusted.
 
 use super::{
-    ClockSample, CpuSource, Ending, MAGIC, Module, Name, OLDEST_VERSION, OffCpu, SessionInfo, Switches, ThreadTrace,
-    TimeSource, Trace, VERSION, block, codec,
+    ClockSample, CpuSource, Ending, MAGIC, Module, Name, OLDEST_VERSION, OffCpu, SessionInfo, Switches,
+    ThreadTrace, TimeSource, Trace, VERSION, block, codec,
 };
 use crate::error::ReadError;
 use azekura_base::checksum::{crc32c, crc32c_append};

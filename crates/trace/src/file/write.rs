@@ -286,7 +286,8 @@ impl<'t> Rounds<'t> {
 
     /// Ticks of the round's end; `None` when all is written.
     fn until(&self) -> Option<u64> {
-        let left = self.threads.iter().zip(&self.at).filter(|(thread, (written, _))| *written < thread.events.len());
+        let left =
+            self.threads.iter().zip(&self.at).filter(|(thread, (written, _))| *written < thread.events.len());
         left.map(|(_, (_, latest))| *latest).min()
     }
 }

@@ -223,7 +223,8 @@ impl Collector {
         for ring in &self.rings {
             // What a thread is in and has not told: it may be what it hangs in.
             let open = whereabouts::unrecorded(ring.tag).filter(|open| open.since >= ring.last);
-            let open = open.map(|o| Event { operation: o.operation, ..Event::new(o.since, EventKind::Enter) });
+            let open =
+                open.map(|o| Event { operation: o.operation, ..Event::new(o.since, EventKind::Enter) });
             let last: Vec<Event> = open.into_iter().chain(ring.last_anchor(self.time)).collect();
             self.encoder.events(ring.tag, ring.consumer.lost(), &last);
         }

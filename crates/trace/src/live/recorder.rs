@@ -191,7 +191,8 @@ impl Recorder {
     fn tell_all(&mut self) {
         while let Some(level) = self.stack.tell() {
             // One that was not drawn: at the last instant that is known. A switch since is the next event's to tell.
-            let (ticks, flags) = if level.begin > 0 { (level.begin, level.flags) } else { (self.last, UNTIMED) };
+            let (ticks, flags) =
+                if level.begin > 0 { (level.begin, level.flags) } else { (self.last, UNTIMED) };
             self.push(Event { flags, operation: level.operation, ..Event::new(ticks, EventKind::Enter) });
         }
         self.whereabouts.is_in(self.stack.innermost());

@@ -89,7 +89,8 @@ impl Strides {
         // A long wait now and then does not make an operation a long one.
         let ticks = ticks.min(2 * self.long);
         let account = &mut self.accounts[usize::from(operation) % ACCOUNTS];
-        account.usual = if account.usual == 0 { ticks << 4 } else { account.usual - (account.usual >> 4) + ticks };
+        account.usual =
+            if account.usual == 0 { ticks << 4 } else { account.usual - (account.usual >> 4) + ticks };
     }
 
     /// Xorshift.

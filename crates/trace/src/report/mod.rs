@@ -51,7 +51,13 @@ const WINDOW_EVENTS: usize = 1 << 20;
 
 impl Default for ReportOptions {
     fn default() -> Self {
-        Self { format: Format::Text, operation: None, baseline_per_second: None, top: 15, window_events: WINDOW_EVENTS }
+        Self {
+            format: Format::Text,
+            operation: None,
+            baseline_per_second: None,
+            top: 15,
+            window_events: WINDOW_EVENTS,
+        }
     }
 }
 

@@ -3,9 +3,9 @@
 //! Written by hand (the messages' numbers are Perfetto's published schema): one packet per slice begin and end,
 //! names spelled out. About 60 bytes an event, so this is an export and not our format.
 
+use super::ReportError;
 use crate::WaitKind;
 use crate::event::{Event, EventKind};
-use super::ReportError;
 use crate::file::{Calibration, Name, Outline, ThreadTrace, Trace};
 use azekura_base::varint::{put_bytes, put_u64};
 use std::io::Write;

@@ -4,8 +4,8 @@ use azekura_base::checksum::{crc32c, crc32c_append};
 use azekura_trace::analyze::{Analysis, AnalyzeOptions};
 use azekura_trace::event::{Event, EventKind};
 use azekura_trace::file::{
-    ClockSample, CpuSource, Encoder, Ending, Module, Name, OffCpu, Outline, SessionInfo, Switches, ThreadInfo,
-    ThreadTrace, TimeSource, Trace,
+    ClockSample, CpuSource, Encoder, Ending, Module, Name, OffCpu, Outline, SessionInfo, Switches,
+    ThreadInfo, ThreadTrace, TimeSource, Trace,
 };
 use azekura_trace::report::{ReportOptions, report};
 

@@ -85,8 +85,15 @@ pub struct Report {
 /// The cases: name, and pages per frame.
 const RESIDENT: &str = "every page has a frame";
 const FROM_MEMORY: &str = "pages come from memory";
-const KINDS: [Kind; 7] =
-    [Kind::Lru, Kind::TwoQ, Kind::Gclock, Kind::NbAtomic, Kind::NbStriped, Kind::TwoRings, Kind::TwoRingsPeek];
+const KINDS: [Kind; 7] = [
+    Kind::Lru,
+    Kind::TwoQ,
+    Kind::Gclock,
+    Kind::NbAtomic,
+    Kind::NbStriped,
+    Kind::TwoRings,
+    Kind::TwoRingsPeek,
+];
 /// Places that a point names.
 const PLACES: usize = 5;
 /// The paper's threads draw their references as they go: `pow` in software's precision and two random numbers, by Java 6, in order, at 1.2 GHz.
@@ -97,7 +104,8 @@ impl Simulated {
     /// The paper's machine, on 1, 2, 4, … processors up to `most`.
     #[must_use]
     pub fn new(most: usize) -> Self {
-        let mut processors: Vec<usize> = std::iter::successors(Some(1), |&n| Some(n * 2)).take_while(|&n| n < most).collect();
+        let mut processors: Vec<usize> =
+            std::iter::successors(Some(1), |&n| Some(n * 2)).take_while(|&n| n < most).collect();
         processors.push(most);
         Self {
             profile: paper_machine(),
@@ -207,8 +215,9 @@ fn named(stall: &PlaceStalls, threads_time: f64) -> Stall {
 fn paper_machine() -> Profile {
     let mut profile = Profile::t2();
     profile.costs.copy_byte.value = 0.0;
-    profile.costs.copy_byte.source =
-        Source::Reasoned("in the paper's Java a page from memory is an object, and its installation stores a reference".into());
+    profile.costs.copy_byte.source = Source::Reasoned(
+        "in the paper's Java a page from memory is an object, and its installation stores a reference".into(),
+    );
     profile
 }
 
@@ -230,7 +239,10 @@ impl Report {
         for case in [RESIDENT, FROM_MEMORY] {
             let _ = writeln!(out, "\nMillions of visits per second, {case} (Fig. 10), by processors");
             out.push_str(&self.table(case));
-            let _ = writeln!(out, "\nWhere threads waited for cache lines, with most processors (part of their time; on the worst line)");
+            let _ = writeln!(
+                out,
+                "\nWhere threads waited for cache lines, with most processors (part of their time; on the worst line)"
+            );
             out.push_str(&self.places(case));
         }
         out

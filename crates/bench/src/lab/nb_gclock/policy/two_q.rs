@@ -2,9 +2,9 @@
 //! K_out evictions is new again, and each hit in A_m moves a page in a list, under the lock.
 
 use super::Policy;
-use azekura_base::sync::machine;
 use super::ghost::Ghost;
 use super::list::{Links, Queue};
+use azekura_base::sync::machine;
 
 /// 2Q: a FIFO of new pages, ids of what left it, and an LRU list of what came back.
 #[derive(Debug)]
