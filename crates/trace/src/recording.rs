@@ -56,7 +56,7 @@ impl Default for Options {
         Self {
             file: None,
             ring_events: 1 << 14,
-            drain_every: Some(Duration::from_millis(5)),
+            drain_every: Some(Duration::from_millis(10)),
             cpu: CpuTime::Auto,
             hold_sampling: 64,
             operation_sampling: 64,

@@ -40,38 +40,27 @@ thread_local! {
     static STATE: Cell<State> = const { Cell::new(State::Open) };
     static OWNER: Owner = const { Owner };
     static TAG: Cell<u32> = const { Cell::new(0) };
-    static GATE: Cell<Gate> = const { Cell::new(Gate { session: 0, left: 0, kept: 0 }) };
+    /// Before the recorder: most holds are only counted, and here that costs least. Holds up to and with the next one that the
+    /// recorder looks at; 0 before the first. What is left of an earlier recording counts on in the next: the lot has no memory.
+    static HOLDS_LEFT: Cell<u32> = const { Cell::new(0) };
+    /// Not 0: the thread waited, so the recorder looks at the very next hold, and so many would have been left.
+    static HOLDS_KEPT: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Before the recorder: most holds are only counted, and here that costs least.
-#[derive(Debug, Clone, Copy)]
-struct Gate {
-    /// Of which recording it counts; another one's says nothing.
-    session: u32,
-    /// Holds up to and with the next one that the recorder looks at.
-    left: u32,
-    /// Not 0: the thread waited, so the recorder looks at the very next one, and so many would have been left.
-    kept: u32,
-}
-
-impl Gate {
-    /// Whether the hold that begins is nobody's business; counts it then.
-    #[inline]
-    fn passes(session: u32) -> bool {
-        let gate = GATE.get();
-        let passes = gate.session == session && gate.left > 1;
-        if passes {
-            GATE.set(Gate { left: gate.left - 1, ..gate });
-        }
-        passes
+/// Whether the hold that begins is nobody's business; counts it then.
+#[inline]
+fn is_passed_over() -> bool {
+    let left = HOLDS_LEFT.get();
+    if left > 1 {
+        HOLDS_LEFT.set(left - 1);
     }
+    left > 1
+}
 
-    /// The thread waited: its next hold is looked at.
-    fn close(session: u32) {
-        let gate = GATE.get();
-        if gate.session == session && gate.kept == 0 {
-            GATE.set(Gate { kept: gate.left, left: 1, ..gate });
-        }
+/// The thread waited: its next hold is looked at.
+fn look_at_next_hold() {
+    if HOLDS_KEPT.get() == 0 && HOLDS_LEFT.get() > 1 {
+        HOLDS_KEPT.set(HOLDS_LEFT.replace(1));
     }
 }
 
@@ -250,7 +239,7 @@ fn end_wait(guard: &WaitGuard) {
         r.record(When::Later, EventKind::WaitEnd, guard.site, guard.object, 0);
         r.waited = (guard.site, guard.object);
     });
-    Gate::close(guard.session);
+    look_at_next_hold();
 }
 
 /// The time from [`hold`] to its drop.
@@ -280,7 +269,7 @@ struct Held {
 #[inline]
 pub fn hold(site: &'static Site, object: usize, mode: HoldMode) -> HoldGuard {
     let session = SESSION.load(Relaxed);
-    if session == 0 || Gate::passes(session) {
+    if session == 0 || is_passed_over() {
         return HoldGuard { held: None, here: PhantomData };
     }
     begin_hold(session, site, object as u64, mode)
@@ -291,7 +280,7 @@ pub fn hold(site: &'static Site, object: usize, mode: HoldMode) -> HoldGuard {
 pub fn hold_at(site: impl FnOnce() -> &'static Site, object: usize, mode: HoldMode) -> HoldGuard {
     let session = SESSION.load(Relaxed);
     let nothing = HoldGuard { held: None, here: PhantomData };
-    if session == 0 || Gate::passes(session) {
+    if session == 0 || is_passed_over() {
         return nothing;
     }
     match drawn(session, mode, |waited| waited.1 == object as u64) {
@@ -323,14 +312,12 @@ fn begin_hold(session: u32, site: &'static Site, object: u64, mode: HoldMode) ->
 fn drawn(session: u32, mode: HoldMode, is_of: impl FnOnce((u32, u64)) -> bool) -> Option<Held> {
     let begun = with_recorder(session, |r| {
         let waited = is_of(std::mem::take(&mut r.waited));
-        let gate = GATE.get();
-        let left = match gate {
-            Gate { kept: 1.., .. } if gate.session == session => gate.kept,
-            _ if gate.session == session => gate.left,
-            _ => r.holds_left(),
+        let left = match HOLDS_KEPT.replace(0) {
+            0 => HOLDS_LEFT.get(),
+            kept => kept,
         };
         let begun = r.begin_hold(left, waited);
-        GATE.set(Gate { session, left: r.holds_left(), kept: 0 });
+        HOLDS_LEFT.set(r.holds_left());
         begun
     });
     let (begin, flags) = begun.flatten()?;

@@ -148,6 +148,14 @@ impl Recorder {
     /// Ends the operation that was begun at `depth`, and those further in that never ended.
     #[inline]
     pub(super) fn leave(&mut self, depth: usize) {
+        if self.stack.leave_silently(depth) {
+            self.whereabouts.is_within(self.stack.innermost());
+        } else {
+            self.leave_drawn(depth);
+        }
+    }
+
+    fn leave_drawn(&mut self, depth: usize) {
         let Some((level, is_told)) = self.stack.cut_to(depth) else { return };
         if is_told {
             let event = Event { operation: level.operation, ..Event::new(0, EventKind::Exit) };
@@ -345,10 +353,12 @@ impl Recorder {
         self.lot.until()
     }
 
-    /// A hold begins, the last of `left` that [`Recorder::holds_left`] told or one before, of an object that this thread waited
-    /// for or not: if it is recorded, since when, and its flags.
+    /// A hold begins, of an object that this thread waited for or not, with so many left of [`Recorder::holds_left`] (0: none was
+    /// counted yet): if it is recorded, since when, and its flags.
     pub(super) fn begin_hold(&mut self, left: u32, waited: bool) -> Option<(u64, u8)> {
-        self.lot.wind_to(left);
+        if left > 0 {
+            self.lot.wind_to(left);
+        }
         let flags = self.lot.next() | if waited { WAITED } else { 0 };
         (flags != 0).then(|| (self.ticks(), flags))
     }

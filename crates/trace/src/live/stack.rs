@@ -10,7 +10,7 @@
 //!   inside the `Enter`s of all operations that it happened in.
 
 /// Levels that are kept. What is begun deeper counts as part of the level above.
-const DEPTH: usize = 48;
+const DEPTH: usize = 64;
 
 /// One operation that the thread is in.
 #[derive(Debug, Clone, Copy, Default)]
@@ -79,6 +79,17 @@ impl Stack {
         Some(level)
     }
 
+    /// Leaves the innermost one at this depth, if it is one that the ring need not know of.
+    #[inline]
+    pub(super) fn leave_silently(&mut self, depth: usize) -> bool {
+        let is_silent =
+            depth + 1 == self.depth && self.told <= depth && self.levels[depth % DEPTH].begin == 0;
+        if is_silent {
+            self.depth = depth;
+        }
+        is_silent
+    }
+
     /// The level at this depth, and whether it is told; what is further in is gone.
     #[inline]
     pub(super) fn cut_to(&mut self, depth: usize) -> Option<(Level, bool)> {
@@ -95,5 +106,52 @@ impl Stack {
     pub(super) fn leave(&mut self) {
         self.depth -= 1;
         self.told = self.told.min(self.depth);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(stack: &mut Stack) -> Vec<u16> {
+        std::iter::from_fn(|| stack.tell()).map(|level| level.operation).collect()
+    }
+
+    #[test]
+    fn all_are_told_from_the_outermost_in_and_each_once() {
+        let mut stack = Stack::new();
+        assert!(stack.enter(1) && stack.enter(2));
+        stack.begin(50, 0);
+        assert!(stack.enter(3));
+        assert_eq!((stack.innermost(), told(&mut stack)), (3, vec![1, 2, 3]));
+        assert!(stack.is_told() && !stack.leave_silently(2), "its end is to be told");
+        stack.leave();
+        assert!(stack.enter(4) && !stack.is_told());
+        assert!(stack.leave_silently(2), "nobody knows of it");
+        assert!(stack.is_told());
+        assert!(stack.enter(5));
+        assert_eq!(told(&mut stack), [5]);
+    }
+
+    #[test]
+    fn who_leaves_further_out_leaves_all_inside() {
+        let mut stack = Stack::new();
+        for operation in 1..5 {
+            assert!(stack.enter(operation));
+        }
+        stack.tell();
+        let (level, is_told) = stack.cut_to(1).expect("there");
+        assert_eq!((level.operation, is_told, stack.depth()), (2, false, 2));
+        stack.leave();
+        assert!(stack.cut_to(3).is_none() && stack.cut_to(1).is_none(), "gone with it");
+        assert_eq!((stack.innermost(), stack.is_told()), (1, true));
+    }
+
+    #[test]
+    fn too_deep_is_refused_and_the_rest_stays() {
+        let mut stack = Stack::new();
+        assert!((0..DEPTH).all(|at| stack.enter(at as u16 + 1)));
+        assert!(!stack.enter(99));
+        assert_eq!((stack.depth(), usize::from(stack.innermost())), (DEPTH, DEPTH));
     }
 }
