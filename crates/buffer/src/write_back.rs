@@ -279,7 +279,8 @@ impl BufferPool {
         if !frame.is_being_written() {
             return;
         }
-        let _waiting = azekura_trace::wait_for(&WRITE_BACK, id.0 as usize, WaitKind::WriteBack, frame.worker());
+        let _waiting =
+            azekura_trace::wait_for(&WRITE_BACK, id.0 as usize, WaitKind::WriteBack, frame.worker());
         let mut backoff = Backoff::new();
         while frame.is_being_written() {
             if backoff.is_exhausted() { nap() } else { backoff.pause() }

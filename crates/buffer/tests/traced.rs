@@ -42,11 +42,8 @@ impl PageStore for Meeting {
 /// The second to come waits for a while before it reads too; so it has told by then.
 #[test]
 fn who_waits_for_a_page_names_the_thread_that_reads_it() {
-    let store = Arc::new(Meeting {
-        pages: MemStore::new(PAGE),
-        readers: Mutex::default(),
-        came: Condvar::new(),
-    });
+    let store =
+        Arc::new(Meeting { pages: MemStore::new(PAGE), readers: Mutex::default(), came: Condvar::new() });
     let options = PoolOptions { page_size: PAGE, capacity_bytes: 8 * PAGE, ..PoolOptions::default() };
     let pool = BufferPool::new(options, Arc::clone(&store) as _, Arc::new(NoLog)).unwrap();
     start(Options { cpu: CpuTime::Off, ..Options::default() }).unwrap();
