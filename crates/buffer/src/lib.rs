@@ -70,4 +70,4 @@ pub use page_table::MAX_PAGE_ID;
 pub use policy::{HandKind, Policy};
 pub use pool::{BufferPool, PoolOptions};
 pub use stats::PoolStats;
-pub use store::{MemStore, PageStore, StoreError};
+pub use store::{MemStore, PageStore, StoreError, read_and_copy};

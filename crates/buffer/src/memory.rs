@@ -5,8 +5,42 @@ use std::sync::atomic::AtomicU64;
 #[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
 use std::sync::atomic::Ordering::Relaxed;
 
+/// Bytes between places where a page may begin: enough for direct reads.
+const ALIGNMENT: usize = 4096;
+
+/// The words of all pages, from a multiple of [`ALIGNMENT`] on.
+pub(crate) struct PageMemory {
+    words: Box<[AtomicU64]>,
+    first: usize,
+}
+
+impl PageMemory {
+    /// `count` zero words.
+    pub(crate) fn zeroed(count: usize) -> Self {
+        // An aligned allocation would be zeroed by hand, and so touched; one that is too long is not.
+        let words = zeroed_words(count + ALIGNMENT / 8);
+        let start = words.as_ptr().addr();
+        let first = (start.next_multiple_of(ALIGNMENT) - start) / 8;
+        Self { words, first }
+    }
+}
+
+impl PageMemory {
+    /// Number of words.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.words.len() - ALIGNMENT / 8
+    }
+
+    /// `count` words from word `at` on.
+    #[inline]
+    pub(crate) fn run(&self, at: usize, count: usize) -> &[AtomicU64] {
+        &self.words[self.first + at..][..count]
+    }
+}
+
 /// `count` zero words. Large runs are asked for in huge pages, where the system has them: fewer address translations are missed.
-pub(crate) fn zeroed_words(count: usize) -> Box<[AtomicU64]> {
+fn zeroed_words(count: usize) -> Box<[AtomicU64]> {
     let words = Box::<[AtomicU64]>::new_zeroed_slice(count);
     // SAFETY: an `AtomicU64` of zero bytes is a valid value. Asking for zeroed memory keeps a large pool untouched until its
     // pages come.
@@ -87,6 +121,15 @@ mod tests {
     #[should_panic(expected = "a page fills its buffer")]
     fn bytes_that_do_not_fill_the_words_are_refused() {
         store_words(&zeroed_words(2), &[0; 8]);
+    }
+
+    #[test]
+    fn pages_begin_where_direct_reads_may_go() {
+        for bytes in [4096, 12_288, 9 << 20] {
+            let memory = PageMemory::zeroed(bytes / 8);
+            let all = memory.run(0, memory.len());
+            assert!(all.as_ptr().addr().is_multiple_of(ALIGNMENT) && all.len() == bytes / 8);
+        }
     }
 
     #[test]

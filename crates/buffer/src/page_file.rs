@@ -55,15 +55,16 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use azekura_base::page::PageWord;
 use azekura_base::sync::Mutex;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
-use azekura_base::{PageBuf, PageId, page};
+use azekura_base::{PageBuf, PageId, PageWords, page};
 use azekura_io::{File, Fs, OpenOptions, create_dir_all_durable};
 
 pub use self::area::AreaShape;
 use self::area::{Area, HEAD_BYTES, SlotHead};
 use self::ledger::{Ledger, OwnedSlot, Taken};
-use crate::store::{PageStore, StoreError, seal_batch, stored_checksum, verify};
+use crate::store::{PageStore, StoreError, read_and_copy, seal_batch, stored_checksum, verify};
 
 /// The file grows by its own length, but not by less,
 const LEAST_GROWTH: u64 = 1 << 20;
@@ -308,6 +309,32 @@ impl PageStore for PageFile {
         self.pages.read(offset, there, Some(first))?;
         (first.0..).zip(there.chunks_exact(page_size)).try_for_each(|(id, page)| {
             verify(PageId(id), page, &self.pages.path, self.offset(PageId(id)).unwrap_or(u64::MAX))
+        })
+    }
+
+    /// By one call that copies nothing, as far as the file goes.
+    fn read_words(&self, first: PageId, out: &[PageWords<'_>]) -> Result<(), StoreError> {
+        // Acquire: as in `read_unverified`.
+        let (len, offset) = (self.len.load(Acquire), self.offset(first).unwrap_or(u64::MAX));
+        let bytes = (out.len() * self.area.page_size) as u64;
+        let is_there = offset.checked_add(bytes).is_some_and(|end| end <= len);
+        let alignment = self.pages.file.alignment();
+        let is_aligned = |words: &PageWords<'_>| words.atomics().as_ptr().addr().is_multiple_of(alignment);
+        if !is_there || !out.iter().all(is_aligned) {
+            return read_and_copy(self, first, out);
+        }
+        let words: Vec<&[PageWord]> = out.iter().map(|words| words.atomics()).collect();
+        let read = self.pages.file.read_words_at(offset, &words);
+        if read.map_err(self.pages.error("read", Some(first), offset))? as u64 != bytes {
+            return read_and_copy(self, first, out); // the file has become shorter than it was
+        }
+        (first.0..).zip(out).map(|(id, words)| (PageId(id), words)).try_for_each(|(id, words)| {
+            if words.is_intact(id) {
+                return Ok(());
+            }
+            let mut image = PageBuf::zeroed(words.len());
+            words.copy_to(&mut image);
+            verify(id, &image, &self.pages.path, self.offset(id).unwrap_or(u64::MAX))
         })
     }
 

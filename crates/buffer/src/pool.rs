@@ -8,8 +8,7 @@
 //!    meanwhile does the same; the last one out owns the frame, the others look for another.
 //! 3. Publish the frame for the new page, pinned by us, without content; then put its mapping into the table. If the page has a
 //!    frame by now, ours goes to the free list, and we use that one.
-//! 4. Read the page into a private image, copy it into the buffer that the victim left (a spare one, if the frame had none), and install the
-//!    buffer by CAS.
+//! 4. Read the page into the buffer that the victim left (a spare one, if the frame had none), and install the buffer by CAS.
 //!
 //! Others that find the frame before step 4 is done pin it and wait a little; then they read for themselves into a spare
 //! buffer, and whoever installs first wins (the paper's optimistic I/O). So a reader that is stopped for ever holds nobody up,
@@ -26,15 +25,13 @@
 //! Where we depart from Fig. 4: a mapping to an evicted frame is removed, by whoever meets it, and not replaced. The paper's
 //! replacement (lines 61–64) takes over the victim's page, which with recycled frames may be another page by then (G2).
 
-use std::cell::RefCell;
 use std::sync::Arc;
 // The words of pages are std's atomics in models too; see `azekura_base::page`.
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use azekura_base::page;
 use azekura_base::sync::atomic::{Ordering::Release, fence};
-use azekura_base::sync::machine::{self, Work};
-use azekura_base::{Backoff, DurableLog, Lsn, PageBuf, PageId, PageWords, StripedCounter};
+use azekura_base::{Backoff, DurableLog, Lsn, PageId, PageWords, StripedCounter};
 use azekura_trace::{Site, ThreadTag, WaitKind};
 
 use crate::cleaner::CleanerBell;
@@ -44,7 +41,7 @@ use crate::error::{FixError, PoolError};
 use crate::frame::{Evicted, Frame, FrameId, NO_BUFFER, look_fence};
 use crate::guard::{ExclusiveGuard, OptimisticPage, PageGuard, Peek};
 use crate::index_stack::IndexStack;
-use crate::memory::{store_words, zeroed_words};
+use crate::memory::PageMemory;
 use crate::page_table::{Inserted, MAX_FRAMES, MAX_PAGE_ID, PageTable};
 use crate::policy::{Policy, Replacement, Sweep};
 use crate::stall::sync_point;
@@ -86,7 +83,7 @@ impl Default for PoolOptions {
 pub struct BufferPool {
     page_size: usize,
     pub(crate) frames: Box<[Frame]>,
-    words: Box<[AtomicU64]>,
+    words: PageMemory,
     pub(crate) table: PageTable,
     pub(crate) policy: Replacement,
     free_frames: IndexStack,
@@ -132,7 +129,7 @@ impl BufferPool {
         let pool = Self {
             page_size,
             frames: (0..frames).map(|_| Frame::new()).collect(),
-            words: zeroed_words(buffers * page_size / 8),
+            words: PageMemory::zeroed(buffers * page_size / 8),
             table: PageTable::new(frames),
             policy: Replacement::new(policy, frames),
             free_frames: IndexStack::new(frames),
@@ -468,25 +465,12 @@ impl BufferPool {
     }
 
     fn read_into(&self, page_id: PageId, buffer: u32) -> Result<(), FixError> {
-        azekura_base::per_thread! {
-            static IMAGE: RefCell<Option<PageBuf>> = const { RefCell::new(None) };
-        }
-        // Taken out and not borrowed: the store may run whatever it likes, even another fix.
-        let kept = IMAGE.take().filter(|image| image.len() == self.page_size);
-        let mut image = kept.unwrap_or_else(|| PageBuf::zeroed(self.page_size));
-        let read = self.store.read_page(page_id, &mut image).map_err(FixError::Read);
-        if read.is_ok() {
-            // `install` publishes.
-            store_words(self.buffer_words(buffer), &image);
-            machine::works(Work::Copy(self.page_size));
-        }
-        IMAGE.set(Some(image));
-        read
+        self.store.read_words(page_id, &[self.words_of(buffer)]).map_err(FixError::Read)
     }
 
     fn buffer_words(&self, buffer: u32) -> &[AtomicU64] {
         let words = self.page_size / 8;
-        &self.words[buffer as usize * words..][..words]
+        self.words.run(buffer as usize * words, words)
     }
 
     #[inline]
@@ -531,13 +515,9 @@ impl<'p> Filling<'p> {
         Self { pool, frame, buffer, is_installed: false }
     }
 
-    /// Stores a page's bytes; `install` publishes them.
-    pub(crate) fn store(&self, bytes: &[u8]) {
-        // The buffer held another page: who sees the stores that follow sees the version moved (FRAME-7). Pairs with the
-        // Acquire fence of `HybridLatch::validate`.
-        fence(Release);
-        store_words(self.pool.buffer_words(self.buffer), bytes);
-        machine::works(Work::Copy(bytes.len()));
+    /// Where the page's bytes go; `install` publishes them.
+    pub(crate) fn words(&self) -> PageWords<'p> {
+        self.pool.words_of(self.buffer)
     }
 
     /// Whether the buffer is the frame's now; counts the page that was brought in.

@@ -1,16 +1,15 @@
 //! Read-ahead: pages that a scan will come to, brought in together.
 //!
 //! 1. Give each page that is not in the pool a frame, as a miss does; claim its reading. A page that is there, or on its way in, is left alone.
-//! 2. Read each run of consecutive pages by one call of the store, and copy it into spare buffers.
+//! 2. Read each run of consecutive pages by one call of the store, into buffers.
 //! 3. Install them, and let go of the frames.
 //!
 //! The pages come with a reference count of 0: the visit for which they were fetched makes it 1, so a scan does not turn its pages warm,
 //! and under two rings they leave through probation. Who wants one of them meanwhile waits as for any page being read (see `pool`); if the
 //! reader is stopped for ever, they read for themselves, and take a page's buffer when the spare ones are used up (G10).
 
-use std::cell::RefCell;
-
-use azekura_base::{PageBuf, PageId};
+use azekura_base::sync::atomic::{Ordering::Release, fence};
+use azekura_base::{PageId, PageWords};
 
 use crate::frame::NO_BUFFER;
 use crate::guard::PageGuard;
@@ -72,24 +71,14 @@ impl BufferPool {
 
     /// Steps 2 and 3.
     fn fill_run(&self, run: &mut [Claimed<'_>]) -> usize {
-        azekura_base::per_thread! {
-            static IMAGES: RefCell<Option<PageBuf>> = const { RefCell::new(None) };
+        // The buffers held other pages, see `BufferPool::page_in`.
+        fence(Release);
+        let words: Vec<PageWords<'_>> = run.iter().map(|claimed| claimed.filling.words()).collect();
+        if self.store.read_words(run[0].guard.page_id(), &words).is_err() {
+            return 0;
         }
-        let bytes = run.len() * self.page_size();
-        // Taken out and not borrowed: the store may run whatever it likes.
-        let kept = IMAGES.take().filter(|images| images.len() >= bytes);
-        let mut images = kept.unwrap_or_else(|| PageBuf::zeroed(bytes));
-        let first = run[0].guard.page_id();
-        let mut came = 0;
-        if self.store.read_pages(first, self.page_size(), &mut images[..bytes]).is_ok() {
-            for (claimed, image) in run.iter_mut().zip(images.chunks_exact(self.page_size())) {
-                claimed.filling.store(image);
-                sync_point!("filled a buffer ahead");
-                came += usize::from(claimed.filling.install());
-            }
-        }
-        IMAGES.set(Some(images));
-        came
+        sync_point!("filled buffers ahead");
+        run.iter_mut().map(|claimed| usize::from(claimed.filling.install())).sum()
     }
 }
 

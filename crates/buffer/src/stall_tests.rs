@@ -117,7 +117,7 @@ fn g10_a_stopped_read_ahead_holds_nobody_up() {
     let places = others_go_on(true, |scene| {
         scene.pool.read_ahead(PageId(ITS_PAGE), 1);
     });
-    assert!(places.contains(&"filled a buffer ahead"), "{places:?}");
+    assert!(places.contains(&"filled buffers ahead"), "{places:?}");
 }
 
 #[test]

@@ -6,12 +6,16 @@
 mod memory;
 mod seal;
 
+use std::cell::RefCell;
 use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use azekura_base::{PageBuf, PageId};
+use azekura_base::sync::machine::{self, Work};
+use azekura_base::{PageBuf, PageId, PageWords};
+
+use crate::memory::store_words;
 
 pub use self::memory::{Access, MemStore};
 pub(crate) use self::seal::{seal_batch, stored_checksum, verify};
@@ -49,6 +53,16 @@ pub trait PageStore: Send + Sync + fmt::Debug {
             .try_for_each(|(id, out)| self.read_page(PageId(id), out))
     }
 
+    /// As [`PageStore::read_pages`], each page into the words of the place where it is to stay, all of one size. Other threads may read the words
+    /// meanwhile, and believe nothing of it. By default the pages are read into memory of the thread's own, and copied.
+    ///
+    /// # Errors
+    ///
+    /// As [`PageStore::read_pages`].
+    fn read_words(&self, first: PageId, out: &[PageWords<'_>]) -> Result<(), StoreError> {
+        read_and_copy(self, first, out)
+    }
+
     /// Seals the pages of a batch (sets their checksums) and writes them; each image is whole and its header says its
     /// id already. Not durable before [`PageStore::sync`]; after a crash in between, each page is one of the images
     /// written since the last sync, or the one before them, and never a mixture.
@@ -70,6 +84,39 @@ pub trait PageStore: Send + Sync + fmt::Debug {
     /// [`StoreError::Io`], or [`StoreError::Failed`] if a write or a sync failed before. It is never tried again: the
     /// writes in question are in doubt for ever (W10).
     fn sync(&self) -> Result<(), StoreError>;
+}
+
+/// What [`PageStore::read_words`] does by default, for a store that does better for some reads only.
+///
+/// # Errors
+///
+/// As [`PageStore::read_pages`].
+pub fn read_and_copy<S: PageStore + ?Sized>(
+    store: &S,
+    first: PageId,
+    out: &[PageWords<'_>],
+) -> Result<(), StoreError> {
+    azekura_base::per_thread! {
+        static IMAGES: RefCell<Option<PageBuf>> = const { RefCell::new(None) };
+    }
+    let page_size = out.first().map_or(0, |words| words.len());
+    let bytes = out.len() * page_size;
+    // Taken out and not borrowed: the store may run whatever it likes, even another fix.
+    let kept = IMAGES.take().filter(|images| images.len() >= bytes);
+    let mut images = kept.unwrap_or_else(|| PageBuf::zeroed(bytes));
+    let read = match out.len() {
+        0 => Ok(()),
+        1 => store.read_page(first, &mut images[..bytes]),
+        _ => store.read_pages(first, page_size, &mut images[..bytes]),
+    };
+    if read.is_ok() {
+        for (words, image) in out.iter().zip(images.chunks_exact(page_size.max(1))) {
+            store_words(words.atomics(), image);
+            machine::works(Work::Copy(page_size));
+        }
+    }
+    IMAGES.set(Some(images));
+    read
 }
 
 /// Why a page was not read, not written, or not made durable. Cheap to clone: everyone who waited for one read gets

@@ -23,6 +23,10 @@ use std::fmt::Debug;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use azekura_base::PageBuf;
+use azekura_base::page::PageWord;
 
 /// How to open a file; the default opens an existing file for reading and writing through the cache.
 ///
@@ -170,6 +174,23 @@ pub trait File: Send + Sync + Debug {
     ///
     /// EINVAL if not aligned as [`File::alignment`] says; or the device's own.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize>;
+
+    /// As [`File::read_at`], into runs of words one after the other, as the bytes lie in the file; other threads may read the words meanwhile.
+    /// Where the file can, the bytes come there by one call and are not copied; each run must be aligned as memory for
+    /// [`File::read_at`] must.
+    ///
+    /// # Errors
+    ///
+    /// As [`File::read_at`].
+    fn read_words_at(&self, offset: u64, out: &[&[PageWord]]) -> io::Result<usize> {
+        let len = out.iter().map(|words| size_of_val(*words)).sum();
+        let mut bytes = PageBuf::zeroed(len);
+        let read = self.read_at(offset, &mut bytes[..len])?;
+        for (word, eight) in out.iter().copied().flatten().zip(bytes.as_chunks::<8>().0) {
+            word.store(u64::from_ne_bytes(*eight), Relaxed); // whoever hands the words over publishes them
+        }
+        Ok(read)
+    }
 
     /// Writes all of `buf` at `offset`; the file grows if need be, and a gap reads as zero. Durable after
     /// [`File::sync`].

@@ -3,12 +3,15 @@
 //! Direct I/O is a wish: it is turned on after the file is open, so that a file system that refuses it leaves no
 //! half-made file behind, and the alignment comes from `statx` where the kernel tells it (Linux 6.1).
 
+mod scatter;
+
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
+use azekura_base::page::PageWord;
 use azekura_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use azekura_base::{PageBuf, blocking};
 use azekura_trace::{Site, WaitGuard, WaitKind, wait};
@@ -221,6 +224,17 @@ impl File for OsFile {
             }
         }
         Ok(done)
+    }
+
+    fn read_words_at(&self, offset: u64, out: &[&[PageWord]]) -> io::Result<usize> {
+        for words in out {
+            check_aligned_range(self.alignment(), offset, size_of_val(*words) as u64)?;
+            if !words.as_ptr().addr().is_multiple_of(self.alignment()) {
+                return Err(os(Errno::INVAL));
+            }
+        }
+        let _waiting = self.device(&READ);
+        scatter::read(&self.file, offset, out, self.alignment())
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {

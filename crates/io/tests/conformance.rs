@@ -6,8 +6,10 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use azekura_base::PageBuf;
+use azekura_base::page::PageWord;
 use azekura_io::{
     DeviceFs, DeviceModel, FaultFs, File, Fs, MemFs, OpenOptions, OsFs, SubmitFs, create_dir_all_durable,
     submit::Way,
@@ -96,6 +98,7 @@ macro_rules! suite {
 suite!(
     what_was_written_is_read_back,
     a_read_stops_where_the_file_ends,
+    words_are_filled_one_run_after_the_other,
     a_write_beyond_the_end_leaves_zeroes,
     a_synced_write_is_read_back,
     set_len_cuts_off_and_extends_with_zeroes,
@@ -125,6 +128,30 @@ fn what_was_written_is_read_back(ground: &Ground) {
     let again = ground.fs.open(&ground.path("f"), ground.options()).unwrap();
     let expected = [&pages(1, 1)[..], &pages(1, 2), &pages(1, 1)].concat();
     assert_eq!(read(&*again, 0, 3 * PAGE as usize), expected);
+}
+
+fn words_are_filled_one_run_after_the_other(ground: &Ground) {
+    let file = ground.create("words");
+    let bytes =
+        PageBuf::zeroed(8192).iter().enumerate().map(|(n, _)| (n / 8 % 251) as u8).collect::<Vec<_>>();
+    let mut written = PageBuf::zeroed(8192);
+    written.copy_from_slice(&bytes);
+    file.write_at(0, &written).unwrap();
+    // Aligned as memory for a direct read must be.
+    let memory: Vec<PageWord> = (0..4 * 512).map(|_| PageWord::new(0)).collect();
+    let skipped = memory.as_ptr().addr().next_multiple_of(4096) - memory.as_ptr().addr();
+    let runs: Vec<&[PageWord]> = memory[skipped / 8..][..3 * 512].chunks(512).collect();
+    let found =
+        |run: &[PageWord]| run.iter().flat_map(|word| word.load(Relaxed).to_ne_bytes()).collect::<Vec<_>>();
+    assert_eq!(file.read_words_at(4096, &runs[..1]).unwrap(), 4096);
+    assert_eq!(found(runs[0]), bytes[4096..]);
+    assert_eq!(file.read_words_at(0, &[runs[2], runs[1]]).unwrap(), 8192);
+    assert_eq!([found(runs[2]), found(runs[1])].concat(), bytes);
+    assert_eq!(file.read_words_at(4096, &runs).unwrap(), 4096, "as far as the file goes");
+    assert_eq!(file.read_words_at(8192, &runs).unwrap(), 0);
+    if file.is_direct() {
+        assert_eq!(errno(file.read_words_at(0, &[&runs[0][1..]])), errno(file.read_at(0, &mut [0; 9])));
+    }
 }
 
 fn a_read_stops_where_the_file_ends(ground: &Ground) {

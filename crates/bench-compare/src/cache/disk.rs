@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use azekura_base::durable::NoLog;
-use azekura_base::{PageBuf, PageId};
+use azekura_base::page::PageWord;
+use azekura_base::{PageBuf, PageId, PageWords};
 use azekura_bench::lab::nb_gclock::device::PAGE_BYTES;
 use azekura_buffer::{BufferPool, PageStore, PoolOptions, StoreError};
 use azekura_io::{File, Fs, OpenOptions, OsFs};
@@ -56,14 +57,19 @@ impl Disk {
 
     fn read(&self, first: PageId, out: &mut [u8]) -> Result<(), StoreError> {
         let offset = first.0 * PAGE_BYTES as u64;
-        let done = self.file.read_at(offset, out).and_then(|read| {
-            if read == out.len() { Ok(()) } else { Err(std::io::ErrorKind::UnexpectedEof.into()) }
+        self.whole(first, out.len(), self.file.read_at(offset, out))
+    }
+
+    /// What came of a read, which was to be whole.
+    fn whole(&self, first: PageId, bytes: usize, done: std::io::Result<usize>) -> Result<(), StoreError> {
+        let done = done.and_then(|read| {
+            if read == bytes { Ok(()) } else { Err(std::io::ErrorKind::UnexpectedEof.into()) }
         });
         done.map_err(|source| StoreError::Io {
             action: "read",
             path: Arc::clone(&self.path),
             page: Some(first),
-            offset,
+            offset: first.0 * PAGE_BYTES as u64,
             source: Arc::new(source),
         })
     }
@@ -163,6 +169,12 @@ impl PageStore for Disk {
     }
     fn read_pages(&self, first: PageId, _page_size: usize, out: &mut [u8]) -> Result<(), StoreError> {
         self.read(first, out)
+    }
+    fn read_words(&self, first: PageId, out: &[PageWords<'_>]) -> Result<(), StoreError> {
+        let words: Vec<&[PageWord]> = out.iter().map(|page| page.atomics()).collect();
+        let offset = first.0 * PAGE_BYTES as u64;
+        let done = self.file.read_words_at(offset, &words);
+        self.whole(first, out.len() * PAGE_BYTES, done)
     }
     /// Nothing is ever changed here.
     fn write_pages(&self, _batch: &mut [(PageId, PageBuf)]) -> Result<(), StoreError> {

@@ -63,6 +63,44 @@ fn pages_come_back_from_every_file_system() {
 }
 
 #[test]
+fn pages_come_into_words_as_they_come_into_bytes() {
+    let scratch = tempfile::tempdir().unwrap();
+    let systems: [(Arc<dyn Fs>, &Path); 2] =
+        [(Arc::new(OsFs::new()), scratch.path()), (Arc::new(FaultFs::with_alignment(512)), DIR.as_ref())];
+    for (fs, dir) in systems {
+        PageFile::create(Arc::clone(&fs), dir, SIZE).unwrap();
+        let file = PageFile::open(Arc::clone(&fs), dir, SIZE).unwrap();
+        file.write_pages(&mut (0..20).map(|id| page(id, id as u8 + 1)).collect::<Vec<_>>()).unwrap();
+        let room = file.page_count();
+        let memory = crate::memory::PageMemory::zeroed(9 * SIZE / 8);
+        // Where a direct read may go, and where it may not.
+        for skipped in [0, 1] {
+            let words: Vec<PageWords<'_>> =
+                (0..8).map(|n| PageWords::new(memory.run(skipped + n * SIZE / 8, SIZE / 8))).collect();
+            let fills =
+                |words: &[PageWords<'_>]| words.iter().map(|words| words.u8(SIZE - 1)).collect::<Vec<_>>();
+            file.read_words(PageId(3), &words).unwrap();
+            assert_eq!(fills(&words), [4, 5, 6, 7, 8, 9, 10, 11]);
+            file.read_words(PageId(19), &words[5..6]).unwrap();
+            assert_eq!(fills(&words), [4, 5, 6, 7, 8, 20, 10, 11]);
+            file.read_words(PageId(room - 1), &words[..2]).unwrap();
+            assert_eq!(fills(&words)[..3], [0, 0, 6], "beyond the end there are zeroes");
+            file.read_words(PageId(u64::MAX / SIZE as u64), &words[6..]).unwrap();
+            assert_eq!(fills(&words)[5..], [20, 0, 0]);
+        }
+        drop(file);
+        let handle = fs.open(&dir.join(PageFile::NAME), OpenOptions::new()).unwrap();
+        handle.write_at(5 * SIZE as u64 + 100, b"damage").unwrap();
+        let file = PageFile::open(fs, dir, SIZE).unwrap();
+        let words: Vec<PageWords<'_>> =
+            (0..3).map(|n| PageWords::new(memory.run(n * SIZE / 8, SIZE / 8))).collect();
+        let damaged = file.read_words(PageId(4), &words);
+        assert!(matches!(damaged, Err(StoreError::Corrupt { page: PageId(5), .. })), "{damaged:?}");
+        file.read_words(PageId(6), &words).unwrap();
+    }
+}
+
+#[test]
 fn neighbours_are_written_together_and_the_area_once() {
     let fs = FaultFs::new();
     let file = create(&fs, 2, 8);

@@ -30,6 +30,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use azekura_base::page::PageWord;
 use azekura_base::sync::Mutex;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use azekura_trace::{Site, WaitKind, wait};
@@ -231,6 +232,12 @@ impl DeviceFile {
 impl File for DeviceFile {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
         let read = self.below.read_at(offset, buf)?;
+        self.device.serve(|state, now| state.read(now, read as u64));
+        Ok(read)
+    }
+
+    fn read_words_at(&self, offset: u64, out: &[&[PageWord]]) -> io::Result<usize> {
+        let read = self.below.read_words_at(offset, out)?;
         self.device.serve(|state, now| state.read(now, read as u64));
         Ok(read)
     }

@@ -18,6 +18,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use azekura_base::page::PageWord;
 use azekura_base::sync::Mutex;
 use azekura_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use rustix::fs::{AtFlags, StatxFlags};
@@ -321,6 +322,10 @@ fn is_refusal(error: &io::Error) -> bool {
 impl File for SubmitFile {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
         self.os.read_at(offset, buf)
+    }
+
+    fn read_words_at(&self, offset: u64, out: &[&[PageWord]]) -> io::Result<usize> {
+        self.os.read_words_at(offset, out)
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {

@@ -1,13 +1,15 @@
 //! Where the lab's pages come from: nowhere (every page is filled in memory), or a sparse file, read in one of two ways.
 
+use azekura_base::page::PageWord;
 use azekura_base::sync::Mutex;
-use azekura_base::{PageBuf, PageId};
-use azekura_buffer::{PageStore, StoreError};
+use azekura_base::{PageBuf, PageId, PageWords};
+use azekura_buffer::{PageStore, StoreError, read_and_copy};
+use azekura_io::{Fs, OpenOptions, OsFs};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Bytes of a page, as in the paper.
 pub const PAGE_BYTES: usize = 8192;
@@ -45,7 +47,7 @@ pub struct Device {
 
 #[derive(Debug)]
 struct Pages {
-    positioned: File,
+    positioned: Arc<dyn azekura_io::File>,
     seeking: Mutex<File>,
     count: u64,
     path: Arc<Path>,
@@ -65,7 +67,7 @@ impl Device {
     /// The operating system's, if it cannot be made.
     pub fn file(dir: &Path, bytes: u64, reading: Reading) -> io::Result<Self> {
         let path = dir.join(format!("nb-gclock-lab-{}", std::process::id()));
-        let positioned = File::options().create(true).truncate(true).read(true).write(true).open(&path)?;
+        let positioned = OsFs::new().open(&path, OpenOptions::new().create(true))?;
         let opened = File::open(&path);
         std::fs::remove_file(&path)?;
         let count = (bytes / PAGE_BYTES as u64).max(1);
@@ -86,7 +88,7 @@ impl Device {
             let offset = page % file.count * PAGE_BYTES as u64;
             match self.reading {
                 Reading::Memory => {}
-                Reading::Optimistic => file.positioned.read_exact_at(out, offset)?,
+                Reading::Optimistic => whole(out.len(), file.positioned.read_at(offset, out))?,
                 Reading::Blocking => {
                     let mut seeking = file.seeking.lock();
                     seeking.seek(SeekFrom::Start(offset))?;
@@ -99,9 +101,14 @@ impl Device {
     }
 }
 
-impl PageStore for Device {
-    fn read_page(&self, id: PageId, out: &mut [u8]) -> Result<(), StoreError> {
-        self.read(id.0, out).map_err(|source| StoreError::Io {
+/// What came of a read of so many bytes.
+fn whole(bytes: usize, read: io::Result<usize>) -> io::Result<()> {
+    if read? == bytes { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+}
+
+impl Device {
+    fn told(&self, id: PageId, read: io::Result<()>) -> Result<(), StoreError> {
+        read.map_err(|source| StoreError::Io {
             action: "read",
             path: self
                 .file
@@ -111,6 +118,23 @@ impl PageStore for Device {
             offset: id.0 * PAGE_BYTES as u64,
             source: Arc::new(source),
         })
+    }
+}
+
+impl PageStore for Device {
+    fn read_page(&self, id: PageId, out: &mut [u8]) -> Result<(), StoreError> {
+        self.told(id, self.read(id.0, out))
+    }
+
+    /// One page by `pread` comes where it is to stay. Pages that are made up in memory are copied: that is what such a miss stands for.
+    fn read_words(&self, first: PageId, out: &[PageWords<'_>]) -> Result<(), StoreError> {
+        let (Some(file), Reading::Optimistic, [page]) = (&self.file, self.reading, out) else {
+            return read_and_copy(self, first, out);
+        };
+        let words: &[PageWord] = page.atomics();
+        let read = file.positioned.read_words_at(first.0 % file.count * PAGE_BYTES as u64, &[words]);
+        words[1].store(first.0.to_le(), Relaxed); // published with the page
+        self.told(first, whole(PAGE_BYTES, read))
     }
 
     /// Nothing is ever changed here.

@@ -1,0 +1,106 @@
+//! Reads whose bytes the kernel puts into several runs of words, while other threads may read these.
+#![allow(unsafe_code, reason = "no safe call reads into memory that others may look at meanwhile")]
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+
+use azekura_base::page::PageWord;
+
+/// Most runs that one call may name (POSIX lets a system refuse more than 16; Linux and the BSDs take 1024).
+const MOST_RUNS: usize = 1024;
+
+/// Fills `out` from `offset` on, as far as the file goes; gives the number of bytes. A direct file's read stops within a block of `alignment`
+/// only where the file ends.
+pub(super) fn read(file: &File, offset: u64, out: &[&[PageWord]], alignment: usize) -> io::Result<usize> {
+    let (wanted, mut done) = (out.iter().map(|words| size_of_val(*words)).sum(), 0);
+    while done < wanted {
+        match read_once(file, offset + done as u64, &rest(out, done)) {
+            Ok(0) => break,
+            Ok(read) => done += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        if !done.is_multiple_of(alignment) {
+            break;
+        }
+    }
+    Ok(done)
+}
+
+/// The runs without their first `done` bytes.
+fn rest(out: &[&[PageWord]], mut done: usize) -> Vec<libc::iovec> {
+    let mut runs = Vec::with_capacity(out.len().min(MOST_RUNS));
+    for words in out {
+        let len = size_of_val(*words);
+        let skipped = done.min(len);
+        done -= skipped;
+        if skipped < len && runs.len() < MOST_RUNS {
+            let start = words.as_ptr().cast::<u8>().wrapping_add(skipped).cast_mut();
+            runs.push(libc::iovec { iov_base: start.cast(), iov_len: len - skipped });
+        }
+    }
+    runs
+}
+
+fn read_once(file: &File, offset: u64, runs: &[libc::iovec]) -> io::Result<usize> {
+    let offset = offset.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: each run lies within words that `read` borrows; they are atomics, so they may be written through a shared borrow, and
+    // whoever reads them at the same time loads whole words in an order that is told to no one, as of any other thread's relaxed
+    // stores. Any bytes are a value of theirs. There are no more runs than an `i32` holds.
+    let read = unsafe { libc::preadv(file.as_raw_fd(), runs.as_ptr(), runs.len() as i32, offset) };
+    usize::try_from(read).map_err(|_| io::Error::last_os_error())
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test ends where it fails")]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt;
+    use std::sync::atomic::Ordering::Relaxed;
+
+    fn words(count: usize) -> Vec<PageWord> {
+        (0..count).map(|_| PageWord::new(7)).collect()
+    }
+
+    #[test]
+    fn bytes_go_to_the_runs_one_after_the_other_as_far_as_the_file_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let bytes: Vec<u8> = (0..100u8).collect();
+        std::fs::write(&path, &bytes).unwrap();
+        let file = File::open(&path).unwrap();
+        let (first, second) = (words(4), words(10));
+        assert_eq!(read(&file, 4, &[&first, &[], &second], 1).unwrap(), 96);
+        let found: Vec<u8> =
+            first.iter().chain(&second).flat_map(|word| word.load(Relaxed).to_ne_bytes()).collect();
+        assert_eq!(found[..96], bytes[4..]);
+        assert_eq!(second[8].load(Relaxed), 7, "beyond the end nothing is written");
+        assert_eq!(read(&file, 1000, &[&first], 1).unwrap(), 0);
+        assert_eq!(read(&file, 0, &[], 1).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_read_that_came_short_goes_on_within_the_run() {
+        let runs = [words(2), words(3)];
+        let runs: Vec<&[PageWord]> = runs.iter().map(Vec::as_slice).collect();
+        let lengths = |done| rest(&runs, done).iter().map(|run| run.iov_len).collect::<Vec<_>>();
+        assert_eq!(lengths(0), [16, 24]);
+        assert_eq!(lengths(10), [6, 24]);
+        assert_eq!(lengths(16), [24]);
+        assert_eq!(lengths(39), [1]);
+        assert_eq!(rest(&runs, 20)[0].iov_base.addr(), runs[1].as_ptr().addr() + 4);
+        assert!(lengths(40).is_empty());
+    }
+
+    #[test]
+    fn more_runs_than_one_call_takes_are_filled_by_several() {
+        let file = tempfile::tempfile().unwrap();
+        let bytes: Vec<u8> = (0..2 * MOST_RUNS * 8).map(|n| (n / 8) as u8).collect();
+        file.write_all_at(&bytes, 0).unwrap();
+        let all = words(2 * MOST_RUNS);
+        let runs: Vec<&[PageWord]> = all.chunks(1).collect();
+        assert_eq!(read(&file, 0, &runs, 1).unwrap(), bytes.len());
+        assert!(all.iter().enumerate().all(|(n, word)| word.load(Relaxed).to_ne_bytes() == [n as u8; 8]));
+    }
+}
