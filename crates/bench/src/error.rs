@@ -49,6 +49,9 @@ impl EngineError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BenchError {
+    /// A simulated machine could not run it.
+    #[error("the simulation did not come to an end")]
+    Simulation(#[source] azekura_sim::SimulationError),
     /// The engine failed.
     #[error("engine failed")]
     Engine(#[from] EngineError),

@@ -12,7 +12,8 @@
 //! - **SLEEP-2** The word is changed before the wake-up is sent, and the sleeper gives the value it saw to the kernel:
 //!   no wake-up is lost. A wake-up that comes late meets an owner that runs or a wait that looks again.
 
-use std::time::{Duration, Instant};
+use azekura_base::sync::time::Instant;
+use std::time::Duration;
 
 use azekura_base::{Lsn, TxnId};
 use azekura_trace::{Site, ThreadTag, WaitKind};

@@ -131,6 +131,16 @@ impl Machine for Handle {
         with(|world| world.current)
     }
 
+    fn spawn(&self, body: Box<dyn FnOnce()>) -> usize {
+        with(|world| world.spawn(body))
+    }
+
+    fn join(&self, thread: usize) {
+        if with(|world| world.must_join(thread)) {
+            give_way();
+        }
+    }
+
     fn local(&self, key: usize, make: &dyn Fn() -> Rc<dyn Any>) -> Rc<dyn Any> {
         with(|world| world.local(key)).unwrap_or_else(|| {
             let value = make();

@@ -209,7 +209,7 @@ impl Simulation {
         for (thread, body) in self.bodies.into_iter().enumerate() {
             let fiber = Fiber::new(body).map_err(|source| SimulationError::Stack { thread, source })?;
             fibers.push(Some(fiber));
-            world.add_thread();
+            world.add_thread(0);
         }
         Running::begin(world, fibers).run(self.max_steps)
     }
@@ -233,6 +233,7 @@ impl Running {
     fn run(mut self, max_steps: u64) -> Result<Outcome, SimulationError> {
         loop {
             while let Some(id) = handle::with(World::next) {
+                self.make_stacks()?;
                 let fiber = self.fibers[id].as_mut().expect("a thread that has not ended");
                 if fiber.resume() {
                     handle::with(World::end);
@@ -261,6 +262,15 @@ impl Running {
                 }
             }
         }
+    }
+
+    fn make_stacks(&mut self) -> Result<(), SimulationError> {
+        for body in handle::with(|world| std::mem::take(&mut world.newborn)) {
+            let thread = self.fibers.len();
+            let fiber = Fiber::new(body).map_err(|source| SimulationError::Stack { thread, source })?;
+            self.fibers.push(Some(fiber));
+        }
+        Ok(())
     }
 
     fn unended() -> Vec<Blocked> {

@@ -46,6 +46,11 @@ pub(crate) struct Thread {
     pub(crate) last_place: Option<&'static Location<'static>>,
 }
 
+/// Where one sleeps until a thread ends: no address of anything.
+const fn end_of(thread: ThreadId) -> usize {
+    usize::MAX - thread
+}
+
 /// Where a thread is to stop for ever.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stop {
@@ -56,6 +61,8 @@ pub(crate) struct Stop {
 
 pub(crate) struct World {
     pub(crate) threads: Vec<Thread>,
+    /// Bodies of the newest threads, which have no stacks yet.
+    pub(crate) newborn: Vec<Box<dyn FnOnce()>>,
     pub(crate) current: ThreadId,
     queue: BinaryHeap<Reverse<(Time, u32, ThreadId)>>,
     timers: BinaryHeap<Reverse<(Time, ThreadId, u64)>>,
@@ -82,6 +89,7 @@ impl World {
         let costs = &profile.costs;
         Self {
             threads: Vec::new(),
+            newborn: Vec::new(),
             current: 0,
             queue: BinaryHeap::new(),
             timers: BinaryHeap::new(),
@@ -105,12 +113,12 @@ impl World {
         self.gap = gap;
     }
 
-    /// A new thread, ready at time 0.
-    pub(crate) fn add_thread(&mut self) -> ThreadId {
+    /// A new thread, ready at this time.
+    pub(crate) fn add_thread(&mut self, at: Time) -> ThreadId {
         let id = self.threads.len();
         self.threads.push(Thread {
             state: State::Ready,
-            time: 0,
+            time: at,
             last_processor: None,
             slice_end: 0,
             drained: 0,
@@ -119,7 +127,7 @@ impl World {
             accesses: 0,
             last_place: None,
         });
-        self.make_ready(id, 0, 0);
+        self.make_ready(id, at, 0);
         id
     }
 
@@ -173,7 +181,25 @@ impl World {
         }
     }
 
+    /// A thread that the running one starts. Its stack is made when it first runs.
+    pub(crate) fn spawn(&mut self, body: Box<dyn FnOnce()>) -> ThreadId {
+        self.work(Work::SystemCall);
+        let now = self.me().time;
+        self.newborn.push(body);
+        self.add_thread(now)
+    }
+
+    /// Whether the running thread must give way until another has ended; it sleeps then.
+    pub(crate) fn must_join(&mut self, thread: ThreadId) -> bool {
+        let must_sleep = self.threads[thread].state != State::Ended;
+        if must_sleep {
+            self.sleep(end_of(thread), None);
+        }
+        must_sleep
+    }
+
     pub(crate) fn end(&mut self) {
+        self.unpark(end_of(self.current), usize::MAX);
         self.leave(State::Ended);
     }
 

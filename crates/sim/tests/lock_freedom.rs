@@ -91,7 +91,9 @@ const OPERATIONS: [(&str, Work); 4] = [
         }
     }),
     ("read-ahead", |pool| {
-        let _came = pool.read_ahead(PageId(2), 3);
+        for page in 0..PAGES {
+            let _came = pool.read_ahead(PageId(page), 1);
+        }
     }),
 ];
 

@@ -9,10 +9,11 @@
 //! [`Wal::request_flush`]: crate::Wal::request_flush
 
 use std::sync::Arc;
-use std::thread::{Builder, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use azekura_base::sync::atomic::Ordering::{Acquire, Relaxed};
+use azekura_base::sync::thread::{self, Builder, JoinHandle};
+use azekura_base::sync::time::Instant;
 
 use crate::adapt::{self, StreamPolicy};
 use crate::error::WalError;
@@ -56,7 +57,7 @@ pub(crate) fn stop(log: &Log, threads: Vec<JoinHandle<()>>) {
         bell.request(); // not only rung: a thread on its way to sleep looks at the request
     }
     for thread in threads {
-        if thread.thread().id() != std::thread::current().id() {
+        if thread.thread().id() != thread::current().id() {
             // A panic there has poisoned the log.
             let _ = thread.join();
         }

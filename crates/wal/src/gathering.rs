@@ -14,7 +14,9 @@
 //! A lone committer waits for nobody. Groups that do not come back in time (many threads on few processors, a device quicker than
 //! threads are woken, clients with other things to do) are waited for once in a while only: twice as rarely after each miss.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use azekura_base::sync::time::Instant;
 
 /// Flushes without waiting after misses in a row, at most.
 const MOST_SKIPPED: u32 = 63;

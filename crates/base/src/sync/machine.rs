@@ -49,6 +49,10 @@ pub trait Machine {
     fn work(&self, work: Work);
     /// Number of the calling thread, from 0.
     fn thread_number(&self) -> usize;
+    /// Starts a thread of the machine; gives its number.
+    fn spawn(&self, body: Box<dyn FnOnce()>) -> usize;
+    /// Sleeps until a thread has ended.
+    fn join(&self, thread: usize);
     /// The calling thread's value of a thread-local, made if it has none yet.
     fn local(&self, key: usize, make: &dyn Fn() -> Rc<dyn Any>) -> Rc<dyn Any>;
 }

@@ -8,6 +8,11 @@ use atomic::{AtomicU32, Ordering};
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
+/// Clocks of waits.
+pub mod time {
+    pub use std::time::Instant;
+}
+
 /// loom's mutex with parking_lot's shape (no poisoning).
 #[derive(Debug, Default)]
 pub struct Mutex<T>(loom::sync::Mutex<T>);

@@ -9,6 +9,11 @@ use atomic::{AtomicU32, Ordering};
 use rustix::thread::futex;
 use std::time::Duration;
 
+/// Clocks of waits.
+pub mod time {
+    pub use std::time::Instant;
+}
+
 /// A 32-bit word that threads can sleep on until it changes (a futex).
 ///
 /// Waking is one system call however many sleep.

@@ -2,10 +2,6 @@
 
 use super::{Constant, Costs, Profile, Protocol, Source, Topology};
 
-fn document(value: f64, text: &str) -> Constant {
-    Constant { value, source: Source::Document(text.into()) }
-}
-
 fn reasoned(value: f64, text: &str) -> Constant {
     Constant { value, source: Source::Reasoned(text.into()) }
 }
@@ -14,15 +10,16 @@ impl Profile {
     /// All of them.
     #[must_use]
     pub fn shipped() -> Vec<Self> {
-        vec![Self::t2()]
+        vec![Self::t2(), Self::two_sockets(), Self::one_socket()]
     }
 
     /// The paper's: Sun SPARC Enterprise T5120, 8 cores of 8 threads at 1.2 GHz, one second-level cache.
     #[must_use]
     pub fn t2() -> Self {
         const CYCLE: f64 = 1.0 / 1.2;
-        let manual = "OpenSPARC T2 core microarchitecture specification";
-        let l2 = document(26.0 * CYCLE, manual);
+        // Of the order that David, Guerraoui and Trigonakis (SOSP 2013) report for this machine, which they call Niagara.
+        let niagara = "of the order of David et al., SOSP 2013, for this machine";
+        let l2 = reasoned(24.0 * CYCLE, niagara);
         Self {
             name: "t2".into(),
             describes: "UltraSPARC T2: 8 cores x 8 threads, 1.2 GHz, 4 MiB of shared L2, atomics done there"
@@ -39,14 +36,11 @@ impl Profile {
             protocol: Protocol::Shared,
             adds_in_one_step: false,
             costs: Costs {
-                load_hit: document(3.0 * CYCLE, manual),
-                store: document(CYCLE, manual),
-                swap: l2.clone(),
+                load_hit: reasoned(3.0 * CYCLE, niagara),
+                store: reasoned(CYCLE, "a store a cycle, into the store buffer"),
+                swap: reasoned(66.0 * CYCLE, niagara),
                 shared_hit: l2.clone(),
-                memory: reasoned(
-                    185.0 * CYCLE,
-                    "FB-DIMM behind the L2, as measured on the T1 and T2: some 150 ns",
-                ),
+                memory: reasoned(176.0 * CYCLE, niagara),
                 other_socket: reasoned(0.0, "there is one socket"),
                 transfer_in_cluster: l2.clone(),
                 transfer_in_socket: l2,
@@ -68,5 +62,85 @@ impl Profile {
                 between_accesses: reasoned(12.0 * CYCLE, "a dozen instructions of one in-order thread"),
             },
         }
+    }
+
+    /// A server with two sockets of 32 cores of two threads, as Intel's Xeons of 2021 and after.
+    #[must_use]
+    pub fn two_sockets() -> Self {
+        let order = "of the order that microbenchmarks of such processors show";
+        Self {
+            name: "x86-2s".into(),
+            describes: "two sockets x 32 cores x 2 threads, x86, one last cache per socket".into(),
+            topology: Topology {
+                sockets: 2,
+                clusters_per_socket: 1,
+                cores_per_cluster: 32,
+                threads_per_core: 2,
+                pipes_per_core: 1,
+                private_lines: (20_480, 20),
+                shared_lines: (786_432, 12),
+            },
+            protocol: Protocol::Owned,
+            adds_in_one_step: true,
+            costs: Costs {
+                load_hit: reasoned(0.5, "several independent loads are under way at once"),
+                shared_hit: reasoned(22.0, order),
+                memory: reasoned(85.0, order),
+                other_socket: reasoned(65.0, order),
+                transfer_in_cluster: reasoned(50.0, order),
+                transfer_in_socket: reasoned(50.0, order),
+                ..x86_costs()
+            },
+        }
+    }
+
+    /// A server with one socket of 128 cores in groups of eight, as AMD's EPYC of 2023 and after.
+    #[must_use]
+    pub fn one_socket() -> Self {
+        let order = "of the order that microbenchmarks of such processors show";
+        Self {
+            name: "x86-128".into(),
+            describes: "one socket x 16 groups x 8 cores x 2 threads, x86, a last cache per group".into(),
+            topology: Topology {
+                sockets: 1,
+                clusters_per_socket: 16,
+                cores_per_cluster: 8,
+                threads_per_core: 2,
+                pipes_per_core: 1,
+                private_lines: (16_384, 8),
+                shared_lines: (262_144, 16),
+            },
+            protocol: Protocol::Owned,
+            adds_in_one_step: true,
+            costs: Costs {
+                load_hit: reasoned(0.4, "several independent loads are under way at once"),
+                shared_hit: reasoned(14.0, order),
+                memory: reasoned(110.0, order),
+                other_socket: reasoned(0.0, "there is one socket"),
+                transfer_in_cluster: reasoned(25.0, order),
+                transfer_in_socket: reasoned(110.0, order),
+                ..x86_costs()
+            },
+        }
+    }
+}
+
+/// What x86 servers have in common.
+fn x86_costs() -> Costs {
+    let t2 = Profile::t2().costs;
+    Costs {
+        store: reasoned(0.5, "one store a cycle or two"),
+        swap: reasoned(6.0, "a locked instruction on an owned line: some 20 cycles; 5 ns were measured on the development machine"),
+        read_occupancy: reasoned(2.0, "a slice of the last cache answers a request every few cycles"),
+        write_occupancy: reasoned(0.0, "lines move; they are not written where they are shared"),
+        pipe_share: reasoned(0.5, "two threads of a core get some 1.3 times the work of one done"),
+        pause: reasoned(30.0, "some 100 cycles since Skylake, fewer on AMD's"),
+        system_call: reasoned(150.0, "a cheap call with mitigations"),
+        context_switch: reasoned(1_500.0, "Linux, with cold caches"),
+        wake: reasoned(5_000.0, "a futex's sleeper on an idle processor, as schedulers' wake-up benchmarks show"),
+        slice: reasoned(3e6, "Linux: 3 ms"),
+        copy_byte: reasoned(0.05, "20 GB/s; 0.26 to 0.40 us per page of 8 KiB were measured on the development machine"),
+        between_accesses: reasoned(2.0, "six to eight instructions; calibration says better"),
+        ..t2
     }
 }

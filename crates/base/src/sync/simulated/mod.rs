@@ -6,6 +6,7 @@ pub mod atomic;
 mod lock;
 mod per_thread;
 pub mod thread;
+pub mod time;
 mod wait_word;
 
 pub use std::sync::Arc;

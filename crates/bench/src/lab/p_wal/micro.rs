@@ -16,6 +16,8 @@ use super::variant::{Pace, Variant};
 use crate::error::{BenchError, EngineError};
 use crate::latency::Latencies;
 use azekura_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use azekura_base::sync::thread;
+use azekura_base::sync::time::Instant;
 use azekura_base::{DurableLog, Lsn};
 use azekura_latch::TtasLock;
 use azekura_wal::{LogIdentity, Wal, WalStats, WorkerId};
@@ -24,7 +26,7 @@ use rand::{RngExt, SeedableRng};
 use std::collections::VecDeque;
 use std::error::Error;
 use std::sync::{Arc, Barrier};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Pages, as in the paper.
 pub const PAGES: usize = 65_536;
@@ -141,14 +143,13 @@ impl Micro {
         let counts = AtomicBool::new(false);
         let mut all = Stretch::default();
         let (took, before, after) = std::thread::scope(|scope| {
-            let work = |worker| {
+            let one = |worker| {
                 let _stop = StopAtEnd(&stop);
-                let mut client = Client::new(self, &wal, pages, worker);
                 start.wait();
                 // Relaxed: a worker may do one more transaction.
-                client.run(&counts, || !stop.load(Relaxed)).map(|()| client.tally)
+                work(self, &wal, pages, worker, &counts, || !stop.load(Relaxed))
             };
-            let threads: Vec<_> = (0..self.workers).map(|worker| scope.spawn(move || work(worker))).collect();
+            let threads: Vec<_> = (0..self.workers).map(|worker| scope.spawn(move || one(worker))).collect();
             start.wait();
             let idle_until = |end: Instant| {
                 while !stop.load(Relaxed) && Instant::now() < end {
@@ -180,6 +181,20 @@ impl Micro {
     }
 }
 
+/// One worker, from its first transaction until all of its are known to be committed.
+pub(super) fn work(
+    micro: &Micro,
+    wal: &Arc<Wal>,
+    pages: &Pages,
+    worker: usize,
+    counts: &AtomicBool,
+    go_on: impl FnMut() -> bool,
+) -> Result<Stretch, BenchError> {
+    let mut client = Client::new(micro, wal, pages, worker);
+    client.run(counts, go_on)?;
+    Ok(client.tally)
+}
+
 /// What the log did from one look at it to another.
 fn between(before: &WalStats, mut after: WalStats) -> WalStats {
     after.records -= before.records;
@@ -199,7 +214,7 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-fn failed<E: Error + Send + Sync + 'static>(doing: &'static str) -> impl Fn(E) -> BenchError {
+pub(super) fn failed<E: Error + Send + Sync + 'static>(doing: &'static str) -> impl Fn(E) -> BenchError {
     move |error| EngineError::failed(doing, error).into()
 }
 
@@ -259,7 +274,7 @@ impl<'a> Client<'a> {
                     self.notify();
                     // Everything of ours is on its way, and so is, sooner or later, what the others have.
                     while self.unflushed == 0 && self.queue.len() >= self.window {
-                        std::thread::yield_now();
+                        thread::yield_now();
                         self.check()?;
                         self.notify();
                     }

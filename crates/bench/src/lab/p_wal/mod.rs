@@ -10,6 +10,7 @@
 //! | [`long`] | writing for long, with trim and without | §5.5, Fig. 15 |
 //! | [`restart`] | recovery: merging against sorting, and the store's restart | §4 |
 //! | [`run`](mod@run) | a run of all of it | |
+//! | [`simulate`] | the log on a simulated machine | Fig. 7 |
 //!
 //! Every throughput comes with the work in flight, because more of it is more throughput: the paper's workers have no bound, here each has a
 //! window. Log variants, and the device's own limit for the same chunk size and number of writers, are measured in turns in one run.
@@ -19,6 +20,7 @@ pub mod long;
 pub mod micro;
 pub mod restart;
 pub mod run;
+pub mod simulate;
 pub mod store;
 pub mod variant;
 pub mod writes;

@@ -1,0 +1,249 @@
+//! The paper's Fig. 7 on a simulated machine: U-1 on the log alone, with as many workers as the machine has processors, and a modelled device in
+//! the machine's own time.
+//!
+//! The log is the shipped one with its own threads; workers are those of [`micro`](super::micro). Each worker has a processor, and so have the log's threads.
+
+use azekura_base::{DurableLog, Lsn};
+use azekura_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use azekura_base::sync::thread;
+use azekura_base::sync::time::Instant;
+use azekura_io::device::{Device, DeviceFs, DeviceModel};
+use azekura_io::{Fs, MemFs};
+use azekura_sim::{Profile, Simulation};
+use azekura_wal::{LogIdentity, Wal};
+use serde::{Deserialize, Serialize};
+use std::cell::Cell;
+use std::fmt::Write;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::micro::{self, Micro, Pages};
+use super::variant::Variant;
+use crate::error::BenchError;
+use crate::progress::Progress;
+
+/// What to simulate.
+#[derive(Clone, Debug)]
+pub struct Simulated {
+    /// The machine.
+    pub profile: Profile,
+    /// The device.
+    pub device: DeviceModel,
+    /// The logs.
+    pub variants: Vec<Variant>,
+    /// Numbers of workers.
+    pub workers: Vec<usize>,
+    /// Updates of a transaction.
+    pub updates: usize,
+    /// Transactions that a worker may have in flight.
+    pub window: usize,
+    /// Time on the machine before and while commits are counted.
+    pub time: (Duration, Duration),
+    /// Of all that is drawn.
+    pub seed: u64,
+}
+
+/// A log with so many workers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// Which log.
+    pub log: String,
+    /// Workers.
+    pub workers: usize,
+    /// Transactions per second of the machine's time that were known to be committed.
+    pub rate: f64,
+    /// Mean bytes of a chunk.
+    pub chunk_bytes: usize,
+    /// Accesses and turns of spins that were simulated.
+    pub steps: u64,
+    /// Where threads waited for cache lines: place, and microseconds per transaction.
+    pub stalls: Vec<(String, f64)>,
+}
+
+/// All of them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// The machine.
+    pub profile: Profile,
+    /// What was asked for, as text.
+    pub settings: String,
+    /// Rates.
+    pub points: Vec<Point>,
+}
+
+/// Places that a point names.
+const PLACES: usize = 3;
+/// Processors for the log's own threads: a stream's, the one that prepares segments, the one that trims.
+const FOR_THE_LOG: usize = 3;
+/// For the segments to be made ready on a device that costs nothing.
+const PREPARES: Duration = Duration::from_millis(5);
+const TRIM_EVERY: Duration = Duration::from_micros(500);
+
+impl Simulated {
+    /// 1, 2, 4, … up to `most` workers on a two-socket machine with the paper's device.
+    #[must_use]
+    pub fn new(most: usize) -> Self {
+        let mut workers: Vec<usize> =
+            std::iter::successors(Some(1), |&n| Some(n * 2)).take_while(|&n| n < most).collect();
+        workers.push(most);
+        Self {
+            profile: Profile::two_sockets(),
+            device: DeviceModel::iodrive(),
+            variants: vec![Variant::Paper, Variant::OneStream, Variant::Serial],
+            workers,
+            updates: 1,
+            window: 64,
+            time: (Duration::from_millis(4), Duration::from_millis(10)),
+            seed: 1,
+        }
+    }
+
+    /// Runs all of it.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError::Simulation`], and what the log says.
+    pub fn run(&self, progress: &Progress) -> Result<Report, BenchError> {
+        progress.begin("Simulating the log", (self.variants.len() * self.workers.len()) as u64);
+        let mut points = Vec::new();
+        for &variant in &self.variants {
+            for &workers in &self.workers {
+                points.push(self.point(variant, workers)?);
+                progress.at(points.len() as u64);
+            }
+        }
+        Ok(Report {
+            settings: format!(
+                "U-{} on the log, device {}; {} transactions in flight for each worker; {:?} after {:?}; seed {}",
+                self.updates, self.device.name, self.window, self.time.1, self.time.0, self.seed
+            ),
+            profile: self.profile.clone(),
+            points,
+        })
+    }
+
+    fn point(&self, variant: Variant, workers: usize) -> Result<Point, BenchError> {
+        let micro = Micro {
+            variant,
+            workers,
+            updates: self.updates,
+            window: self.window,
+            time: self.time.1,
+            seed: self.seed,
+        };
+        let (profile, time, device) = (Rc::new(self.profile.clone()), self.time, self.device);
+        // A stream's flusher each, where each worker has a stream: it sleeps, the worker writes.
+        let processors = (workers + FOR_THE_LOG).min(profile.topology.processors());
+        let mut simulation = Simulation::new(profile, processors, self.seed);
+        let done = Rc::new(Cell::new(None));
+        let result = Rc::clone(&done);
+        simulation.thread(move || result.set(Some(measure(micro, device, time))));
+        let outcome = simulation.run().map_err(BenchError::Simulation)?;
+        let measured = done.take().ok_or(BenchError::Panicked)??;
+        Ok(Point {
+            log: variant.name(),
+            workers,
+            rate: measured.commits as f64 / time.1.as_secs_f64(),
+            chunk_bytes: measured.chunk_bytes,
+            steps: outcome.steps,
+            stalls: outcome
+                .stalls
+                .iter()
+                .take(PLACES)
+                .map(|stall| {
+                    let place = format!("{}:{}", stall.place.file(), stall.place.line());
+                    (place, stall.stall as f64 / 1e6 / measured.all_commits.max(1) as f64)
+                })
+                .collect(),
+        })
+    }
+}
+
+struct Measured {
+    commits: u64,
+    all_commits: u64,
+    chunk_bytes: usize,
+}
+
+/// On the machine: makes the log, starts the workers, counts.
+fn measure(micro: Micro, model: DeviceModel, (warm, measured): (Duration, Duration)) -> Result<Measured, BenchError> {
+    let device = Device::new(DeviceModel::free());
+    let fs: Arc<dyn Fs> = Arc::new(DeviceFs::on(Arc::new(MemFs::new()), Arc::clone(&device)));
+    let identity = LogIdentity { database_id: 1, incarnation: 1, first_lsn: Lsn(1) };
+    let options = micro.variant.wal_options(micro.workers);
+    let wal = Wal::create(fs, Path::new("/wal"), identity, options).map_err(micro::failed("making the log"))?;
+    // Its thread makes segments ready: at no cost, or the device would do nothing else for the first tenths of a second.
+    thread::sleep(PREPARES);
+    device.change(model);
+    let (pages, until) = (Arc::new(Pages::default()), Instant::now() + warm + measured);
+    let counts = Arc::new(AtomicBool::new(false));
+    let mut workers = Vec::new();
+    for worker in 0..micro.workers {
+        let (wal, pages, counts) = (Arc::clone(&wal), Arc::clone(&pages), Arc::clone(&counts));
+        workers.push(thread::spawn(move || micro::work(&micro, &wal, &pages, worker, &counts, || Instant::now() < until)));
+    }
+    trim_until(&wal, until - measured);
+    let before = wal.stats();
+    // Relaxed, here and below: a worker counts a transaction more or less.
+    counts.store(true, Relaxed);
+    trim_until(&wal, until);
+    counts.store(false, Relaxed);
+    let after = wal.stats();
+    let mut commits = 0;
+    for worker in workers {
+        commits += worker.join().unwrap_or(Err(BenchError::Panicked))?.committed;
+    }
+    wal.close().map_err(micro::failed("closing the log"))?;
+    let chunks = (after.chunks - before.chunks).max(1);
+    Ok(Measured {
+        commits,
+        all_commits: after.records / (2 + micro.updates as u64),
+        chunk_bytes: ((after.chunk_bytes - before.chunk_bytes) / chunks) as usize,
+    })
+}
+
+fn trim_until(wal: &Wal, end: Instant) {
+    while Instant::now() < end {
+        thread::sleep(end.saturating_duration_since(Instant::now()).min(TRIM_EVERY));
+        // A segment that cannot be let go of is only kept.
+        let _ = wal.trim(wal.durable_lsn());
+    }
+}
+
+impl Report {
+    /// As one JSON object.
+    ///
+    /// # Panics
+    ///
+    /// Never: all of it is text and numbers.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("text and numbers")
+    }
+
+    /// As a table: a line per log, a column per number of workers; and where threads waited for cache lines.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let mut out = format!("Simulated: {}\n{}\n\n", self.profile.describes, self.settings);
+        let mut logs: Vec<&str> = self.points.iter().map(|p| p.log.as_str()).collect();
+        logs.dedup();
+        let _ = write!(out, "{:44}", "thousand transactions per second, workers");
+        let of = |log: &str| -> Vec<&Point> { self.points.iter().filter(|p| p.log == log).collect() };
+        logs.first().into_iter().flat_map(|log| of(log)).for_each(|p| out.push_str(&format!("{:>9}", p.workers)));
+        out.push('\n');
+        for log in &logs {
+            let _ = write!(out, "{log:44}");
+            of(log).iter().for_each(|p| out.push_str(&format!("{:>9.1}", p.rate / 1e3)));
+            out.push('\n');
+        }
+        let _ = writeln!(out, "\nWhere threads waited for cache lines, with most workers (microseconds per transaction)");
+        for point in logs.iter().filter_map(|log| of(log).last().copied()) {
+            for (place, us) in &point.stalls {
+                let _ = writeln!(out, "{:44}{us:>9.3}  {place}", point.log);
+            }
+        }
+        out
+    }
+}
