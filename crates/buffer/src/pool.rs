@@ -305,13 +305,27 @@ impl BufferPool {
         let frame = &self.frames[id.0 as usize];
         let page_id = frame.page_id(); // FRAME-1: stays while we are in
         sync_point!("sees a page out");
+        // The stamp first, then the look: while the page is still mapped to this frame, no other frame can have had a newer version of it written. If
+        // one was written before the stamp was read (Acquire, with the store's own Release), the mapping is seen gone.
+        let stamp = self.store.stamp(page_id).filter(|_| self.table.get(page_id) == Some(id));
         frame.close();
         sync_point!("closed a leaving frame");
         self.table.remove(page_id, id);
         sync_point!("unmapped a leaving frame");
         let owner = frame.leave(id)?;
         let buffer = frame.take_buffer(&owner);
+        if let (Some(stamp), Some(buffer)) = (stamp, buffer) {
+            self.show_evicted(page_id, stamp, buffer);
+        }
         Some(Vacant { owner, buffer })
+    }
+
+    /// A clean page's image goes to the store, which may want it.
+    fn show_evicted(&self, page_id: PageId, stamp: u64, buffer: u32) {
+        with_image(self.page_size, |image| {
+            self.words_of(buffer).copy_to(image);
+            self.store.evicted(page_id, stamp, image);
+        });
     }
 
     /// Frame and buffer to the lists, if the caller was the last one to see the page out.
@@ -468,20 +482,13 @@ impl BufferPool {
     }
 
     fn read_into(&self, page_id: PageId, buffer: u32) -> Result<(), FixError> {
-        azekura_base::per_thread! {
-            static IMAGE: RefCell<Option<PageBuf>> = const { RefCell::new(None) };
-        }
-        // Taken out and not borrowed: the store may run whatever it likes, even another fix.
-        let kept = IMAGE.take().filter(|image| image.len() == self.page_size);
-        let mut image = kept.unwrap_or_else(|| PageBuf::zeroed(self.page_size));
-        let read = self.store.read_page(page_id, &mut image).map_err(FixError::Read);
-        if read.is_ok() {
+        with_image(self.page_size, |image| {
+            self.store.read_page(page_id, image).map_err(FixError::Read)?;
             // `install` publishes.
-            store_words(self.buffer_words(buffer), &image);
+            store_words(self.buffer_words(buffer), image);
             machine::works(Work::Copy(self.page_size));
-        }
-        IMAGE.set(Some(image));
-        read
+            Ok(())
+        })
     }
 
     fn buffer_words(&self, buffer: u32) -> &[AtomicU64] {
@@ -564,6 +571,19 @@ impl Drop for Filling<'_> {
 
 /// Naps of 50 µs before a waiter reads a page for itself that another is reading; models do so after a yield.
 const NAPS_BEFORE_OWN_READ: u32 = if cfg!(loom) { 0 } else { 40 };
+
+/// Runs with memory for one page, which this thread keeps.
+fn with_image<T>(page_size: usize, run: impl FnOnce(&mut PageBuf) -> T) -> T {
+    azekura_base::per_thread! {
+        static IMAGE: RefCell<Option<PageBuf>> = const { RefCell::new(None) };
+    }
+    // Taken out and not borrowed: the store may run whatever it likes, even another fix.
+    let kept = IMAGE.take().filter(|image| image.len() == page_size);
+    let mut image = kept.unwrap_or_else(|| PageBuf::zeroed(page_size));
+    let done = run(&mut image);
+    IMAGE.set(Some(image));
+    done
+}
 
 pub(crate) fn nap() {
     azekura_base::blocking::announce();
