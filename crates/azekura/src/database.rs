@@ -19,6 +19,7 @@ use crate::active::ActiveList;
 use crate::catalog::Catalog;
 use crate::checkpoint::Checkpointer;
 use crate::control::ControlFile;
+use crate::far_tier::FarTier;
 use crate::options::Builder;
 use crate::restart::{self, RecoveryReport};
 use crate::ticket::CommitTicket;
@@ -31,6 +32,7 @@ pub(crate) struct Shared {
     pub(crate) options: Builder,
     pub(crate) env: Env,
     pub(crate) pool: Arc<BufferPool>,
+    pub(crate) far: Option<Arc<FarTier>>,
     pub(crate) wal: Arc<Wal>,
     pub(crate) locks: LockTable,
     pub(crate) catalog: Catalog,
@@ -60,6 +62,7 @@ impl fmt::Debug for Shared {
 pub(crate) struct Parts {
     pub(crate) env: Env,
     pub(crate) pool: Arc<BufferPool>,
+    pub(crate) far: Option<Arc<FarTier>>,
     pub(crate) wal: Arc<Wal>,
     pub(crate) catalog: Catalog,
     pub(crate) control: ControlFile,
@@ -166,6 +169,7 @@ impl Database {
             path: path.to_path_buf(),
             env: parts.env,
             pool: parts.pool,
+            far: parts.far,
             wal: parts.wal,
             locks: LockTable::new(azekura_lock::LockOptions {
                 timeout: options.lock_timeout,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use azekura_base::page;
+use azekura_far::{AuthKey, FarCache};
 use azekura_io::{Fs, MemFs, OsFs};
 use azekura_wal::{LogProtocol, StreamCount};
 
@@ -40,7 +41,16 @@ pub struct Builder {
     pub(crate) lock_timeout: Option<Duration>,
     pub(crate) escalation: usize,
     pub(crate) fs: Arc<dyn Fs>,
+    pub(crate) far: Option<FarOptions>,
     pub(crate) left_out: Option<LockPart>,
+}
+
+/// Memory servers for pages that leave the cache.
+#[derive(Clone, Debug)]
+pub(crate) struct FarOptions {
+    servers: Vec<String>,
+    bytes: u64,
+    key: Option<AuthKey>,
 }
 
 impl Default for Builder {
@@ -60,6 +70,7 @@ impl Default for Builder {
             lock_timeout: None,
             escalation: 1024,
             fs: Arc::new(OsFs::new()),
+            far: None,
             left_out: None,
         }
     }
@@ -173,6 +184,26 @@ impl Builder {
         self
     }
 
+    /// Memory servers (`azekura memd`), as `host:port`, which together lend so many bytes for pages that leave the page cache; none unless
+    /// set. They are asked before the disk, which is worth it where a network round trip is shorter than a read of the disk.
+    ///
+    /// A server that cannot be reached, is lost, full or wrong is a miss and never an error; it is asked again every half second. What servers
+    /// hold is forgotten when the store is closed. [`Stats`](crate::Stats) tells how it goes.
+    #[must_use]
+    pub fn far_cache<S: Into<String>>(mut self, servers: impl IntoIterator<Item = S>, bytes: u64) -> Self {
+        let key = self.far.take().and_then(|far| far.key);
+        self.far = Some(FarOptions { servers: servers.into_iter().map(Into::into).collect(), bytes, key });
+        self
+    }
+
+    /// The key that the servers of [`far_cache`](Self::far_cache) want.
+    #[must_use]
+    pub fn far_cache_key(mut self, key: AuthKey) -> Self {
+        let far = self.far.take().unwrap_or(FarOptions { servers: Vec::new(), bytes: 0, key: None });
+        self.far = Some(FarOptions { key: Some(key), ..far });
+        self
+    }
+
     /// Leaves a lock out, which breaks isolation: only for tests that show that they would notice.
     #[doc(hidden)]
     #[must_use]
@@ -272,6 +303,17 @@ impl Builder {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let unset = || if self.background { cores().clamp(READS_AT_ONCE, MAX_REDO_THREADS) } else { 1 };
         self.redo_threads.unwrap_or_else(unset)
+    }
+
+    /// The second tier of the page cache, if there is to be one.
+    pub(crate) fn make_far_cache(&self, page_size: usize) -> Result<Option<FarCache>, Error> {
+        let Some(far) = &self.far else { return Ok(None) };
+        let mut setting =
+            FarCache::builder().servers(far.servers.iter().cloned()).bytes(far.bytes).page(page_size);
+        if let Some(key) = &far.key {
+            setting = setting.auth_key(key.clone());
+        }
+        setting.build().map(Some).map_err(|error| Error::Invalid(format!("far cache: {error}")))
     }
 
     /// Size of one log buffer.

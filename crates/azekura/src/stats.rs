@@ -11,6 +11,9 @@ use crate::restart::RecoveryReport;
 pub struct Stats {
     /// The page cache.
     pub cache: CacheStats,
+    /// Memory servers behind the page cache, if there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub far: Option<FarTierStats>,
     /// The log.
     pub log: LogStats,
     /// The locks.
@@ -43,6 +46,32 @@ pub struct CacheStats {
     pub pages_written: u64,
     /// Of these, by a miss that found nothing clean to evict.
     pub foreground_writes: u64,
+}
+
+/// The part of [`Stats`] for memory servers that hold pages which left the cache.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct FarTierStats {
+    /// Servers that are there.
+    pub servers_up: usize,
+    /// Pages that they hold.
+    pub pages: usize,
+    /// Pages that they may hold.
+    pub capacity_pages: usize,
+    /// Reads that they answered.
+    pub hits: u64,
+    /// Reads of pages that they do not hold.
+    pub misses: u64,
+    /// Reads that a server held and did not answer in time, or not rightly; the disk did.
+    pub broken: u64,
+    /// Pages sent.
+    pub sent: u64,
+    /// Pages that were not sent because too many were on their way, or the page had been written meanwhile.
+    pub dropped: u64,
+    /// Servers lost.
+    pub losses: u64,
+    /// Why the last one was lost, cannot be reached, or refused a page.
+    pub last_loss: Option<String>,
 }
 
 /// The log's part of [`Stats`].
@@ -89,6 +118,23 @@ pub struct LockCounts {
     pub timeouts: u64,
 }
 
+impl FarTierStats {
+    fn of(far: azekura_far::FarCacheStats) -> Self {
+        Self {
+            servers_up: far.servers_up,
+            pages: far.images,
+            capacity_pages: far.capacity,
+            hits: far.hits,
+            misses: far.misses,
+            broken: far.broken,
+            sent: far.offered,
+            dropped: far.dropped,
+            losses: far.losses,
+            last_loss: far.last_loss,
+        }
+    }
+}
+
 impl Stats {
     pub(crate) fn of(shared: &Shared) -> Self {
         use azekura_base::DurableLog;
@@ -103,6 +149,7 @@ impl Stats {
                 pages_written: pool.pages_written,
                 foreground_writes: pool.foreground_writes,
             },
+            far: shared.far.as_ref().map(|tier| FarTierStats::of(tier.stats())),
             log: LogStats {
                 protocol: wal.protocol.to_string(),
                 workers: wal.workers,

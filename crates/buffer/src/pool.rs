@@ -302,13 +302,27 @@ impl BufferPool {
         let frame = &self.frames[id.0 as usize];
         let page_id = frame.page_id(); // FRAME-1: stays while we are in
         sync_point!("sees a page out");
+        // The stamp first, then the look: while the page is still mapped to this frame, no other frame can have had a newer version of it written. If
+        // one was written before the stamp was read (Acquire, with the store's own Release), the mapping is seen gone.
+        let stamp = self.store.stamp(page_id).filter(|_| self.table.get(page_id) == Some(id));
         frame.close();
         sync_point!("closed a leaving frame");
         self.table.remove(page_id, id);
         sync_point!("unmapped a leaving frame");
         let owner = frame.leave(id)?;
         let buffer = frame.take_buffer(&owner);
+        if let (Some(stamp), Some(buffer)) = (stamp, buffer) {
+            self.show_evicted(page_id, stamp, buffer);
+        }
         Some(Vacant { owner, buffer })
+    }
+
+    /// A clean page's image goes to the store, which may want it.
+    fn show_evicted(&self, page_id: PageId, stamp: u64, buffer: u32) {
+        with_image(self.page_size, |image| {
+            self.words_of(buffer).copy_to(image);
+            self.store.evicted(page_id, stamp, image);
+        });
     }
 
     /// Frame and buffer to the lists, if the caller was the last one to see the page out.
@@ -544,6 +558,19 @@ impl Drop for Filling<'_> {
 
 /// Naps of 50 µs before a waiter reads a page for itself that another is reading; models do so after a yield.
 const NAPS_BEFORE_OWN_READ: u32 = if cfg!(loom) { 0 } else { 40 };
+
+/// Runs with memory for one page, which this thread keeps.
+fn with_image<T>(page_size: usize, run: impl FnOnce(&mut PageBuf) -> T) -> T {
+    azekura_base::per_thread! {
+        static IMAGE: RefCell<Option<PageBuf>> = const { RefCell::new(None) };
+    }
+    // Taken out and not borrowed: the store may run whatever it likes, even another fix.
+    let kept = IMAGE.take().filter(|image| image.len() == page_size);
+    let mut image = kept.unwrap_or_else(|| PageBuf::zeroed(page_size));
+    let done = run(&mut image);
+    IMAGE.set(Some(image));
+    done
+}
 
 pub(crate) fn nap() {
     azekura_base::blocking::announce();

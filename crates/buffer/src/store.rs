@@ -84,6 +84,20 @@ pub trait PageStore: Send + Sync + fmt::Debug {
     /// [`StoreError::Io`], or [`StoreError::Failed`] if a write or a sync failed before. It is never tried again: the
     /// writes in question are in doubt for ever (W10).
     fn sync(&self) -> Result<(), StoreError>;
+
+    /// Where the page's image stands now: writing the page moves it. `None`, and no cost, if the store has no use for pages that leave the
+    /// pool; then [`PageStore::evicted`] is not called.
+    fn stamp(&self, id: PageId) -> Option<u64> {
+        let _ = id;
+        None
+    }
+
+    /// A clean page has left the pool, with this image. Nobody had changed the page, or could have, when `stamp` was taken; since then others may
+    /// have read it from the store again, and changed and written it: then its stamp has moved, and the image must not be used. It
+    /// must not block for long: a page waits for the frame's memory.
+    fn evicted(&self, id: PageId, stamp: u64, image: &[u8]) {
+        let _ = (id, stamp, image);
+    }
 }
 
 /// What [`PageStore::read_words`] does by default, for a store that does better for some reads only.

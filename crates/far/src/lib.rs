@@ -26,6 +26,7 @@
 //! | `fault` | [`Mechanism`]: how pages come and go: userfaultfd, or SIGSEGV and memory protection as in the paper |
 //! | `pager` | answers faults, sends pages away, has them brought back |
 //! | `client` | where pages are kept: connections to memory servers, a spill file |
+//! | [`cache`] | [`FarCache`]: images that may be forgotten, the second tier of a page cache |
 //! | [`launch`] | unmodified programs: what their launcher tells the library in them |
 //! | [`server`] | a memory server: holds pages for clients that it knows |
 //! | [`wire`] | what clients and servers say to each other |
@@ -34,6 +35,7 @@
 //! | [`digest`] | what a page's bytes are known by |
 
 mod adopt;
+pub mod cache;
 mod client;
 pub mod digest;
 mod error;
@@ -50,6 +52,7 @@ pub mod server;
 mod stats;
 pub mod wire;
 
+pub use cache::{FarCache, FarCacheBuilder, FarCacheError, FarCacheStats};
 pub use client::ConnectError;
 pub use error::{FarError, ForkError};
 pub use fault::{Mechanism, ParseMechanismError};

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use azekura_base::{DurableLog, LogFailed, Lsn, TxnId};
 use azekura_btree::{Env, Record, Writer, roll_back_to};
-use azekura_buffer::{BufferPool, PageFile, PoolOptions};
+use azekura_buffer::{BufferPool, PageFile, PageStore, PoolOptions};
 use azekura_io::{FileLock, Fs, create_dir_all_durable};
 use azekura_wal::recovery::{self, LogRange, Replayed};
 use azekura_wal::{AppendError, LogIdentity, LogProtocol, StreamCount, Wal, WalOptions, WorkerId};
@@ -35,6 +35,7 @@ use crate::catalog::{self, CATALOG, Catalog};
 use crate::control::{CONTROL_NAME, Control, ControlFile};
 use crate::database::Parts;
 use crate::deferred::{self, Leftovers};
+use crate::far_tier::FarTier;
 use crate::options::Builder;
 
 use analysis::Analysis;
@@ -171,6 +172,7 @@ struct Restart<'a> {
     options: &'a Builder,
     control: ControlFile,
     pool: Arc<BufferPool>,
+    far: Option<Arc<FarTier>>,
     log: Arc<RestartLog>,
     env: Env,
     analysis: Analysis,
@@ -185,11 +187,16 @@ impl<'a> Restart<'a> {
         let log = Arc::new(RestartLog::new(control.current().redo_lsn));
         let pool_options =
             PoolOptions { page_size, capacity_bytes: options.cache_bytes, ..PoolOptions::default() };
-        let pool = Arc::new(BufferPool::new(pool_options, Arc::new(file), Arc::clone(&log) as _)?);
+        let mut far = None;
+        let store: Arc<dyn PageStore> = match options.make_far_cache(page_size)? {
+            Some(cache) => far.insert(Arc::new(FarTier::new(file, cache))).clone(),
+            None => Arc::new(file),
+        };
+        let pool = Arc::new(BufferPool::new(pool_options, store, Arc::clone(&log) as _)?);
         let env = Env::new(Arc::clone(&pool), Arc::clone(&log) as _, azekura_btree::EnvOptions::default());
         let analysis = Analysis::new(control.current().next_txn);
         let report = RecoveryReport { repaired_pages: repaired.len() as u64, ..RecoveryReport::default() };
-        Ok(Self { path, options, control, pool, log, env, analysis, report })
+        Ok(Self { path, options, control, pool, far, log, env, analysis, report })
     }
 
     fn run(mut self) -> Result<Parts, Error> {
@@ -205,6 +212,7 @@ impl<'a> Restart<'a> {
         Ok(Parts {
             env: self.env,
             pool: self.pool,
+            far: self.far,
             wal,
             catalog,
             control: self.control,

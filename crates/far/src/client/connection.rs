@@ -185,6 +185,10 @@ fn dial(server: &str, stall: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::InvalidInput, "the name stands for no address");
     for address in server.to_socket_addrs()? {
         match TcpStream::connect_timeout(&address, stall) {
+            // On this machine, a port where nobody listens can connect to itself.
+            Ok(stream) if stream.local_addr()? == address => {
+                last = io::Error::new(io::ErrorKind::ConnectionRefused, "nobody listens there");
+            }
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
         }
@@ -233,6 +237,10 @@ impl Keeper for Connection {
             drop(queues);
             self.shared.moved.notify_all();
         }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.shared.lock().closed
     }
 
     fn name(&self) -> &str {

@@ -69,6 +69,8 @@ pub(crate) trait Keeper: Send + Sync {
     fn submit(&self, order: Order) -> Result<(), Order>;
     /// The page need not be kept any longer.
     fn forget(&self, page: u32);
+    /// Whether it is lost or closed: it takes no orders. It becomes so before `lost` is called.
+    fn is_closed(&self) -> bool;
     /// For messages.
     fn name(&self) -> &str;
     /// Another one, for a child process of ours made by `fork`, that begins with the same pages: called in the child, while the parent waits. Neither
@@ -91,6 +93,10 @@ impl Keeper for Gone {
     }
 
     fn forget(&self, _page: u32) {}
+
+    fn is_closed(&self) -> bool {
+        true
+    }
 
     fn name(&self) -> &str {
         &self.0

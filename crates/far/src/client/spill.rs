@@ -104,6 +104,10 @@ impl Keeper for Spill {
 
     fn forget(&self, _page: u32) {} // its place is written again one day
 
+    fn is_closed(&self) -> bool {
+        self.shared.lock().closed
+    }
+
     fn name(&self) -> &str {
         &self.shared.name
     }

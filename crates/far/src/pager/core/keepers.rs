@@ -13,18 +13,18 @@ const LOOKED_AT: u32 = 16;
 
 impl Core {
     pub(in crate::pager) fn keeper_lost(&mut self, keeper: usize, why: &str, orders: Vec<Order>) {
-        if self.closing {
+        // Before `begin` there is nothing at any keeper.
+        if self.closing || self.keepers.is_empty() {
             return;
         }
         self.live &= !(1 << keeper);
         self.down |= 1 << keeper;
         self.stats.keepers_lost += 1;
-        self.last_refusal = format!("{}: {why}", self.keepers[keeper].name());
+        let name = self.keepers[keeper].name();
+        self.last_refusal = format!("{name}: {why}");
+        let name = name.to_owned();
         let alone = self.mark_lost(keeper);
-        crate::say(&format!(
-            "azekura far memory: {} is lost: {why}; {alone} pages had no other copy\n",
-            self.keepers[keeper].name()
-        ));
+        crate::say(&format!("azekura far memory: {name} is lost: {why}; {alone} pages had no other copy\n"));
         for order in orders {
             match (order.verb, self.pages[order.page as usize].state) {
                 (Verb::Get, State::Coming { frame, .. }) => self.ask_for(order.page, frame),
@@ -74,9 +74,9 @@ impl Core {
         (0..self.servers).filter(|&index| self.down & 1 << index != 0).collect()
     }
 
-    /// A server is there again, empty. False if the region is going away.
+    /// A server is there again, empty. False if the region is going away, or the server has gone already.
     pub(in crate::pager) fn regained(&mut self, index: usize, keeper: Arc<dyn Keeper>) -> bool {
-        if self.closing {
+        if self.closing || keeper.is_closed() {
             return false;
         }
         crate::say(&format!("azekura far memory: {} is back\n", keeper.name()));

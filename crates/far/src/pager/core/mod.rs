@@ -148,7 +148,10 @@ impl Core {
 
     /// The keepers: servers first, then perhaps a spill file.
     pub(super) fn begin(&mut self, keepers: Vec<Arc<dyn Keeper>>, servers: usize) {
-        self.live = keepers.iter().enumerate().fold(0, |set, (index, _)| set | 1 << index);
+        for (index, keeper) in keepers.iter().enumerate() {
+            // One that was lost between its connecting and now has said so, or will: it is asked again like any other.
+            *if keeper.is_closed() { &mut self.down } else { &mut self.live } |= 1 << index;
+        }
         self.keepers = keepers;
         self.servers = servers;
     }

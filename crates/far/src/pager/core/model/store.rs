@@ -34,10 +34,6 @@ impl Store {
         self.0.lock().expect("one thread")
     }
 
-    pub(super) fn is_closed(&self) -> bool {
-        self.inner().closed
-    }
-
     pub(super) fn has_orders(&self) -> bool {
         let inner = self.inner();
         !inner.gets.is_empty() || !inner.bulk.is_empty()
@@ -116,6 +112,10 @@ impl Keeper for Store {
         if !inner.closed {
             inner.bulk.push_back(Bulk::Free(page));
         }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.inner().closed
     }
 
     fn name(&self) -> &str {

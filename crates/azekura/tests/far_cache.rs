@@ -1,0 +1,218 @@
+//! The second tier of the page cache: a store with memory servers answers what one without would, whatever becomes of the servers; and
+//! no page is ever older than what was written.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
+
+use azekura::{Builder, Database, Error, FarTierStats, Table};
+use azekura_far::Server;
+use azekura_far::server::mischief::{Act, Mischief};
+use azekura_io::FaultFs;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+const ROWS: Table<u64, [u8]> = Table::new("rows");
+/// Some ten times what the cache holds.
+const KEYS: u64 = 3_000;
+const FAR: u64 = 4 << 20;
+
+type Plain = BTreeMap<u64, Vec<u8>>;
+
+fn server() -> Server {
+    Server::builder().capacity(64 << 20).listen("127.0.0.1:0").unwrap()
+}
+
+fn names(servers: &[&Server]) -> Vec<String> {
+    servers.iter().map(|server| server.address().to_string()).collect()
+}
+
+fn setting(fs: &FaultFs) -> Builder {
+    let fs = Arc::new(fs.clone());
+    Database::builder()
+        .file_system(fs)
+        .page_size(4096)
+        .cache_bytes(32 * 4096)
+        .background(false)
+        .wal_workers(1)
+}
+
+/// Serves so many requests, then does wrong for ever.
+#[derive(Debug)]
+struct After {
+    left: AtomicI64,
+    act: Act,
+}
+
+impl Mischief for After {
+    fn act(&self, _is_put: bool, _page: u64) -> Act {
+        if self.left.fetch_sub(1, Relaxed) > 0 { Act::Serve } else { self.act }
+    }
+}
+
+/// Random reads and changes beside a map.
+fn work(db: &Database, plain: &mut Plain, rng: &mut StdRng, rounds: usize) {
+    for round in 0..rounds {
+        let changes: Plain = (0..3)
+            .map(|_| (rng.random_range(0..KEYS), vec![rng.random::<u8>(); rng.random_range(20..200)]))
+            .collect();
+        let reads: Vec<u64> = (0..6).map(|_| rng.random_range(0..KEYS)).collect();
+        db.transact(|tx| {
+            let rows = tx.table(&ROWS)?;
+            for key in &reads {
+                assert_eq!(rows.get(key)?.as_ref(), plain.get(key), "round {round}, key {key}");
+            }
+            changes.iter().try_for_each(|(key, value)| rows.insert(key, value))
+        })
+        .unwrap();
+        plain.extend(changes);
+        if round % 16 == 0 {
+            db.checkpoint().unwrap(); // what was changed is clean, and can leave
+        }
+    }
+}
+
+/// Works until the far cache has done something: when it does is its servers' threads' affair.
+fn work_until(db: &Database, plain: &mut Plain, rng: &mut StdRng, done: impl Fn(&FarTierStats) -> bool) {
+    let since = Instant::now();
+    loop {
+        work(db, plain, rng, 100);
+        let far = db.stats().far.unwrap();
+        if done(&far) {
+            return;
+        }
+        assert!(since.elapsed() < Duration::from_secs(60), "not within a minute: {far:?}");
+    }
+}
+
+/// A row for each key.
+fn fill(db: &Database, plain: &mut Plain) {
+    plain.extend((0..KEYS).map(|key| (key, vec![key as u8; 100])));
+    for rows in plain.iter().collect::<Vec<_>>().chunks(100) {
+        db.transact(|tx| rows.iter().try_for_each(|(key, value)| tx.table(&ROWS)?.insert(key, value)))
+            .unwrap();
+    }
+}
+
+fn compare(db: &Database, plain: &Plain) {
+    let rows = db.transact(|tx| tx.table(&ROWS)?.iter().collect::<Result<Plain, Error>>()).unwrap();
+    assert!(rows == *plain, "the whole");
+    let report = db.check(&mut |_, _| ()).unwrap();
+    assert!(report.is_clean(), "{report:?}");
+}
+
+#[test]
+fn pages_that_left_the_cache_come_from_memory_servers_and_are_what_they_were() {
+    let (a, b) = (server(), server());
+    let fs = FaultFs::new();
+    let (mut rng, mut plain) = (StdRng::seed_from_u64(1), Plain::new());
+    let db = setting(&fs).far_cache(names(&[&a, &b]), FAR).open("/store").unwrap();
+    fill(&db, &mut plain);
+    work_until(&db, &mut plain, &mut rng, |far| {
+        far.hits > 500 && a.stats().gets > 100 && b.stats().gets > 100
+    });
+    compare(&db, &plain);
+}
+
+#[test]
+fn a_page_is_never_older_than_it_was_written_after_a_crash_with_its_old_image_still_far() {
+    for seed in 0..8 {
+        println!("seed {seed}");
+        let (mut rng, mut plain) = (StdRng::seed_from_u64(seed), Plain::new());
+        let server = server();
+        let mut fs = FaultFs::new();
+        for life in 0..3 {
+            let db = setting(&fs).far_cache(names(&[&server]), FAR).open("/store").unwrap();
+            if life == 0 {
+                fill(&db, &mut plain);
+            }
+            work_until(&db, &mut plain, &mut rng, |far| far.hits > 20);
+            compare(&db, &plain);
+            // The power goes: what was acknowledged is in the log, pages are as old as they may be; the server has newer ones, and older.
+            fs.cut_power();
+            fs = fs.crash(seed);
+            drop(db);
+        }
+        let db = setting(&fs).open("/store").unwrap();
+        compare(&db, &plain);
+    }
+}
+
+#[test]
+fn threads_that_change_evict_and_read_the_same_pages_never_see_an_older_one() {
+    let server = server();
+    let fs = FaultFs::new();
+    let db = setting(&fs).background(true).far_cache(names(&[&server]), FAR).open("/store").unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            let db = &db;
+            scope.spawn(move || {
+                // Its own rows, on pages that it shares with the others.
+                let mut rng = StdRng::seed_from_u64(thread);
+                let mut mine = Plain::new();
+                for round in 0..600 {
+                    let key = rng.random_range(0..KEYS / 4) * 4 + thread;
+                    let value = vec![round as u8; 150];
+                    let before = db
+                        .transact(|tx| {
+                            let rows = tx.table(&ROWS)?;
+                            let before = rows.get(&key)?;
+                            rows.insert(&key, &value)?;
+                            Ok::<_, Error>(before)
+                        })
+                        .unwrap();
+                    assert_eq!(before, mine.insert(key, value), "thread {thread}, round {round}, key {key}");
+                }
+            });
+        }
+    });
+    let report = db.check(&mut |_, _| ()).unwrap();
+    assert!(report.is_clean(), "{report:?}");
+}
+
+#[test]
+fn a_server_that_dies_stalls_or_lies_costs_misses_and_no_error() {
+    for (seed, act) in
+        (0..).zip([Act::Die, Act::Stall, Act::Lie, Act::Damage, Act::Zeros, Act::Deny, Act::Babble])
+    {
+        println!("seed {seed}, {act:?}");
+        let (mut rng, mut plain) = (StdRng::seed_from_u64(seed), Plain::new());
+        let mischief = Arc::new(After { left: AtomicI64::new(100), act });
+        let bad = Server::builder().capacity(64 << 20).mischief(mischief).listen("127.0.0.1:0").unwrap();
+        let good = server();
+        let fs = FaultFs::new();
+        let db = setting(&fs).far_cache(names(&[&bad, &good]), FAR).open("/store").unwrap();
+        fill(&db, &mut plain);
+        work_until(&db, &mut plain, &mut rng, |far| {
+            far.last_loss.is_some() && far.hits > 100 && good.stats().gets > 50
+        });
+        compare(&db, &plain);
+    }
+}
+
+#[test]
+fn a_store_opens_and_works_when_no_server_can_be_reached() {
+    let mut server = server();
+    let names = names(&[&server]);
+    server.shutdown();
+    let fs = FaultFs::new();
+    let (mut rng, mut plain) = (StdRng::seed_from_u64(9), Plain::new());
+    let db = setting(&fs).far_cache(names, FAR).open("/store").unwrap();
+    work(&db, &mut plain, &mut rng, 200);
+    compare(&db, &plain);
+    let far = db.stats().far.unwrap();
+    assert_eq!((far.servers_up, far.hits), (0, 0));
+    assert!(far.last_loss.unwrap().contains("connect to memory server"));
+}
+
+#[test]
+fn settings_that_cannot_be_are_refused_with_what_they_are() {
+    let refused = |servers: &[&str], bytes| {
+        let opened = Database::builder().far_cache(servers.iter().copied(), bytes).open_in_memory();
+        opened.map(drop).unwrap_err().to_string()
+    };
+    assert!(refused(&[], FAR).contains("0 memory servers for a cache: 1 to 64 are possible"));
+    assert!(refused(&["127.0.0.1:1"], 100).contains("a cache of 100 bytes on 1 memory servers"));
+}

@@ -1,0 +1,88 @@
+//! Memory of images on their way: to a server, or to somebody who waits.
+//!
+//! A buffer is its taker's until it is given back, but for the time of an order, when it is the keeper's (KEEPER-1).
+
+/// Of a buffer that an image is to come into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reply {
+    Awaited,
+    Came,
+    Failed,
+}
+
+#[derive(Debug)]
+pub(super) struct Buffers {
+    /// All of them, one after the other.
+    memory: *mut [u8],
+    page_bytes: usize,
+    replies: Vec<Reply>,
+    free: Vec<u32>,
+}
+
+// SAFETY: the memory is reached through `&mut self`, and by the keeper that has an order for a buffer (KEEPER-1).
+unsafe impl Send for Buffers {}
+
+impl Buffers {
+    pub(super) fn new(count: u32, page_bytes: usize) -> Self {
+        let memory = Box::into_raw(vec![0_u8; count as usize * page_bytes].into_boxed_slice());
+        Self { memory, page_bytes, replies: vec![Reply::Failed; count as usize], free: (0..count).collect() }
+    }
+
+    pub(super) fn page_bytes(&self) -> usize {
+        self.page_bytes
+    }
+
+    pub(super) fn take(&mut self) -> Option<u32> {
+        self.free.pop()
+    }
+
+    pub(super) fn give(&mut self, buffer: u32) {
+        debug_assert!(!self.free.contains(&buffer), "buffer {buffer} is given back twice");
+        self.free.push(buffer);
+    }
+
+    /// The first byte of a buffer.
+    pub(super) fn at(&self, buffer: u32) -> *mut u8 {
+        assert!((buffer as usize) < self.replies.len());
+        self.memory.cast::<u8>().wrapping_add(buffer as usize * self.page_bytes)
+    }
+
+    /// The buffer that begins there.
+    pub(super) fn of(&self, at: *mut u8) -> u32 {
+        #[expect(clippy::cast_possible_truncation, reason = "there are few")]
+        let buffer = ((at as usize - self.memory.cast::<u8>() as usize) / self.page_bytes) as u32;
+        buffer
+    }
+
+    pub(super) fn fill(&mut self, buffer: u32, image: &[u8]) {
+        assert_eq!(image.len(), self.page_bytes);
+        // SAFETY: as long as a page, ours (it was taken, and no order for it is open), and not the image's memory.
+        unsafe { std::ptr::copy_nonoverlapping(image.as_ptr(), self.at(buffer), self.page_bytes) }
+    }
+
+    /// What has come into it.
+    pub(super) fn bytes(&self, buffer: u32) -> &[u8] {
+        assert_eq!(self.replies[buffer as usize], Reply::Came);
+        // SAFETY: as long as a page; its order has come back, and its taker has not given it back.
+        unsafe { std::slice::from_raw_parts(self.at(buffer), self.page_bytes) }
+    }
+
+    pub(super) fn await_reply(&mut self, buffer: u32) {
+        self.replies[buffer as usize] = Reply::Awaited;
+    }
+
+    pub(super) fn reply_with(&mut self, buffer: u32, came: bool) {
+        self.replies[buffer as usize] = if came { Reply::Came } else { Reply::Failed };
+    }
+
+    pub(super) fn reply(&self, buffer: u32) -> Reply {
+        self.replies[buffer as usize]
+    }
+}
+
+impl Drop for Buffers {
+    fn drop(&mut self) {
+        // SAFETY: made from a box; no order is open any more: keepers hold the cache's `Shared`, whose part this is, while they work.
+        drop(unsafe { Box::from_raw(self.memory) });
+    }
+}

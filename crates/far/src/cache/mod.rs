@@ -1,0 +1,466 @@
+//! A cache on memory servers: images of pages that may be forgotten at any time, because they are somewhere else, too.
+//!
+//! It is the second tier of a store's page cache: pages that leave that one are offered here, and asked for here before the disk is. What is in it is
+//! known to this process only (page, slot, digest of the image), so nothing of an earlier life, of another store or of another
+//! client is ever believed; and an image comes back only if it is, to the bit, the one that was offered last.
+//!
+//! | module | noun |
+//! |---|---|
+//! | `slots` | which page's image is in which slot of which server |
+//! | `buffers` | memory of images on their way |
+//! | `care` | servers that are away and asked again |
+//!
+//! # A stale image is never given
+//!
+//! An image is offered by the thread that evicts a page, which may be slow: meanwhile the page can be read from disk again, changed and written. So an
+//! offer carries a *stamp* taken while nobody could change the page, and writing a page moves its stamp:
+//!
+//! | evictor of version 1 | another thread |
+//! |---|---|
+//! | takes the stamp; sees that the page is still mapped to its frame | |
+//! | unmaps the page | |
+//! | | reads it from disk, makes version 2, writes it: `forget` moves the stamp |
+//! | offers version 1: the stamp has moved, refused | |
+//!
+//! - **CACHE-1** An image is taken only if its page was not written since the stamp was: both happen under one mutex.
+//! - **CACHE-2** `forget` returns only when no later `get` gives an image that was offered before it.
+//!
+//! # Cost and failure
+//!
+//! An offer copies the image, takes its digest (1 us for 8 KiB) and a short mutex; it never waits for a server, and is dropped if too many are on their
+//! way. A `get` that hits waits for one round trip. A server that is lost, slow, full or lying is a miss: whoever waits for it waits for
+//! the stall time once. It is asked again in the background.
+
+mod buffers;
+mod care;
+mod slots;
+
+use crate::client::{Connection, Keeper, Manner, Order, Sink, Verb};
+use crate::digest::Digest;
+use crate::wire::auth::AuthKey;
+use buffers::{Buffers, Reply};
+use slots::Slots;
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Images that may be on their way at once.
+const BUFFERS: u32 = 64;
+/// Of these, so many may be of offers, all servers having the same share: gets are waited for, and a server that stalls must not use up what
+/// the others need.
+const OFFERS: u32 = BUFFERS / 2;
+/// Pages share stamps; a page that is written refuses offers of those it shares with, which costs a miss some day.
+const STAMPS: usize = 4096;
+
+/// How a cache is set up.
+#[derive(Clone, Debug)]
+pub struct FarCacheBuilder {
+    servers: Vec<String>,
+    bytes: u64,
+    page: usize,
+    key: Option<AuthKey>,
+    stall: Duration,
+}
+
+/// A cache could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FarCacheError {
+    /// Pages are powers of two in bounds.
+    #[error("a page of {0} bytes: 4 KiB, 8 KiB … 2 MiB are possible")]
+    Page(usize),
+    /// No server, or too many.
+    #[error("{0} memory servers for a cache: 1 to 64 are possible")]
+    Servers(usize),
+    /// Not a page for each server, or more than can be counted.
+    #[error("a cache of {bytes} bytes on {servers} memory servers in pages of {page_bytes}")]
+    Size {
+        /// What was asked for.
+        bytes: u64,
+        /// On so many.
+        servers: usize,
+        /// In pages of so many bytes.
+        page_bytes: usize,
+    },
+    /// No thread could be started.
+    #[error("start the far cache")]
+    Threads(#[source] io::Error),
+}
+
+/// What a cache did until now, and holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FarCacheStats {
+    /// Servers that are there.
+    pub servers_up: usize,
+    /// Images held or on their way.
+    pub images: usize,
+    /// Images that may be held.
+    pub capacity: usize,
+    /// Images that came back when asked for.
+    pub hits: u64,
+    /// Pages that were asked for and are not held.
+    pub misses: u64,
+    /// Images that were held and did not come: their server was lost, or the page was written meanwhile.
+    pub broken: u64,
+    /// Images that were sent.
+    pub offered: u64,
+    /// Images that were offered and not sent: too many were on their way, or the page had been written.
+    pub dropped: u64,
+    /// Servers that were lost.
+    pub losses: u64,
+    /// What was last heard of a server that is not there.
+    pub last_loss: Option<String>,
+}
+
+struct Inner {
+    slots: Slots,
+    buffers: Buffers,
+    connections: Vec<Option<Arc<Connection>>>,
+    /// Offers on their way, by server.
+    offers: Vec<u32>,
+    stats: FarCacheStats,
+    closing: bool,
+}
+
+struct Shared {
+    page: usize,
+    inner: Mutex<Inner>,
+    /// An image came, or did not.
+    came: Condvar,
+    /// The cache is going away.
+    ends: Condvar,
+    stamps: Vec<AtomicU64>,
+    servers: Vec<String>,
+    manner: Manner,
+}
+
+/// See the [module](self).
+pub struct FarCache {
+    shared: Arc<Shared>,
+    care: Option<JoinHandle<()>>,
+}
+
+/// A page that was asked for; it is on its way.
+#[derive(Debug)]
+#[must_use = "its buffer is given back by `take`"]
+pub struct Asked {
+    buffer: u32,
+}
+
+impl Default for FarCacheBuilder {
+    fn default() -> Self {
+        Self { servers: Vec::new(), bytes: 0, page: 8192, key: None, stall: Duration::from_millis(500) }
+    }
+}
+
+impl FarCacheBuilder {
+    /// Memory servers, as `host:port`.
+    #[must_use]
+    pub fn servers<S: Into<String>>(mut self, servers: impl IntoIterator<Item = S>) -> Self {
+        self.servers = servers.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Bytes of images on all servers together.
+    #[must_use]
+    pub fn bytes(mut self, bytes: u64) -> Self {
+        self.bytes = bytes;
+        self
+    }
+
+    /// Bytes of a page [unless set: 8192].
+    #[must_use]
+    pub fn page(mut self, bytes: usize) -> Self {
+        self.page = bytes;
+        self
+    }
+
+    /// The key that the servers know.
+    #[must_use]
+    pub fn auth_key(mut self, key: AuthKey) -> Self {
+        self.key = Some(key);
+        self
+    }
+
+    /// A server that answers nothing for so long is lost [unless set: 0.5 s].
+    #[must_use]
+    pub fn stall(mut self, stall: Duration) -> Self {
+        self.stall = stall;
+        self
+    }
+
+    /// Makes it. Servers that can be reached are there when it returns; the others are asked in the background.
+    ///
+    /// # Errors
+    ///
+    /// [`FarCacheError`]: only for settings, never for a server.
+    pub fn build(self) -> Result<FarCache, FarCacheError> {
+        if !self.page.is_power_of_two() || !(4 << 10..=2 << 20).contains(&self.page) {
+            return Err(FarCacheError::Page(self.page));
+        }
+        let servers = self.servers.len();
+        if !(1..=64).contains(&servers) {
+            return Err(FarCacheError::Servers(servers));
+        }
+        let per_server = self.bytes / self.page as u64 / servers as u64;
+        let size = FarCacheError::Size { bytes: self.bytes, servers, page_bytes: self.page };
+        let Ok(per_server @ 1..) = u32::try_from(per_server) else { return Err(size) };
+        if per_server.checked_mul(servers as u32).is_none() {
+            return Err(size);
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "checked: at most 2 MiB")]
+        let manner = Manner {
+            page_bytes: self.page as u32,
+            reserve_bytes: u64::from(per_server) * self.page as u64,
+            stall: self.stall,
+            key: self.key,
+            like: 0,
+        };
+        let inner = Inner {
+            slots: Slots::new(per_server, servers),
+            buffers: Buffers::new(BUFFERS, self.page),
+            connections: vec![None; servers],
+            offers: vec![0; servers],
+            stats: FarCacheStats { capacity: per_server as usize * servers, ..FarCacheStats::default() },
+            closing: false,
+        };
+        let shared = Arc::new(Shared {
+            page: self.page,
+            inner: Mutex::new(inner),
+            came: Condvar::new(),
+            ends: Condvar::new(),
+            stamps: (0..STAMPS).map(|_| AtomicU64::new(0)).collect(),
+            servers: self.servers,
+            manner,
+        });
+        shared.ask_all();
+        let caring = Arc::clone(&shared);
+        let care = std::thread::Builder::new()
+            .name("far-cache".into())
+            .spawn(move || caring.care())
+            .map_err(FarCacheError::Threads)?;
+        Ok(FarCache { shared, care: Some(care) })
+    }
+}
+
+impl FarCache {
+    /// A cache to be set up.
+    #[must_use]
+    pub fn builder() -> FarCacheBuilder {
+        FarCacheBuilder::default()
+    }
+
+    /// Where the page stands now; for a later [`offer`](Self::offer). To be taken while nobody can have read the page from disk to change it: after
+    /// it was, whoever evicts the page must find it still mapped.
+    #[must_use]
+    pub fn stamp(&self, page: u64) -> u64 {
+        // Acquire: pairs with Release in `forget`; what came before the writing of the page (its unmapping by us) is seen by who reads a stamp that
+        // has moved.
+        self.shared.stamp(page).load(Acquire)
+    }
+
+    /// Takes the image of a page that leaves, if the page was not written since the stamp was taken. Does not wait for a server.
+    ///
+    /// # Panics
+    ///
+    /// If the image is not one page long.
+    pub fn offer(&self, page: u64, stamp: u64, image: &[u8]) {
+        assert_eq!(image.len(), self.shared.page, "an image is one page");
+        let digest = Digest::of(image);
+        let mut inner = self.shared.lock();
+        if self.shared.stamp(page).load(Acquire) != stamp {
+            inner.stats.dropped += 1;
+            return;
+        }
+        if inner.slots.has(page, digest) {
+            return;
+        }
+        inner.offer(page, digest, image);
+    }
+
+    /// Asks for a page; `None` if it is not held. Does not wait.
+    #[must_use]
+    pub fn ask(&self, page: u64) -> Option<Asked> {
+        self.shared.lock().ask(page)
+    }
+
+    /// Waits for a page that was asked for. Whether `out` has its image; if not it has nothing of use.
+    ///
+    /// # Panics
+    ///
+    /// If `out` is not one page long.
+    #[must_use]
+    pub fn take(&self, asked: Asked, out: &mut [u8]) -> bool {
+        assert_eq!(out.len(), self.shared.page, "an image is one page");
+        let waiting = |inner: &mut Inner| inner.buffers.reply(asked.buffer) == Reply::Awaited;
+        let mut inner =
+            self.shared.came.wait_while(self.shared.lock(), waiting).unwrap_or_else(PoisonError::into_inner);
+        let came = inner.buffers.reply(asked.buffer) == Reply::Came;
+        if came {
+            out.copy_from_slice(inner.buffers.bytes(asked.buffer));
+        }
+        inner.buffers.give(asked.buffer);
+        *if came { &mut inner.stats.hits } else { &mut inner.stats.broken } += 1;
+        came
+    }
+
+    /// [`ask`](Self::ask) and [`take`](Self::take).
+    #[must_use]
+    pub fn get(&self, page: u64, out: &mut [u8]) -> bool {
+        self.ask(page).is_some_and(|asked| self.take(asked, out))
+    }
+
+    /// Pages are about to be written: their images are worth nothing from now on (CACHE-2).
+    pub fn forget(&self, pages: impl IntoIterator<Item = u64>) {
+        let mut inner = self.shared.lock();
+        for page in pages {
+            // Release: pairs with Acquire in `stamp`.
+            self.shared.stamp(page).fetch_add(1, Release);
+            inner.slots.forget(page);
+        }
+    }
+
+    /// What it did until now, and holds.
+    #[must_use]
+    pub fn stats(&self) -> FarCacheStats {
+        let inner = self.shared.lock();
+        FarCacheStats {
+            servers_up: inner.slots.servers_up(),
+            images: inner.slots.held(),
+            ..inner.stats.clone()
+        }
+    }
+}
+
+impl Inner {
+    fn offer(&mut self, page: u64, digest: Digest, image: &[u8]) {
+        let share = (OFFERS / self.offers.len() as u32).max(1);
+        let (slots, offers) = (&mut self.slots, &self.offers);
+        let slot = slots.begin_put(page, digest, |server| offers[server] < share);
+        let buffer = slot.and_then(|_| self.buffers.take());
+        let (Some(slot), Some(buffer)) = (slot, buffer) else {
+            slot.into_iter().for_each(|slot| self.slots.cancel_put(slot));
+            self.stats.dropped += 1;
+            return;
+        };
+        self.buffers.fill(buffer, image);
+        if self.submit(Verb::Put, slot, buffer, digest) {
+            self.offers[self.slots.server_of(slot)] += 1;
+            self.stats.offered += 1;
+        } else {
+            // It is being lost, and says so itself.
+            self.buffers.give(buffer);
+            self.slots.cancel_put(slot);
+        }
+    }
+
+    fn ask(&mut self, page: u64) -> Option<Asked> {
+        let found = self.slots.begin_get(page);
+        let buffer = found.and_then(|_| self.buffers.take());
+        let (Some((slot, digest)), Some(buffer)) = (found, buffer) else {
+            if let Some((slot, _)) = found {
+                self.slots.end_get(slot);
+            }
+            self.stats.misses += 1;
+            return None;
+        };
+        self.buffers.await_reply(buffer);
+        if self.submit(Verb::Get, slot, buffer, digest) {
+            return Some(Asked { buffer });
+        }
+        self.slots.end_get(slot);
+        self.buffers.give(buffer);
+        self.stats.misses += 1;
+        None
+    }
+
+    fn submit(&self, verb: Verb, slot: u32, buffer: u32, digest: Digest) -> bool {
+        let order =
+            Order { verb, page: slot, at: self.buffers.at(buffer), bytes: self.buffers.page_bytes(), digest };
+        let server = self.slots.server_of(slot);
+        self.connections[server].as_ref().is_some_and(|connection| connection.submit(order).is_ok())
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn stamp(&self, page: u64) -> &AtomicU64 {
+        #[expect(clippy::cast_possible_truncation, reason = "a remainder below the number of stamps")]
+        &self.stamps[(page % STAMPS as u64) as usize]
+    }
+
+    fn put_ended(&self, inner: &mut Inner, order: &Order, taken: bool) {
+        let server = inner.slots.server_of(order.page);
+        inner.offers[server] -= 1;
+        let buffer = inner.buffers.of(order.at);
+        inner.buffers.give(buffer);
+        inner.slots.end_put(order.page, taken);
+    }
+
+    fn get_ended(&self, inner: &mut Inner, order: &Order, came: bool) {
+        let valid = inner.slots.end_get(order.page);
+        let buffer = inner.buffers.of(order.at);
+        inner.buffers.reply_with(buffer, came && valid);
+        self.came.notify_all();
+    }
+}
+
+impl Sink for Shared {
+    fn finished(&self, _server: usize, order: Order, refused: Option<String>) {
+        let mut inner = self.lock();
+        match order.verb {
+            Verb::Put => self.put_ended(&mut inner, &order, refused.is_none()),
+            Verb::Get => self.get_ended(&mut inner, &order, refused.is_none()),
+        }
+        if refused.is_some() {
+            inner.stats.last_loss = refused;
+        }
+    }
+
+    fn lost(&self, server: usize, why: String, orders: Vec<Order>) {
+        let mut inner = self.lock();
+        for order in &orders {
+            match order.verb {
+                Verb::Put => self.put_ended(&mut inner, order, false),
+                Verb::Get => self.get_ended(&mut inner, order, false),
+            }
+        }
+        inner.slots.lose(server);
+        // None while the cache goes away.
+        if let Some(connection) = inner.connections.get_mut(server) {
+            *connection = None;
+        }
+        if !inner.closing {
+            inner.stats.losses += 1;
+            inner.stats.last_loss = Some(format!("{}: {why}", self.servers[server]));
+        }
+    }
+}
+
+impl Drop for FarCache {
+    fn drop(&mut self) {
+        let connections = {
+            let mut inner = self.shared.lock();
+            inner.closing = true;
+            std::mem::take(&mut inner.connections)
+        };
+        self.shared.ends.notify_all();
+        connections.into_iter().flatten().for_each(|connection| connection.close());
+        if let Some(care) = self.care.take() {
+            let _ = care.join();
+        }
+    }
+}
+
+impl fmt::Debug for FarCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FarCache").field("servers", &self.shared.servers).finish_non_exhaustive()
+    }
+}

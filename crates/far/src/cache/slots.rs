@@ -1,0 +1,348 @@
+//! Which page's image is in which slot of which server, and whose slot is taken when another comes: second chance in the order of slots.
+//!
+//! | state | image is | leaves it by |
+//! |---|---|---|
+//! | `Free` | none | an image is offered → `Filling` |
+//! | `Filling` | on its way to the server | the server's answer → `Full`; refused, or the page was written meanwhile → `Free` |
+//! | `Full` | at the server | the page is written, or another takes the slot → `Free` |
+//!
+//! A slot that is being read keeps its image until the readers have theirs: what would free it dooms it, and the last reader frees it.
+//!
+//! - **SLOT-1** A page has at most one slot that is not doomed, and `by_page` names it.
+//! - **SLOT-2** The server is told to put into a slot only when no order for that slot is open.
+
+use crate::digest::Digest;
+use std::collections::HashMap;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Free,
+    Filling,
+    Full,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slot {
+    state: State,
+    page: u64,
+    digest: Digest,
+    readers: u32,
+    doomed: bool,
+    referenced: bool,
+}
+
+/// All slots of all servers: slot *n* is at server *n* modulo their number.
+#[derive(Debug)]
+pub(super) struct Slots {
+    slots: Vec<Slot>,
+    servers: usize,
+    by_page: HashMap<u64, u32>,
+    /// Per server.
+    free: Vec<Vec<u32>>,
+    up: Vec<bool>,
+    hand: usize,
+}
+
+impl Slots {
+    /// Of servers that are all away.
+    pub(super) fn new(per_server: u32, servers: usize) -> Self {
+        let empty = Slot {
+            state: State::Free,
+            page: 0,
+            digest: Digest::default(),
+            readers: 0,
+            doomed: false,
+            referenced: false,
+        };
+        let count = per_server as usize * servers;
+        Self {
+            slots: vec![empty; count],
+            servers,
+            by_page: HashMap::with_capacity(count),
+            free: vec![Vec::new(); servers],
+            up: vec![false; servers],
+            hand: 0,
+        }
+    }
+
+    pub(super) fn server_of(&self, slot: u32) -> usize {
+        slot as usize % self.servers
+    }
+
+    pub(super) fn held(&self) -> usize {
+        self.by_page.len()
+    }
+
+    pub(super) fn servers_up(&self) -> usize {
+        self.up.iter().filter(|&&up| up).count()
+    }
+
+    /// A server is there, and empty.
+    pub(super) fn regain(&mut self, server: usize) {
+        self.up[server] = true;
+        self.refill(server);
+    }
+
+    /// A server is lost, with all that it had; no order of it is open any more.
+    pub(super) fn lose(&mut self, server: usize) {
+        self.up[server] = false;
+        let servers = self.servers;
+        self.by_page.retain(|_, slot| *slot as usize % servers != server);
+        for slot in self.slots.iter_mut().skip(server).step_by(servers) {
+            *slot = Slot { state: State::Free, readers: 0, doomed: false, referenced: false, ..*slot };
+        }
+        self.free[server].clear();
+    }
+
+    fn refill(&mut self, server: usize) {
+        let all = (server..self.slots.len()).step_by(self.servers);
+        #[expect(clippy::cast_possible_truncation, reason = "slots are counted in 32 bits")]
+        let free = all.rev().map(|slot| slot as u32).collect();
+        self.free[server] = free;
+    }
+
+    /// Whether the page's image with this digest is there, or on its way; then it is as if it had been offered again.
+    pub(super) fn has(&mut self, page: u64, digest: Digest) -> bool {
+        let Some(&slot) = self.by_page.get(&page) else { return false };
+        let slot = &mut self.slots[slot as usize];
+        slot.referenced = true;
+        slot.digest == digest
+    }
+
+    /// A slot at one of these servers for the page's image, whose order is about to be given; `None` if all are busy. An older image of the page is
+    /// forgotten either way: it would be found instead of this one.
+    pub(super) fn begin_put(
+        &mut self,
+        page: u64,
+        digest: Digest,
+        at_server: impl Fn(usize) -> bool,
+    ) -> Option<u32> {
+        self.forget(page);
+        let at = self.free_slot(at_server)?;
+        let slot = &mut self.slots[at as usize];
+        debug_assert!(slot.state == State::Free && slot.readers == 0, "SLOT-2");
+        *slot = Slot { state: State::Filling, page, digest, readers: 0, doomed: false, referenced: false };
+        self.by_page.insert(page, at);
+        Some(at)
+    }
+
+    /// No order was given after all.
+    pub(super) fn cancel_put(&mut self, at: u32) {
+        self.slots[at as usize].state = State::Full;
+        self.doom(at);
+    }
+
+    /// The server has the image, or does not take it. A server without room keeps the slot from being tried again and again.
+    pub(super) fn end_put(&mut self, at: u32, taken: bool) {
+        let slot = &mut self.slots[at as usize];
+        if slot.state != State::Filling {
+            return;
+        }
+        slot.state = State::Full;
+        if !taken {
+            self.doom(at);
+            let server = self.server_of(at);
+            self.free[server].retain(|&other| other != at);
+        } else if slot.doomed {
+            self.release(at);
+        }
+    }
+
+    /// The slot and digest of a page that can be read; it has a reader more until `end_get`.
+    pub(super) fn begin_get(&mut self, page: u64) -> Option<(u32, Digest)> {
+        let &at = self.by_page.get(&page)?;
+        let slot = &mut self.slots[at as usize];
+        if slot.state != State::Full {
+            return None;
+        }
+        slot.readers += 1;
+        slot.referenced = true;
+        Some((at, slot.digest))
+    }
+
+    /// A reader has the image. Returns whether it was still the page's.
+    pub(super) fn end_get(&mut self, at: u32) -> bool {
+        let slot = &mut self.slots[at as usize];
+        if slot.state != State::Full || slot.readers == 0 {
+            return false;
+        }
+        slot.readers -= 1;
+        let valid = !slot.doomed;
+        if slot.doomed && slot.readers == 0 {
+            self.release(at);
+        }
+        valid
+    }
+
+    /// The page's image is no longer what is on disk.
+    pub(super) fn forget(&mut self, page: u64) {
+        if let Some(&at) = self.by_page.get(&page) {
+            self.doom(at);
+        }
+    }
+
+    /// Nobody gets the slot's image from now on; it is free once it is neither on its way nor read.
+    fn doom(&mut self, at: u32) {
+        let slot = &mut self.slots[at as usize];
+        if slot.doomed {
+            return;
+        }
+        slot.doomed = true;
+        let page = slot.page;
+        let idle = slot.state == State::Full && slot.readers == 0;
+        self.by_page.remove(&page);
+        if idle {
+            self.release(at);
+        }
+    }
+
+    fn release(&mut self, at: u32) {
+        let slot = &mut self.slots[at as usize];
+        *slot = Slot { state: State::Free, doomed: false, ..*slot };
+        let server = self.server_of(at);
+        if self.up[server] {
+            self.free[server].push(at);
+        }
+    }
+
+    /// A free slot of the server that has most of them; else the hand frees one.
+    fn free_slot(&mut self, at_server: impl Fn(usize) -> bool) -> Option<u32> {
+        let wanted = (0..self.servers).filter(|&server| at_server(server));
+        let most = wanted.max_by_key(|&server| self.free[server].len())?;
+        if let Some(at) = self.free[most].pop() {
+            return Some(at);
+        }
+        let count = self.slots.len();
+        // Twice around: the first time may do no more than clear bits.
+        for _ in 0..(2 * count).min(LOOKED_AT) {
+            let at = self.hand;
+            self.hand = (self.hand + 1) % count;
+            let slot = &mut self.slots[at];
+            let idle = slot.state == State::Full && slot.readers == 0 && !slot.doomed;
+            if idle && at_server(at % self.servers) && !std::mem::take(&mut slot.referenced) {
+                #[expect(clippy::cast_possible_truncation, reason = "slots are counted in 32 bits")]
+                let at = at as u32;
+                self.doom(at);
+                let server = self.server_of(at);
+                return self.free[server].pop();
+            }
+        }
+        None
+    }
+}
+
+/// An offer that finds nothing among so many slots is dropped: the hand has cleared their bits, and the next one does.
+const LOOKED_AT: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::rngs::Xoshiro256PlusPlus;
+    use rand::{RngExt, SeedableRng};
+
+    fn digest(version: u64) -> Digest {
+        Digest(version.into())
+    }
+
+    fn filled(slots: &mut Slots, page: u64, version: u64) -> u32 {
+        let at = slots.begin_put(page, digest(version), |_| true).unwrap();
+        slots.end_put(at, true);
+        at
+    }
+
+    #[test]
+    fn a_page_that_was_written_is_not_found_even_if_it_was_on_its_way_or_being_read() {
+        let mut slots = Slots::new(4, 1);
+        slots.regain(0);
+        filled(&mut slots, 7, 1);
+        let (read, _) = slots.begin_get(7).unwrap();
+        slots.forget(7);
+        assert_eq!(slots.begin_get(7), None);
+        assert!(!slots.end_get(read), "written while it was read");
+        let on_its_way = slots.begin_put(7, digest(2), |_| true).unwrap();
+        assert_eq!(slots.begin_get(7), None, "not there yet");
+        slots.forget(7);
+        slots.end_put(on_its_way, true);
+        assert_eq!((slots.begin_get(7), slots.held()), (None, 0));
+        // All slots are free again.
+        for page in 0..4 {
+            filled(&mut slots, page, 1);
+        }
+        assert_eq!(slots.held(), 4);
+    }
+
+    #[test]
+    fn a_slot_that_is_read_is_not_given_to_another_page() {
+        let mut slots = Slots::new(2, 1);
+        slots.regain(0);
+        let (first, second) = (filled(&mut slots, 1, 1), filled(&mut slots, 2, 1));
+        slots.begin_get(1).unwrap();
+        slots.begin_get(2).unwrap();
+        assert_eq!(slots.begin_put(3, digest(1), |_| true), None);
+        assert!(slots.end_get(second));
+        let third =
+            slots.begin_put(3, digest(1), |_| true).or_else(|| slots.begin_put(3, digest(1), |_| true));
+        assert_eq!(third, Some(second));
+        assert!(slots.end_get(first));
+    }
+
+    #[test]
+    fn a_slot_is_used_by_one_page_at_a_time_whatever_happens_in_which_order() {
+        for seed in 0..200 {
+            let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+            let mut slots = Slots::new(5, 2);
+            slots.regain(0);
+            // What each slot really holds, and what is open on it.
+            let mut held = [None; 10];
+            let (mut puts, mut gets): (Vec<u32>, Vec<(u32, u64, bool)>) = Default::default();
+            let mut truth = [0_u64; 16];
+            for step in 1..600 {
+                let page = rng.random_range(0..16);
+                match rng.random_range(0..10) {
+                    0 => {
+                        truth[page as usize] = step;
+                        slots.forget(page);
+                        gets.iter_mut().filter(|get| get.1 == page).for_each(|get| get.2 = false);
+                    }
+                    1..4 => {
+                        let version = digest(truth[page as usize]);
+                        if !slots.has(page, version)
+                            && let Some(at) = slots.begin_put(page, version, |_| true)
+                        {
+                            assert!(
+                                !puts.contains(&at) && gets.iter().all(|get| get.0 != at),
+                                "seed {seed}: SLOT-2"
+                            );
+                            held[at as usize] = Some((page, truth[page as usize]));
+                            puts.push(at);
+                        }
+                    }
+                    4..6 if !puts.is_empty() => {
+                        let at = puts.swap_remove(rng.random_range(0..puts.len()));
+                        slots.end_put(at, rng.random_ratio(9, 10));
+                    }
+                    6..8 => {
+                        if let Some((at, found)) = slots.begin_get(page) {
+                            let expected = (page, truth[page as usize]);
+                            assert_eq!(held[at as usize], Some(expected), "seed {seed}, step {step}");
+                            assert_eq!(found, digest(expected.1), "seed {seed}, step {step}: stale");
+                            gets.push((at, page, true));
+                        }
+                    }
+                    8 if !gets.is_empty() => {
+                        let (at, _, valid) = gets.swap_remove(rng.random_range(0..gets.len()));
+                        assert!(!slots.end_get(at) || valid, "seed {seed}, step {step}: written while read");
+                    }
+                    _ if rng.random_ratio(1, 20) => {
+                        let server = rng.random_range(0..2);
+                        puts.retain(|at| slots.server_of(*at) != server);
+                        gets.retain(|get| slots.server_of(get.0) != server);
+                        slots.lose(server);
+                        slots.regain(server);
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+}
