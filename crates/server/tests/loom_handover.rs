@@ -1,5 +1,5 @@
-//! PLACE-1 to PLACE-4, CREW-1 and CREW-2: whatever is posted is found, a reactor that was left is driven by whoever needs it, no event is slept over, and
-//! no job is lost. That a reactor or a connection is with two threads at once cannot be written down: both are values that are moved.
+//! PLACE-1 to PLACE-5, CREW-1 and CREW-2: whatever is posted is found, a reactor that was left is driven by whoever needs it, no event is slept over, no
+//! commit is left without an answer, and no job is lost. That a reactor or a connection is with two threads at once cannot be written down: both are values that are moved.
 //!
 //! A model has no time: a driver that sleeps in its poll and is not woken is a deadlock, and so is found.
 #![cfg(loom)]
@@ -8,13 +8,22 @@ use std::time::Duration;
 
 use azekura_base::sync::atomic::Ordering::Acquire;
 use azekura_base::sync::{Arc, WaitWord, thread};
-use azekura_server::protocols::{Arrival, Bunk, Crew, Place, Posted};
+
+#[path = "../src/reactor/crew.rs"]
+#[allow(dead_code, reason = "what the model needs of it")]
+mod crew;
+#[path = "../src/reactor/place.rs"]
+#[allow(dead_code, reason = "what the model needs of it")]
+mod place;
+
+use crew::{Bunk, Crew};
+use place::{Arrival, Place, Posted};
 
 /// Connections that it has served.
 type Reactor = Vec<usize>;
 
 struct Seat {
-    place: Place<Reactor, usize>,
+    place: Place<Reactor, usize, usize>,
     /// What the poll of the reactor sleeps on.
     waker: WaitWord,
 }
@@ -176,5 +185,37 @@ fn a_reactor_that_is_given_away_meets_the_connection_that_stayed_behind() {
         }
         crew.end();
         spare.join().expect("no panic");
+    });
+}
+
+/// Queues a commit, and waits for commits if nobody else does. Which ones it waited for.
+fn commit(place: &Place<Reactor, usize, usize>, connection: usize) -> Vec<usize> {
+    let (mut batch, mut answered) = (vec![connection], Vec::new());
+    if place.queue_commits(&mut batch) {
+        assert!(batch.is_empty(), "they are the committer's now");
+        return answered;
+    }
+    while !batch.is_empty() {
+        answered.append(&mut batch);
+        place.next_commits(&mut batch);
+    }
+    answered
+}
+
+#[test]
+fn every_commit_is_answered_once_by_one_committer_at_a_time() {
+    model(|| {
+        let place = Arc::new(Place::default());
+        let threads = [1, 2].map(|connection| {
+            let place = place.clone();
+            thread::spawn(move || commit(&place, connection))
+        });
+        let mut answered = commit(&place, 3);
+        for thread in threads {
+            answered.extend(thread.join().expect("no panic"));
+        }
+        answered.sort_unstable();
+        assert_eq!(answered, [1, 2, 3]);
+        assert!(!place.queue_commits(&mut vec![4]), "the committer has gone");
     });
 }

@@ -4,7 +4,12 @@
 #![cfg(loom)]
 
 use azekura_base::sync::{Arc, Mutex, thread};
-use azekura_server::protocols::{Changed, Watches};
+
+#[path = "../src/watch.rs"]
+#[allow(dead_code, reason = "what the model needs of it")]
+mod watch;
+
+use watch::{Changed, Watches};
 
 #[derive(Default)]
 struct Store {
