@@ -57,6 +57,16 @@ impl Seat {
         assert_eq!(reactor, (1..=wanted).collect::<Vec<_>>(), "each connection once");
     }
 
+    /// Drives until `connection` is found.
+    fn drive_until(&self, mut reactor: Reactor, connection: usize) {
+        self.collect(&mut reactor, &[]);
+        while !reactor.contains(&connection) {
+            self.waker.wait(0, None);
+            self.waker.word().swap(0, Acquire);
+            self.collect(&mut reactor, &[]);
+        }
+    }
+
     fn collect(&self, reactor: &mut Reactor, missed: &[usize]) {
         let mut found = Vec::new();
         self.place.collect(missed, &mut found);
@@ -96,6 +106,28 @@ fn a_reactor_that_was_left_is_driven_by_who_needs_it_or_is_its_threads_again() {
 }
 
 #[test]
+fn who_left_a_reactor_may_wait_for_what_is_posted_to_it() {
+    model(|| {
+        let seat = Seat::new();
+        let (other, lock) = (seat.clone(), Arc::new(WaitWord::new(0)));
+        let freed = lock.clone();
+        let poster = thread::spawn(move || {
+            // Connection 2 lets go what connection 1, in the hands of the other thread, waits for.
+            match other.place.post(Arrival { token: Some(2), item: 2, is_ready: true }) {
+                Posted::Take(_) => freed.set_and_wake(1),
+                Posted::Wake => other.waker.set_and_wake(1),
+                Posted::Quiet | Posted::Closed(_) => panic!("its driver sleeps, or it is left"),
+            }
+        });
+        match seat.place.leave(Vec::new()) {
+            Err(reactor) => seat.drive_until(reactor, 2),
+            Ok(()) => lock.wait(0, None),
+        }
+        poster.join().expect("no panic");
+    });
+}
+
+#[test]
 fn an_event_for_a_connection_that_is_away_is_not_slept_over() {
     model(|| {
         let seat = Seat::new();
@@ -116,7 +148,9 @@ fn one_wake_up_for_several_that_need_the_driver_is_enough() {
             thread::spawn(move || other.give_back(connection, true, 2))
         });
         seat.drive(Vec::new(), &[], 2);
-        posters.map(|poster| poster.join().expect("no panic"));
+        for poster in posters {
+            poster.join().expect("no panic");
+        }
     });
 }
 
