@@ -132,10 +132,9 @@ impl Connection {
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let options = &self.shared.options;
         let stuck = self.stuck_since.map(|since| since + options.write_timeout);
-        // An open transaction ends first; then the silence counts.
-        let silent =
-            self.session.deadline().or_else(|| options.idle_timeout.map(|time| self.heard_at + time));
-        [stuck, silent].into_iter().flatten().min()
+        // An open transaction ends first; then the silence counts, unless it is we who still have to say something.
+        let silent = options.idle_timeout.filter(|_| !self.has_unsent()).map(|time| self.heard_at + time);
+        [stuck, self.session.deadline().or(silent)].into_iter().flatten().min()
     }
 
     /// Reads and runs what has arrived. May block where the store does.
@@ -243,9 +242,7 @@ impl Connection {
             match self.channel.send(&self.client.stream, &self.out[self.sent..]) {
                 Ok(0) if self.channel.has_unsent() || self.sent < self.out.len() => {
                     // Since it took the last byte, not since now.
-                    if self.stuck_since.is_none() {
-                        self.stuck_since = Some(Instant::now());
-                    }
+                    self.stuck_since.get_or_insert_with(Instant::now);
                     return;
                 }
                 Ok(count) => self.sent += count,
@@ -254,11 +251,13 @@ impl Connection {
                     return;
                 }
             }
-            if self.sent > before {
-                self.stuck_since = None;
+            if self.sent > before && self.stuck_since.is_some() {
+                self.stuck_since = Some(Instant::now());
             }
         }
-        self.stuck_since = None;
+        if self.stuck_since.take().is_some() {
+            self.heard_at = Instant::now();
+        }
         self.shared.counters.bytes_out.add(self.sent as u64);
         self.out.clear();
         self.sent = 0;

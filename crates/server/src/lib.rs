@@ -29,6 +29,8 @@
 //! | `http`, `metrics`, `counters` | `/metrics`, `/healthz` and what they tell |
 //! | [`options`](ServerOptions), [`tls`](TlsFiles), [`error`](ServerError) | settings, and what can be wrong |
 
+// A model has the modules that it is about, and nothing of sockets and stores.
+#![cfg(not(loom))]
 #![forbid(unsafe_code)]
 
 mod channel;
@@ -50,14 +52,6 @@ mod server;
 mod session;
 mod tls;
 mod watch;
-
-/// The protocols that `tests/loom_*.rs` run in every interleaving; no part of what the crate offers.
-#[doc(hidden)]
-pub mod protocols {
-    pub use crate::reactor::crew::{Bunk, Crew};
-    pub use crate::reactor::place::{Arrival, Place, Posted};
-    pub use crate::watch::{Changed, Watches};
-}
 
 pub use engine::Clock;
 pub use error::ServerError;

@@ -16,11 +16,11 @@ use azekura_base::sync::{Arc, Mutex};
 
 /// Set once a key of a connection's set has changed.
 #[derive(Clone, Debug, Default)]
-pub struct Changed(Arc<AtomicBool>);
+pub(crate) struct Changed(Arc<AtomicBool>);
 
 impl Changed {
     /// Whether it has.
-    pub fn is_set(&self) -> bool {
+    pub(crate) fn is_set(&self) -> bool {
         // Relaxed: WATCH-3, the key's lock orders it.
         self.0.load(Relaxed)
     }
@@ -28,7 +28,7 @@ impl Changed {
 
 /// Who watches which key.
 #[derive(Debug, Default)]
-pub struct Watches {
+pub(crate) struct Watches {
     by_key: Mutex<HashMap<Vec<u8>, Vec<Changed>>>,
     /// Entries of `by_key`; changed under its mutex.
     count: AtomicUsize,
@@ -36,14 +36,14 @@ pub struct Watches {
 
 impl Watches {
     /// Registers: `changed` will be set by the next change of `key`.
-    pub fn register(&self, key: &[u8], changed: &Changed) {
+    pub(crate) fn register(&self, key: &[u8], changed: &Changed) {
         let mut by_key = self.by_key.lock();
         by_key.entry(key.to_vec()).or_default().push(changed.clone());
         self.count.store(by_key.len(), Relaxed);
     }
 
     /// Takes the registration back.
-    pub fn forget(&self, key: &[u8], changed: &Changed) {
+    pub(crate) fn forget(&self, key: &[u8], changed: &Changed) {
         let mut by_key = self.by_key.lock();
         if let Some(watchers) = by_key.get_mut(key) {
             watchers.retain(|watcher| !Arc::ptr_eq(&watcher.0, &changed.0));
@@ -55,7 +55,7 @@ impl Watches {
     }
 
     /// Tells that `key` changes (WATCH-1).
-    pub fn touch(&self, key: &[u8]) {
+    pub(crate) fn touch(&self, key: &[u8]) {
         // Relaxed: a registration that matters happened before the caller got the key's lock (WATCH-2).
         if self.count.load(Relaxed) == 0 {
             return;
@@ -122,7 +122,7 @@ impl WatchSet {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

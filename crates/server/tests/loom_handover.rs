@@ -1,5 +1,5 @@
-//! PLACE-1 to PLACE-4, CREW-1 and CREW-2: whatever is posted is found, a reactor that was left is driven by whoever needs it, no event is slept over, and
-//! no job is lost. That a reactor or a connection is with two threads at once cannot be written down: both are values that are moved.
+//! PLACE-1 to PLACE-5, CREW-1 and CREW-2: whatever is posted is found, a reactor that was left is driven by whoever needs it, no event is slept over, no
+//! commit is left without an answer, and no job is lost. That a reactor or a connection is with two threads at once cannot be written down: both are values that are moved.
 //!
 //! A model has no time: a driver that sleeps in its poll and is not woken is a deadlock, and so is found.
 #![cfg(loom)]
@@ -8,13 +8,22 @@ use std::time::Duration;
 
 use azekura_base::sync::atomic::Ordering::Acquire;
 use azekura_base::sync::{Arc, WaitWord, thread};
-use azekura_server::protocols::{Arrival, Bunk, Crew, Place, Posted};
+
+#[path = "../src/reactor/crew.rs"]
+#[allow(dead_code, reason = "what the model needs of it")]
+mod crew;
+#[path = "../src/reactor/place.rs"]
+#[allow(dead_code, reason = "what the model needs of it")]
+mod place;
+
+use crew::{Bunk, Crew};
+use place::{Arrival, Place, Posted};
 
 /// Connections that it has served.
 type Reactor = Vec<usize>;
 
 struct Seat {
-    place: Place<Reactor, usize>,
+    place: Place<Reactor, usize, usize>,
     /// What the poll of the reactor sleeps on.
     waker: WaitWord,
 }
@@ -46,6 +55,16 @@ impl Seat {
         }
         reactor.sort_unstable();
         assert_eq!(reactor, (1..=wanted).collect::<Vec<_>>(), "each connection once");
+    }
+
+    /// Drives until `connection` is found.
+    fn drive_until(&self, mut reactor: Reactor, connection: usize) {
+        self.collect(&mut reactor, &[]);
+        while !reactor.contains(&connection) {
+            self.waker.wait(0, None);
+            self.waker.word().swap(0, Acquire);
+            self.collect(&mut reactor, &[]);
+        }
     }
 
     fn collect(&self, reactor: &mut Reactor, missed: &[usize]) {
@@ -87,6 +106,28 @@ fn a_reactor_that_was_left_is_driven_by_who_needs_it_or_is_its_threads_again() {
 }
 
 #[test]
+fn who_left_a_reactor_may_wait_for_what_is_posted_to_it() {
+    model(|| {
+        let seat = Seat::new();
+        let (other, lock) = (seat.clone(), Arc::new(WaitWord::new(0)));
+        let freed = lock.clone();
+        let poster = thread::spawn(move || {
+            // Connection 2 lets go what connection 1, in the hands of the other thread, waits for.
+            match other.place.post(Arrival { token: Some(2), item: 2, is_ready: true }) {
+                Posted::Take(_) => freed.set_and_wake(1),
+                Posted::Wake => other.waker.set_and_wake(1),
+                Posted::Quiet | Posted::Closed(_) => panic!("its driver sleeps, or it is left"),
+            }
+        });
+        match seat.place.leave(Vec::new()) {
+            Err(reactor) => seat.drive_until(reactor, 2),
+            Ok(()) => lock.wait(0, None),
+        }
+        poster.join().expect("no panic");
+    });
+}
+
+#[test]
 fn an_event_for_a_connection_that_is_away_is_not_slept_over() {
     model(|| {
         let seat = Seat::new();
@@ -107,7 +148,9 @@ fn one_wake_up_for_several_that_need_the_driver_is_enough() {
             thread::spawn(move || other.give_back(connection, true, 2))
         });
         seat.drive(Vec::new(), &[], 2);
-        posters.map(|poster| poster.join().expect("no panic"));
+        for poster in posters {
+            poster.join().expect("no panic");
+        }
     });
 }
 
@@ -176,5 +219,37 @@ fn a_reactor_that_is_given_away_meets_the_connection_that_stayed_behind() {
         }
         crew.end();
         spare.join().expect("no panic");
+    });
+}
+
+/// Queues a commit, and waits for commits if nobody else does. Which ones it waited for.
+fn commit(place: &Place<Reactor, usize, usize>, connection: usize) -> Vec<usize> {
+    let (mut batch, mut answered) = (vec![connection], Vec::new());
+    if place.queue_commits(&mut batch) {
+        assert!(batch.is_empty(), "they are the committer's now");
+        return answered;
+    }
+    while !batch.is_empty() {
+        answered.append(&mut batch);
+        place.next_commits(&mut batch);
+    }
+    answered
+}
+
+#[test]
+fn every_commit_is_answered_once_by_one_committer_at_a_time() {
+    model(|| {
+        let place = Arc::new(Place::default());
+        let threads = [1, 2].map(|connection| {
+            let place = place.clone();
+            thread::spawn(move || commit(&place, connection))
+        });
+        let mut answered = commit(&place, 3);
+        for thread in threads {
+            answered.extend(thread.join().expect("no panic"));
+        }
+        answered.sort_unstable();
+        assert_eq!(answered, [1, 2, 3]);
+        assert!(!place.queue_commits(&mut vec![4]), "the committer has gone");
     });
 }

@@ -3,12 +3,14 @@
 mod tpcc;
 
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use azekura::LogProtocol;
 use azekura_bench::adapter::azekura::AzekuraEngine;
+use azekura_bench::adapter::resp::RespEngine;
 use azekura_bench::{Engine, Plan, Progress, compare, table};
 use azekura_record::kernel::{Kernel, Target};
 use azekura_workload::{Family, Workload};
@@ -39,6 +41,7 @@ Examples:
   azekura bench kv --workload u1 --threads 2 --in-flight 512 --json
   azekura bench kv --workload u1 --threads 8 --log p-wal,serial,epoch:10
   azekura bench kv --workload u1,read,ycsb-a --threads 1,2,8 --dir /data/x
+  azekura bench kv --workload ycsb-a,ycsb-f --threads 50 --records 100000 --resp 127.0.0.1:6379,127.0.0.1:6380
 
 Workloads:
   u1, u10     durable transactions of one and of ten random updates
@@ -102,6 +105,11 @@ struct Kv {
     /// Seed of the random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+
+    /// Instead of a store in this process, servers that speak RESP: `azekura serve`, redis-server. They must hold no keys,
+    /// and hold none afterwards. YCSB-E and scans from the middle need `AZ.RANGE`
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',', conflicts_with = "in_flight")]
+    resp: Vec<SocketAddr>,
 
     /// Directory for the stores, which are removed afterwards [unless given: a temporary one]. Durable commits
     /// are as fast as the disk it is on
@@ -168,8 +176,7 @@ impl Kv {
     }
 
     fn run_in(&self, dir: &Path, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
-        let engines: Vec<Box<dyn Engine>> =
-            self.log.iter().map(|&log| Box::new(self.engine(store, log)) as Box<dyn Engine>).collect();
+        let engines = self.engines(store)?;
         let progress = Progress::stderr();
         let mut written = Ok(());
         let outcome = compare(&engines, &self.plan(dir, store), &progress, &mut |report| {
@@ -184,6 +191,28 @@ impl Kv {
             out.write_all(table::render(&outcome.reports).as_bytes())?;
         }
         Ok(if outcome.failures.is_empty() { Outcome::Well } else { Outcome::Failed })
+    }
+
+    fn engines(&self, store: &StoreArguments) -> Result<Vec<Box<dyn Engine>>> {
+        if self.resp.is_empty() {
+            let ours = self.log.iter().map(|&log| Box::new(self.engine(store, log)) as Box<dyn Engine>);
+            return Ok(ours.collect());
+        }
+        let mut engines: Vec<Box<dyn Engine>> = Vec::new();
+        for &address in &self.resp {
+            let connect = |tag: &str| {
+                RespEngine::connect(address, tag).with_context(|| format!("no server at {address}"))
+            };
+            let engine = connect("")?;
+            let is_namesake = engines.iter().any(|other| other.name() == engine.name());
+            // Several of a kind are told apart by their ports.
+            engines.push(Box::new(if is_namesake {
+                connect(&format!("-{}", address.port()))?
+            } else {
+                engine
+            }));
+        }
+        Ok(engines)
     }
 
     fn engine(&self, store: &StoreArguments, log: LogProtocol) -> AzekuraEngine {

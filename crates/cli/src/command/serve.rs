@@ -65,6 +65,10 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "N", default_value_t = 1024)]
     max_clients: usize,
 
+    /// Threads that read, run and answer requests; those that wait are others [unless given: one for each core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    reactors: Option<u16>,
+
     /// Longest value and argument
     #[arg(long, value_name = "SIZE", value_parser = cache_bytes, default_value = "16M")]
     max_value: usize,
@@ -116,6 +120,9 @@ impl Serve {
         });
         if self.relaxed {
             options.durability = Durability::Relaxed;
+        }
+        if let Some(reactors) = self.reactors {
+            options.reactors = reactors.into();
         }
         options.max_clients = self.max_clients;
         options.wire.max_bulk_bytes = self.max_value;

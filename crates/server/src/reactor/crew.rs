@@ -22,14 +22,14 @@ const END: u32 = 2;
 
 /// Where a thread of the crew rests, and finds its next job.
 #[derive(Debug)]
-pub struct Bunk<J> {
+pub(crate) struct Bunk<J> {
     word: WaitWord,
     job: Mutex<Option<J>>,
 }
 
 impl<J> Bunk<J> {
     /// A bunk in which a job lies already, for a new thread.
-    pub fn with(job: J) -> Arc<Self> {
+    pub(crate) fn with(job: J) -> Arc<Self> {
         Arc::new(Self { word: WaitWord::new(FULL), job: Mutex::new(Some(job)) })
     }
 
@@ -59,14 +59,14 @@ impl<J> Bunk<J> {
     }
 
     /// Takes the job out again: its thread could not be started.
-    pub fn take(&self) -> Option<J> {
+    pub(crate) fn take(&self) -> Option<J> {
         self.job.lock().take()
     }
 }
 
 /// See the module's head.
 #[derive(Debug)]
-pub struct Crew<J> {
+pub(crate) struct Crew<J> {
     state: Mutex<State<J>>,
     /// Told when the last one has gone.
     gone: Condvar,
@@ -92,21 +92,21 @@ impl<J> Crew<J> {
     /// # Errors
     ///
     /// It comes back if none rests: start one, after [`enlist`](Self::enlist).
-    pub fn give(&self, job: J) -> Result<(), J> {
+    pub(crate) fn give(&self, job: J) -> Result<(), J> {
         let Some(bunk) = self.state.lock().idle.pop() else { return Err(job) };
         bunk.fill(job); // CREW-1
         Ok(())
     }
 
     /// Counts a thread that is about to start, or not if the crew is ending.
-    pub fn enlist(&self) -> bool {
+    pub(crate) fn enlist(&self) -> bool {
         let mut state = self.state.lock();
         state.threads += usize::from(!state.is_ending);
         !state.is_ending
     }
 
     /// Counts a thread off that has ended, or did not start.
-    pub fn discharge(&self) {
+    pub(crate) fn discharge(&self) {
         let mut state = self.state.lock();
         state.threads -= 1;
         if state.threads == 0 {
@@ -115,7 +115,7 @@ impl<J> Crew<J> {
     }
 
     /// The next job of the thread with this bunk; `None`: end, since the crew does or nobody needed it for `patience`.
-    pub fn rest(&self, bunk: &Arc<Bunk<J>>, patience: Option<Duration>) -> Option<J> {
+    pub(crate) fn rest(&self, bunk: &Arc<Bunk<J>>, patience: Option<Duration>) -> Option<J> {
         if let Some(job) = bunk.look().ok()? {
             return Some(job);
         }
@@ -147,7 +147,7 @@ impl<J> Crew<J> {
     }
 
     /// Ends the threads that rest, and each of the others when it comes to rest.
-    pub fn end(&self) {
+    pub(crate) fn end(&self) {
         let mut state = self.state.lock();
         state.is_ending = true;
         let idle = std::mem::take(&mut state.idle);
@@ -156,8 +156,8 @@ impl<J> Crew<J> {
     }
 
     /// Waits until no thread is left; `false` if `patience` ends before.
-    #[cfg(not(loom))]
-    pub fn wait_for_none(&self, patience: Duration) -> bool {
+    #[cfg(not(loom))] // a model has no time
+    pub(crate) fn wait_for_none(&self, patience: Duration) -> bool {
         let until = Instant::now() + patience;
         let mut state = self.state.lock();
         while state.threads > 0 {

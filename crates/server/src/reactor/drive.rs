@@ -74,18 +74,38 @@ fn turn(fleet: &Arc<Fleet>, mut reactor: Box<Reactor>) -> Option<Box<Reactor>> {
         return Some(reactor);
     }
     reactor.has_gathered = false;
-    let mut batch = std::mem::take(&mut reactor.waiting);
-    lend(reactor);
-    // The newest first: most often the others are durable with it.
-    batch.iter_mut().rev().for_each(|connection| connection.wait());
-    let Some(mut reactor) = take_back(fleet) else {
-        return answer_from_afar(fleet, number, batch);
-    };
-    for connection in batch.drain(..) {
-        reactor.answer(connection);
+    if reactor.queue_commits() {
+        reactor.poll(false);
+        return Some(reactor);
     }
-    reactor.waiting = batch; // its memory
-    Some(reactor)
+    let batch = std::mem::take(&mut reactor.waiting);
+    lend(reactor);
+    commit(fleet, number, batch)
+}
+
+/// Waits for commits and answers, batch after batch (PLACE-5). `None`: the reactor is another thread's.
+fn commit(fleet: &Arc<Fleet>, number: usize, mut batch: Vec<Box<Connection>>) -> Option<Box<Reactor>> {
+    let place = &fleet.seats[number].place;
+    while !batch.is_empty() {
+        // The newest first: most often the others are durable with it.
+        batch.iter_mut().rev().for_each(|connection| connection.wait());
+        let mut mine = take_back(fleet);
+        for connection in batch.drain(..) {
+            match &mut mine {
+                Some(reactor) => reactor.answer(connection),
+                None => mine = answer_from_afar(fleet, number, connection),
+            }
+        }
+        place.next_commits(&mut batch);
+        if let Some(mut reactor) = mine {
+            if batch.is_empty() {
+                reactor.waiting = batch; // its memory
+                return Some(reactor);
+            }
+            lend(reactor);
+        }
+    }
+    None
 }
 
 /// Serves one connection; `None` if it has ended. A panic ends it too, and nothing else.
@@ -100,34 +120,30 @@ fn serve(mut connection: Box<Connection>) -> Parcel {
 /// Ends what was begun with a connection whose reactor went to another thread meanwhile.
 fn finish(fleet: &Arc<Fleet>, number: usize, token: Option<usize>, served: Parcel) -> Option<Box<Reactor>> {
     match served {
-        Some(mut connection) => {
-            connection.wait();
-            answer_from_afar(fleet, number, [connection])
+        Some(connection) if connection.must_wait() => {
+            let mut batch = vec![connection];
+            if fleet.seats[number].place.queue_commits(&mut batch) {
+                return None;
+            }
+            commit(fleet, number, batch)
         }
+        Some(connection) => answer_from_afar(fleet, number, connection),
         None => give_back(fleet, number, Arrival { token, item: None, is_ready: false }),
     }
 }
 
-/// Answers, and gives the connections back to their reactor; returns it if it has no thread.
+/// Answers, and gives the connection back to its reactor; returns that if it has no thread.
 fn answer_from_afar(
     fleet: &Arc<Fleet>,
     number: usize,
-    batch: impl IntoIterator<Item = Box<Connection>>,
+    mut connection: Box<Connection>,
 ) -> Option<Box<Reactor>> {
-    let mut mine: Option<Box<Reactor>> = None;
-    for mut connection in batch {
-        if let Some(reactor) = &mut mine {
-            reactor.answer(connection);
-            continue;
-        }
-        connection.send();
-        let token = connection.token;
-        // One with a deadline has to be known to who looks at the clock.
-        let is_ready = connection.is_ready() || connection.deadline().is_some();
-        let item = (!connection.is_over()).then_some(connection);
-        mine = give_back(fleet, number, Arrival { token, item, is_ready });
-    }
-    mine
+    connection.send();
+    let token = connection.token;
+    // One with a deadline has to be known to who looks at the clock.
+    let is_ready = connection.is_ready() || connection.deadline().is_some();
+    let item = (!connection.is_over()).then_some(connection);
+    give_back(fleet, number, Arrival { token, item, is_ready })
 }
 
 fn give_back(fleet: &Arc<Fleet>, number: usize, arrival: Arrival<Parcel>) -> Option<Box<Reactor>> {

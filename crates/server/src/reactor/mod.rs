@@ -2,7 +2,8 @@
 //!
 //! A thread that has a reactor takes the connections for which something arrived, one after another: it reads, runs every whole request, and answers.
 //! Those whose replies have to wait for the log are put together; when nothing else is there to be done the thread waits for the newest commit
-//! among them, which is one flush for all, and answers them.
+//! among them, which is one flush for all, and answers them. What comes meanwhile is the next batch of the same *committer*: so a reactor needs
+//! two threads for any number of commits, one that runs requests and one that waits for the log.
 //!
 //! A request may *block*: on the lock of a transaction that stays open between requests, on a page that is read from the device, on
 //! the log. The store announces that ([`azekura_base::blocking`]), and the thread then hands its reactor to a spare thread, keeps the connections that it is
@@ -22,12 +23,12 @@
 //! - **REACT-3** Who gives a reactor away gives all of it but the connections it works on: those queued, and those that wait for their commits, go along.
 //! - **REACT-4** An event for a connection that is away is noted (PLACE-4); the connection is looked at when it is back.
 //!
-//! Threads: one for each reactor, one for each connection that blocks, and spare ones that end after a while. Should the system give no more threads,
+//! Threads: one for each reactor and one for its commits, one for each connection that blocks otherwise, and spare ones that end after a while. Should the system give no more threads,
 //! a reactor stays with its thread until that goes on.
 
-pub(crate) mod crew;
+mod crew;
 mod drive;
-pub(crate) mod place;
+mod place;
 
 use std::collections::VecDeque;
 use std::io;
@@ -70,7 +71,7 @@ pub(crate) struct Fleet {
 /// What others see of a reactor.
 #[derive(Debug)]
 struct Seat {
-    place: Place<Box<Reactor>, Parcel>,
+    place: Place<Box<Reactor>, Parcel, Box<Connection>>,
     waker: Waker,
 }
 
@@ -287,6 +288,14 @@ impl Reactor {
         }
         connection.token = Some(token);
         self.settle(token, connection);
+    }
+
+    /// Leaves the connections that wait for their commits to the committer; `false`: there is none, so the caller is it.
+    fn queue_commits(&mut self) -> bool {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        let is_queued = self.seat().place.queue_commits(&mut waiting);
+        self.waiting = waiting;
+        is_queued
     }
 
     /// What became of a connection that this thread took out and served: it waits for its commit, or is answered.

@@ -1,4 +1,4 @@
-//! The place of a reactor: where it lies while its thread blocks, and where what other threads have for it is put.
+//! The place of a reactor: where it lies while its thread blocks, where what other threads have for it is put, and who waits for its commits.
 //!
 //! | the reactor is | in `left` | who may change that |
 //! |---|---|---|
@@ -11,6 +11,9 @@
 //! - **PLACE-3** Who posts something that needs the driver gets [`Posted::Wake`], unless a wake-up is on its way that the driver has not taken up yet.
 //! - **PLACE-4** An event that comes for something another thread has is *missed*: the driver looks into the post and, if it is not there, notes
 //!   its token, under one lock. So either the driver finds it, or its return finds the note and wakes the driver.
+//! - **PLACE-5** One thread at most, the *committer*, waits for commits of the reactor's connections. What is to be waited for while there is one is
+//!   queued for it; it stops being the committer only under the lock under which it sees that nothing is queued. So nothing queued is forgotten, and
+//!   a batch is as large as what came during one flush.
 //!
 //! Nothing else is locked or called under the one mutex. Model: `tests/loom_handover.rs`.
 
@@ -18,19 +21,19 @@ use azekura_base::sync::Mutex;
 
 /// What comes back to a reactor, or is new to it.
 #[derive(Debug)]
-pub struct Arrival<C> {
+pub(crate) struct Arrival<C> {
     /// What its events are told by; `None` if it has none yet.
-    pub token: Option<usize>,
+    pub(crate) token: Option<usize>,
     /// It.
-    pub item: C,
+    pub(crate) item: C,
     /// It needs the driver: there is something to do for it, or an event was missed.
-    pub is_ready: bool,
+    pub(crate) is_ready: bool,
 }
 
 /// What remains to be done by who posted.
 #[derive(Debug)]
 #[must_use = "the reactor, or its wake-up, is lost"]
-pub enum Posted<R, C> {
+pub(crate) enum Posted<R, C> {
     /// Nothing: the driver will find it when it next looks.
     Quiet,
     /// Wake the driver.
@@ -43,12 +46,12 @@ pub enum Posted<R, C> {
 
 /// See the module's head.
 #[derive(Debug)]
-pub struct Place<R, C> {
-    desk: Mutex<Desk<R, C>>,
+pub(crate) struct Place<R, C, W> {
+    desk: Mutex<Desk<R, C, W>>,
 }
 
 #[derive(Debug)]
-struct Desk<R, C> {
+struct Desk<R, C, W> {
     left: Option<R>,
     posted: Vec<Arrival<C>>,
     /// Tokens whose events were missed (PLACE-4).
@@ -56,23 +59,35 @@ struct Desk<R, C> {
     /// A wake-up is on its way (PLACE-3).
     is_called: bool,
     is_closed: bool,
+    /// There is a committer (PLACE-5).
+    is_committing: bool,
+    to_commit: Vec<W>,
 }
 
-impl<R, C> Default for Place<R, C> {
+impl<R, C, W> Default for Place<R, C, W> {
     /// Of a reactor that is driven.
     fn default() -> Self {
-        let (left, posted, missed) = (None, Vec::new(), Vec::new());
-        Self { desk: Mutex::new(Desk { left, posted, missed, is_called: false, is_closed: false }) }
+        Self {
+            desk: Mutex::new(Desk {
+                left: None,
+                posted: Vec::new(),
+                missed: Vec::new(),
+                is_called: false,
+                is_closed: false,
+                is_committing: false,
+                to_commit: Vec::new(),
+            }),
+        }
     }
 }
 
-impl<R, C> Place<R, C> {
+impl<R, C, W> Place<R, C, W> {
     /// Leaves the reactor for whoever needs it.
     ///
     /// # Errors
     ///
     /// It comes back if it is needed already.
-    pub fn leave(&self, reactor: R) -> Result<(), R> {
+    pub(crate) fn leave(&self, reactor: R) -> Result<(), R> {
         let mut desk = self.desk.lock();
         if !desk.posted.is_empty() || desk.is_called || desk.is_closed {
             return Err(reactor);
@@ -82,7 +97,7 @@ impl<R, C> Place<R, C> {
     }
 
     /// Leaves the reactor though something is posted: no thread is there for it but the one that left it.
-    pub fn put(&self, reactor: R) {
+    pub(crate) fn put(&self, reactor: R) {
         let mut desk = self.desk.lock();
         if !desk.is_closed {
             desk.left = Some(reactor);
@@ -90,12 +105,12 @@ impl<R, C> Place<R, C> {
     }
 
     /// Takes the reactor that was left, unless another thread has.
-    pub fn take_back(&self) -> Option<R> {
+    pub(crate) fn take_back(&self) -> Option<R> {
         self.desk.lock().left.take()
     }
 
     /// Hands something to whoever drives the reactor.
-    pub fn post(&self, mut arrival: Arrival<C>) -> Posted<R, C> {
+    pub(crate) fn post(&self, mut arrival: Arrival<C>) -> Posted<R, C> {
         let mut desk = self.desk.lock();
         if desk.is_closed {
             return Posted::Closed(arrival);
@@ -113,7 +128,7 @@ impl<R, C> Place<R, C> {
     }
 
     /// Appends what was posted to `found`, for the driver, and notes those of `missed` that are not among it (PLACE-4).
-    pub fn collect(&self, missed: &[usize], found: &mut Vec<Arrival<C>>) {
+    pub(crate) fn collect(&self, missed: &[usize], found: &mut Vec<Arrival<C>>) {
         let mut desk = self.desk.lock();
         desk.is_called = false;
         let is_found = |token: &usize| desk.posted.iter().any(|arrival| arrival.token == Some(*token));
@@ -123,12 +138,30 @@ impl<R, C> Place<R, C> {
     }
 
     /// Takes a note of a missed event back: the driver itself had what the event was for.
-    pub fn forget_missed(&self, token: usize) {
+    pub(crate) fn forget_missed(&self, token: usize) {
         self.desk.lock().missed.retain(|&missed| missed != token);
     }
 
+    /// Queues `batch` for the committer and empties it; `false`: there is none, now the caller is it.
+    pub(crate) fn queue_commits(&self, batch: &mut Vec<W>) -> bool {
+        let mut desk = self.desk.lock();
+        if desk.is_committing {
+            desk.to_commit.append(batch);
+            return true;
+        }
+        desk.is_committing = true;
+        false
+    }
+
+    /// Swaps what is queued into `batch`, which is empty, for the committer; if that is nothing, the caller is the committer no more.
+    pub(crate) fn next_commits(&self, batch: &mut Vec<W>) {
+        let mut desk = self.desk.lock();
+        std::mem::swap(&mut desk.to_commit, batch);
+        desk.is_committing = !batch.is_empty();
+    }
+
     /// Nobody will drive the reactor again. Returns what lay here.
-    pub fn close(&self) -> (Option<R>, Vec<Arrival<C>>) {
+    pub(crate) fn close(&self) -> (Option<R>, Vec<Arrival<C>>) {
         let mut desk = self.desk.lock();
         desk.is_closed = true;
         (desk.left.take(), std::mem::take(&mut desk.posted))

@@ -1,0 +1,281 @@
+//! A server that speaks RESP, over its socket: this project's door, Redis, and what is like them.
+//!
+//! A transaction of one write is one command (`SET`, or `MSET` of several); one that reads before it writes is the clients' usual way: `WATCH`, `GET`,
+//! `MULTI` … `EXEC`, again if another was faster. Scans in key order need `AZ.RANGE`; elsewhere only a whole table can be read, in any order. What is
+//! durable when a server answers is the server's setting, which is in the report.
+
+use crate::engine::{
+    Engine, EngineSettings, ReadWork, Reader, Session, Sink, Store, WriteWork, Writer, retry_conflicts,
+};
+use crate::error::EngineError;
+use redis::{Connection, FromRedisValue, RedisResult, cmd};
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Rows that one command of a long scan asks for.
+const SCAN_ROWS: u64 = 1000;
+/// Left in a store's directory once the server's keys are that store's.
+const MARK: &str = "filled";
+
+/// A server at an address. Its keys are the measured store, so it must have none when the first one is opened; it has none when the engine is dropped.
+#[derive(Debug)]
+pub struct RespEngine {
+    address: SocketAddr,
+    name: String,
+    about: BTreeMap<String, String>,
+    is_ordered: bool,
+    /// The server had no keys when we came: all are ours.
+    is_ours: AtomicBool,
+}
+
+impl RespEngine {
+    /// Asks the server at `address` what it is. `tag` goes behind its name, for several of a kind.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be reached, or wants a password.
+    pub fn connect(address: SocketAddr, tag: &str) -> Result<Self, EngineError> {
+        let mut connection = connection(address)?;
+        let info: String = cmd("INFO").query(&mut connection).map_err(failed("asking the server"))?;
+        let info: HashMap<&str, &str> = info.lines().filter_map(|line| line.split_once(':')).collect();
+        let settings: HashMap<String, String> = cmd("CONFIG")
+            .arg("GET")
+            .arg("appendfsync")
+            .query(&mut connection)
+            .map_err(failed("asking the server"))?;
+        let is_ordered = info.contains_key("azekura_version");
+        let kind = if is_ordered { "azekura-door" } else { "redis" };
+        let version = info.get("azekura_version").or_else(|| info.get("redis_version"));
+        let durability = settings.get("appendfsync").map_or("unknown", String::as_str);
+        let about = BTreeMap::from([
+            ("version".to_owned(), version.unwrap_or(&"unknown").to_string()),
+            ("address".to_owned(), address.to_string()),
+            ("appendfsync".to_owned(), durability.to_owned()),
+        ]);
+        let name = format!("{kind}-{durability}{tag}");
+        Ok(Self { address, name, about, is_ordered, is_ours: AtomicBool::new(false) })
+    }
+}
+
+impl Drop for RespEngine {
+    fn drop(&mut self) {
+        if *self.is_ours.get_mut()
+            && let Ok(mut connection) = connection(self.address)
+        {
+            // Nobody is left to tell.
+            let _: RedisResult<()> = cmd("FLUSHALL").query(&mut connection);
+        }
+    }
+}
+
+fn connection(address: SocketAddr) -> Result<Connection, EngineError> {
+    let client = redis::Client::open(format!("redis://{address}/")).map_err(failed("connecting"))?;
+    client.get_connection().map_err(failed("connecting"))
+}
+
+/// Wraps an error of the server; those that say "run it again" as conflicts.
+fn failed(doing: &'static str) -> impl Fn(redis::RedisError) -> EngineError {
+    move |error| {
+        if error.code() == Some("RETRY") {
+            EngineError::conflict(doing, error)
+        } else {
+            EngineError::failed(doing, error)
+        }
+    }
+}
+
+impl Engine for RespEngine {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn describe(&self, _: &EngineSettings) -> BTreeMap<String, String> {
+        self.about.clone()
+    }
+
+    fn open(&self, dir: &Path, _: &EngineSettings) -> Result<Box<dyn Store>, EngineError> {
+        let mut connection = connection(self.address)?;
+        let mark = dir.join(MARK);
+        if !mark.exists() {
+            // Relaxed: stores are opened one after another.
+            if !self.is_ours.load(Relaxed) {
+                let keys: u64 = cmd("DBSIZE").query(&mut connection).map_err(failed("counting the keys"))?;
+                if keys > 0 {
+                    let why =
+                        format!("the server at {} holds {keys} keys; give one that is empty", self.address);
+                    return Err(EngineError::failed("opening", why));
+                }
+                self.is_ours.store(true, Relaxed);
+            }
+            let () = cmd("FLUSHALL").query(&mut connection).map_err(failed("emptying the server"))?;
+            std::fs::write(&mark, b"").map_err(|error| EngineError::failed("marking the store", error))?;
+        }
+        Ok(Box::new(RespStore { address: self.address, is_ordered: self.is_ordered }))
+    }
+}
+
+struct RespStore {
+    address: SocketAddr,
+    is_ordered: bool,
+}
+
+impl Store for RespStore {
+    fn session(&self) -> Result<Box<dyn Session + '_>, EngineError> {
+        Ok(Box::new(RespSession { connection: connection(self.address)?, is_ordered: self.is_ordered }))
+    }
+
+    fn close(self: Box<Self>) -> Result<(), EngineError> {
+        Ok(())
+    }
+}
+
+struct RespSession {
+    connection: Connection,
+    is_ordered: bool,
+}
+
+impl Session for RespSession {
+    fn read(&mut self, work: &mut ReadWork<'_>) -> Result<u64, EngineError> {
+        work(&mut Steps::new(self, false))?;
+        Ok(0)
+    }
+
+    fn write(&mut self, work: &mut WriteWork<'_>) -> Result<u64, EngineError> {
+        let ((), retries) = retry_conflicts(|| {
+            let mut steps = Steps::new(self, true);
+            let done = work(&mut steps);
+            let (puts, watches) = (std::mem::take(&mut steps.puts), steps.watches);
+            if let Err(error) = done {
+                if watches {
+                    self.ask::<()>("unwatching", &mut cmd("UNWATCH"))?;
+                }
+                return Err(error);
+            }
+            self.commit(&puts, watches)
+        })?;
+        Ok(retries)
+    }
+}
+
+impl RespSession {
+    fn ask<T: FromRedisValue>(
+        &mut self,
+        doing: &'static str,
+        command: &mut redis::Cmd,
+    ) -> Result<T, EngineError> {
+        command.query(&mut self.connection).map_err(failed(doing))
+    }
+
+    fn commit(&mut self, puts: &BTreeMap<Vec<u8>, Vec<u8>>, watches: bool) -> Result<(), EngineError> {
+        match (puts.len(), watches) {
+            (0, false) => Ok(()),
+            (0, true) => self.ask("unwatching", &mut cmd("UNWATCH")),
+            (1, false) => {
+                let (key, value) =
+                    puts.first_key_value().unwrap_or((const { &Vec::new() }, const { &Vec::new() }));
+                self.ask("writing", cmd("SET").arg(key).arg(value))
+            }
+            (_, false) => self.ask("writing", &mut mset(puts)),
+            (_, true) => {
+                let mut pipe = redis::pipe();
+                pipe.atomic().add_command(mset(puts));
+                let done: Option<redis::Value> =
+                    pipe.query(&mut self.connection).map_err(failed("committing"))?;
+                done.map(|_| ())
+                    .ok_or_else(|| EngineError::conflict("committing", "a watched key has changed"))
+            }
+        }
+    }
+}
+
+fn mset(puts: &BTreeMap<Vec<u8>, Vec<u8>>) -> redis::Cmd {
+    let mut command = cmd("MSET");
+    for (key, value) in puts {
+        command.arg(key).arg(value);
+    }
+    command
+}
+
+/// The steps of one transaction; what it writes goes at its end.
+struct Steps<'s> {
+    session: &'s mut RespSession,
+    puts: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// It may write: what it reads is watched.
+    may_write: bool,
+    watches: bool,
+}
+
+impl<'s> Steps<'s> {
+    const fn new(session: &'s mut RespSession, may_write: bool) -> Self {
+        Self { session, puts: BTreeMap::new(), may_write, watches: false }
+    }
+
+    fn range(&mut self, from: &[u8], limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
+        let (mut lower, mut left) = ([b"[", from].concat(), limit);
+        while left > 0 {
+            let count = left.min(SCAN_ROWS);
+            let mut command = cmd("AZ.RANGE");
+            command.arg(&lower).arg("+").arg("LIMIT").arg(count);
+            let rows: Vec<(Vec<u8>, Vec<u8>)> = self.session.ask("scanning", &mut command)?;
+            rows.iter().for_each(|(key, value)| sink.add(key, value));
+            let Some((last, _)) = rows.last().filter(|_| rows.len() as u64 == count) else { break };
+            lower = [b"(", last.as_slice()].concat();
+            left -= count;
+        }
+        Ok(())
+    }
+
+    /// Every row, in any order.
+    fn whole_table(&mut self, sink: &mut Sink) -> Result<(), EngineError> {
+        let mut cursor = 0_u64;
+        loop {
+            let mut command = cmd("SCAN");
+            command.arg(cursor).arg("COUNT").arg(SCAN_ROWS);
+            let (next, keys): (u64, Vec<Vec<u8>>) = self.session.ask("scanning", &mut command)?;
+            if !keys.is_empty() {
+                let values: Vec<Vec<u8>> = self.session.ask("reading", cmd("MGET").arg(&keys))?;
+                keys.iter().zip(&values).for_each(|(key, value)| sink.add(key, value));
+            }
+            if next == 0 {
+                return Ok(());
+            }
+            cursor = next;
+        }
+    }
+}
+
+impl Reader for Steps<'_> {
+    fn get(&mut self, key: &[u8], sink: &mut Sink) -> Result<bool, EngineError> {
+        if let Some(own) = self.puts.get(key) {
+            sink.add(key, own);
+            return Ok(true);
+        }
+        if self.may_write {
+            self.session.ask::<()>("watching", cmd("WATCH").arg(key))?;
+            self.watches = true;
+        }
+        let found: Option<Vec<u8>> = self.session.ask("reading", cmd("GET").arg(key))?;
+        found.iter().for_each(|value| sink.add(key, value));
+        Ok(found.is_some())
+    }
+
+    fn scan(&mut self, from: &[u8], limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
+        if self.may_write {
+            return Err(EngineError::failed("scanning", "ranges cannot be watched"));
+        }
+        match (self.session.is_ordered, from.is_empty() && limit == u64::MAX) {
+            (true, _) => self.range(from, limit, sink),
+            (false, true) => self.whole_table(sink),
+            (false, false) => Err(EngineError::failed("scanning", "the server has no order of keys")),
+        }
+    }
+}
+
+impl Writer for Steps<'_> {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), EngineError> {
+        self.puts.insert(key.to_vec(), value.to_vec());
+        Ok(())
+    }
+}

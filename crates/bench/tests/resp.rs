@@ -1,0 +1,89 @@
+//! The adapter for servers gives the answers that the runner relies on; the server is the door, in this process.
+
+use std::path::Path;
+use std::time::Duration;
+
+use azekura_bench::adapter::resp::RespEngine;
+use azekura_bench::{Engine, Plan, Progress, compare, conformance};
+use azekura_server::{Server, ServerOptions};
+use azekura_workload::Workload;
+
+fn door() -> Server {
+    let mut options = ServerOptions::default();
+    options.listen = "127.0.0.1:0".parse().unwrap();
+    Server::start(azekura::Database::in_memory().unwrap(), options).unwrap()
+}
+
+fn over_a_door(check: impl FnOnce(&dyn Engine, &Path)) {
+    let (door, dir) = (door(), tempfile::tempdir().unwrap());
+    check(&RespEngine::connect(door.address(), "").unwrap(), dir.path());
+}
+
+#[test]
+fn committed_records_are_there_in_order_and_over_a_reopening() {
+    over_a_door(conformance::keeps_what_was_committed);
+}
+
+#[test]
+fn reads_find_what_is_there_and_only_that() {
+    over_a_door(conformance::finds_what_is_there);
+}
+
+#[test]
+fn failed_work_leaves_nothing() {
+    over_a_door(conformance::failed_work_leaves_nothing);
+}
+
+#[test]
+fn concurrent_increments_are_all_counted() {
+    over_a_door(conformance::loses_no_update);
+}
+
+#[test]
+fn the_mixes_run_and_leave_the_server_empty() {
+    let (door, dir) = (door(), tempfile::tempdir().unwrap());
+    let workload = |name: &str| name.parse::<Workload>().unwrap().with_records(1_000);
+    let plan = Plan {
+        workloads: ["ycsb-a", "ycsb-d", "ycsb-e", "ycsb-f"].map(workload).into(),
+        threads: vec![3],
+        measured: Duration::from_millis(15),
+        ..Plan::in_dir(dir.path())
+    };
+    let engines: [Box<dyn Engine>; 1] = [Box::new(RespEngine::connect(door.address(), "").unwrap())];
+    let outcome = compare(&engines, &plan, &Progress::hidden(), &mut |_| {}).unwrap();
+    assert!(outcome.failures.is_empty(), "{:?}", outcome.failures);
+    assert_eq!(outcome.reports.len(), 4);
+    drop(engines);
+    let other = RespEngine::connect(door.address(), "").unwrap();
+    conformance::open(&other, &tempdir_in(dir.path()));
+}
+
+fn tempdir_in(dir: &Path) -> std::path::PathBuf {
+    let inner = dir.join("other");
+    std::fs::create_dir(&inner).unwrap();
+    inner
+}
+
+#[test]
+fn a_server_that_holds_keys_is_left_alone() {
+    use std::io::{Read, Write};
+    let door = door();
+    let mut client = std::net::TcpStream::connect(door.address()).unwrap();
+    client.write_all(b"SET precious 1\r\n").unwrap();
+    client.read_exact(&mut [0; 5]).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let engine = RespEngine::connect(door.address(), "").unwrap();
+    let settings = azekura_bench::EngineSettings {
+        cache_bytes: 1 << 20,
+        expected_bytes: 0,
+        sessions: 1,
+        bypass_page_cache: false,
+    };
+    let Err(refused) = engine.open(dir.path(), &settings) else { panic!("it opens") };
+    assert!(format!("{refused:?}").contains("holds 1 keys"), "{refused:?}");
+    drop(engine);
+    client.write_all(b"GET precious\r\n").unwrap();
+    let mut reply = [0; 7];
+    client.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply, b"$1\r\n1\r\n");
+}
