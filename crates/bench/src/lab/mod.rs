@@ -2,6 +2,7 @@
 
 pub mod bottleneck;
 pub mod far_memory;
+pub mod fat_btree;
 pub mod figures;
 pub mod mariadb;
 pub mod nb_gclock;

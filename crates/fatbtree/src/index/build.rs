@@ -24,8 +24,6 @@ pub struct BuildOptions {
     pub pes: u16,
     /// Who keeps which index pages.
     pub placement: Placement,
-    /// Rows that a leaf gets.
-    pub leaf_fill: usize,
     /// Entries that an index page gets.
     pub index_fill: usize,
     /// Entries that an index page can have.
@@ -50,23 +48,24 @@ struct Page {
     below: std::ops::Range<usize>,
 }
 
-/// Builds a tree over sorted keys. Every PE gets a part, in the order of their numbers.
+/// Builds a tree over leaves, given by their first keys in order; the first leaf takes what comes before its own as well. Every PE gets a part, in
+/// the order of their numbers.
 ///
 /// # Panics
 ///
-/// If there are fewer leaves than PEs, or a page could hold nothing.
+/// If there are fewer leaves than PEs, or an index page could hold nothing.
 #[must_use]
-pub fn build(keys: &[Key], options: BuildOptions) -> Vec<Built> {
-    let leaves = spread(keys, options);
+pub fn build(first_keys: &[Key], options: BuildOptions) -> Vec<Built> {
+    let leaves = spread(first_keys, options);
     let levels = bottom_up(&leaves, options.index_fill);
     (0..options.pes).map(|pe| part(PeId(pe), &leaves, &levels, options)).collect()
 }
 
 /// Step 1.
-fn spread(keys: &[Key], options: BuildOptions) -> Vec<Fact> {
-    let count = keys.len().div_ceil(options.leaf_fill);
+fn spread(first_keys: &[Key], options: BuildOptions) -> Vec<Fact> {
+    let count = first_keys.len();
     assert!(count >= usize::from(options.pes), "fewer leaves than PEs");
-    let low = |leaf: usize| if leaf == 0 { Key::new() } else { keys[leaf * options.leaf_fill].clone() };
+    let low = |leaf: usize| if leaf == 0 { Key::new() } else { first_keys[leaf].clone() };
     let mut pages = BTreeMap::new();
     let fact = |leaf: usize| {
         let pe = PeId((leaf * usize::from(options.pes) / count) as u16);

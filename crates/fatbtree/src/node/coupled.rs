@@ -85,9 +85,9 @@ impl Node {
             self.release(find.id, here);
             return self.answer(find.id.origin, find.id, Err(Refusal::Lost), None, find.hops);
         };
-        self.pages.fix(leaf.page, Access::Read).await;
         let access = if find.work.is_write() { Access::Change } else { Access::Read };
         self.pages.fix(leaf.page, access).await;
+        self.pages.fix(leaf.page, Access::Again).await;
         let result = self.work(&find.target, &find.work, &leaf).await;
         self.count(|counts| counts.worked += 1);
         self.release(find.id, here);

@@ -48,8 +48,10 @@ impl ClusterOptions {
     }
 }
 
-type MakeStore = dyn Fn(PeId, &World) -> Rc<dyn LeafStore>;
-type MakePages = dyn Fn(PeId, &World) -> Rc<dyn PageService>;
+/// Makes the store of a node that starts.
+pub type MakeStore = dyn Fn(PeId, &World) -> Rc<dyn LeafStore>;
+/// Makes the page service of a node that starts.
+pub type MakePages = dyn Fn(PeId, &World) -> Rc<dyn PageService>;
 
 /// A cluster. Clones are the same.
 #[derive(Clone)]
@@ -81,50 +83,35 @@ impl Cluster {
     /// A cluster with stores in memory; no node runs yet.
     #[must_use]
     pub fn new(seed: u64, options: ClusterOptions) -> Self {
-        let disks = Self::disks(&options);
-        let (for_stores, delay) = (disks.clone(), options.store_delay);
-        let make_store = move |pe, world: &World| -> Rc<dyn LeafStore> {
-            Rc::new(if delay.is_zero() {
-                MemoryStore::new(for_stores[&pe].clone())
-            } else {
-                MemoryStore::slow(for_stores[&pe].clone(), world.clone(), delay)
-            })
-        };
-        Self::build(seed, options, disks, Box::new(make_store), Box::new(|_, _| Rc::new(StorePages)))
+        Self::with(Executor::new(seed), options, None, None)
     }
 
-    /// A cluster with stores, and what stands before them, of the caller's.
+    /// A cluster with stores, or what stands before them, of the caller's.
     #[must_use]
     pub fn with(
-        seed: u64,
+        executor: Executor,
         options: ClusterOptions,
-        make_store: Box<MakeStore>,
-        make_pages: Box<MakePages>,
+        make_store: Option<Box<MakeStore>>,
+        make_pages: Option<Box<MakePages>>,
     ) -> Self {
-        let disks = Self::disks(&options);
-        Self::build(seed, options, disks, make_store, make_pages)
-    }
-
-    fn disks(options: &ClusterOptions) -> BTreeMap<PeId, Disk> {
-        options.shares.iter().map(|(_, pe)| (*pe, Disk::default())).collect()
-    }
-
-    fn build(
-        seed: u64,
-        options: ClusterOptions,
-        disks: BTreeMap<PeId, Disk>,
-        make_store: Box<MakeStore>,
-        make_pages: Box<MakePages>,
-    ) -> Self {
-        let executor = Executor::new(seed);
+        let disks: BTreeMap<_, _> = options.shares.iter().map(|(_, pe)| (*pe, Disk::default())).collect();
         let network = Network::new(executor.clone(), options.faults);
+        let (for_stores, delay) = (disks.clone(), options.store_delay);
+        let in_memory = move |pe, world: &World| -> Rc<dyn LeafStore> {
+            let disk: &Disk = &for_stores[&pe];
+            Rc::new(if delay.is_zero() {
+                MemoryStore::new(disk.clone())
+            } else {
+                MemoryStore::slow(disk.clone(), world.clone(), delay)
+            })
+        };
         Self(Rc::new(Inner {
             executor,
             network,
             options,
             disks,
-            make_store,
-            make_pages,
+            make_store: make_store.unwrap_or_else(|| Box::new(in_memory)),
+            make_pages: make_pages.unwrap_or_else(|| Box::new(|_, _| Rc::new(StorePages))),
             built: RefCell::default(),
             running: RefCell::default(),
         }))

@@ -2,6 +2,7 @@
 
 mod bottleneck;
 mod far_memory;
+mod fat_btree;
 mod mariadb;
 mod nb_gclock;
 mod p_wal;
@@ -26,6 +27,7 @@ enum What {
     Bottleneck(bottleneck::Bottleneck),
     NbGclock(nb_gclock::NbGclock),
     FarMemory(far_memory::FarMemory),
+    FatBtree(fat_btree::FatBtree),
     Mariadb(mariadb::Mariadb),
     PWal(p_wal::PWal),
 }
@@ -36,6 +38,7 @@ impl Lab {
             What::Bottleneck(lab) => lab.run(out),
             What::NbGclock(lab) => lab.run(out),
             What::FarMemory(lab) => lab.run(out),
+            What::FatBtree(lab) => lab.run(out),
             What::Mariadb(lab) => lab.run(out),
             What::PWal(lab) => lab.run(out),
         }
