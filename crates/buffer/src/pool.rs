@@ -25,13 +25,14 @@
 //! Where we depart from Fig. 4: a mapping to an evicted frame is removed, by whoever meets it, and not replaced. The paper's
 //! replacement (lines 61–64) takes over the victim's page, which with recycled frames may be another page by then (G2).
 
+use std::cell::RefCell;
 use std::sync::Arc;
 // The words of pages are std's atomics in models too; see `azekura_base::page`.
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use azekura_base::page;
 use azekura_base::sync::atomic::{Ordering::Release, fence};
-use azekura_base::{Backoff, DurableLog, Lsn, PageId, PageWords, StripedCounter};
+use azekura_base::{Backoff, DurableLog, Lsn, PageBuf, PageId, PageWords, StripedCounter};
 use azekura_trace::{Site, ThreadTag, WaitKind};
 
 use crate::cleaner::CleanerBell;

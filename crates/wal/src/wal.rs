@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use azekura_base::sync::Mutex;
-use azekura_base::sync::thread::JoinHandle;
 use azekura_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use azekura_base::sync::thread::JoinHandle;
 use azekura_base::{DurableLog, LogFailed, Lsn, striped};
 use azekura_io::Fs;
 

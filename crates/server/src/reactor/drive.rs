@@ -84,6 +84,7 @@ fn turn(fleet: &Arc<Fleet>, mut reactor: Box<Reactor>) -> Option<Box<Reactor>> {
 }
 
 /// Waits for commits and answers, batch after batch (PLACE-5). `None`: the reactor is another thread's.
+#[expect(clippy::vec_box, reason = "connections move between slots, threads and here as boxes")]
 fn commit(fleet: &Arc<Fleet>, number: usize, mut batch: Vec<Box<Connection>>) -> Option<Box<Reactor>> {
     let place = &fleet.seats[number].place;
     while !batch.is_empty() {

@@ -130,16 +130,25 @@ fn x86_costs() -> Costs {
     let t2 = Profile::t2().costs;
     Costs {
         store: reasoned(0.5, "one store a cycle or two"),
-        swap: reasoned(6.0, "a locked instruction on an owned line: some 20 cycles; 5 ns were measured on the development machine"),
+        swap: reasoned(
+            6.0,
+            "a locked instruction on an owned line: some 20 cycles; 5 ns were measured on the development machine",
+        ),
         read_occupancy: reasoned(2.0, "a slice of the last cache answers a request every few cycles"),
         write_occupancy: reasoned(0.0, "lines move; they are not written where they are shared"),
         pipe_share: reasoned(0.5, "two threads of a core get some 1.3 times the work of one done"),
         pause: reasoned(30.0, "some 100 cycles since Skylake, fewer on AMD's"),
         system_call: reasoned(150.0, "a cheap call with mitigations"),
         context_switch: reasoned(1_500.0, "Linux, with cold caches"),
-        wake: reasoned(5_000.0, "a futex's sleeper on an idle processor, as schedulers' wake-up benchmarks show"),
+        wake: reasoned(
+            5_000.0,
+            "a futex's sleeper on an idle processor, as schedulers' wake-up benchmarks show",
+        ),
         slice: reasoned(3e6, "Linux: 3 ms"),
-        copy_byte: reasoned(0.05, "20 GB/s; 0.26 to 0.40 us per page of 8 KiB were measured on the development machine"),
+        copy_byte: reasoned(
+            0.05,
+            "20 GB/s; 0.26 to 0.40 us per page of 8 KiB were measured on the development machine",
+        ),
         between_accesses: reasoned(2.0, "six to eight instructions; calibration says better"),
         ..t2
     }

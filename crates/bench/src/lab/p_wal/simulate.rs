@@ -3,10 +3,10 @@
 //!
 //! The log is the shipped one with its own threads; workers are those of [`micro`](super::micro). Each worker has a processor, and so have the log's threads.
 
-use azekura_base::{DurableLog, Lsn};
 use azekura_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use azekura_base::sync::thread;
 use azekura_base::sync::time::Instant;
+use azekura_base::{DurableLog, Lsn};
 use azekura_io::device::{Device, DeviceFs, DeviceModel};
 use azekura_io::{Fs, MemFs};
 use azekura_sim::{Profile, Simulation};
@@ -168,12 +168,17 @@ struct Measured {
 }
 
 /// On the machine: makes the log, starts the workers, counts.
-fn measure(micro: Micro, model: DeviceModel, (warm, measured): (Duration, Duration)) -> Result<Measured, BenchError> {
+fn measure(
+    micro: Micro,
+    model: DeviceModel,
+    (warm, measured): (Duration, Duration),
+) -> Result<Measured, BenchError> {
     let device = Device::new(DeviceModel::free());
     let fs: Arc<dyn Fs> = Arc::new(DeviceFs::on(Arc::new(MemFs::new()), Arc::clone(&device)));
     let identity = LogIdentity { database_id: 1, incarnation: 1, first_lsn: Lsn(1) };
     let options = micro.variant.wal_options(micro.workers);
-    let wal = Wal::create(fs, Path::new("/wal"), identity, options).map_err(micro::failed("making the log"))?;
+    let wal =
+        Wal::create(fs, Path::new("/wal"), identity, options).map_err(micro::failed("making the log"))?;
     // Its thread makes segments ready: at no cost, or the device would do nothing else for the first tenths of a second.
     thread::sleep(PREPARES);
     device.change(model);
@@ -182,7 +187,9 @@ fn measure(micro: Micro, model: DeviceModel, (warm, measured): (Duration, Durati
     let mut workers = Vec::new();
     for worker in 0..micro.workers {
         let (wal, pages, counts) = (Arc::clone(&wal), Arc::clone(&pages), Arc::clone(&counts));
-        workers.push(thread::spawn(move || micro::work(&micro, &wal, &pages, worker, &counts, || Instant::now() < until)));
+        workers.push(thread::spawn(move || {
+            micro::work(&micro, &wal, &pages, worker, &counts, || Instant::now() < until)
+        }));
     }
     trim_until(&wal, until - measured);
     let before = wal.stats();
@@ -231,14 +238,20 @@ impl Report {
         logs.dedup();
         let _ = write!(out, "{:44}", "thousand transactions per second, workers");
         let of = |log: &str| -> Vec<&Point> { self.points.iter().filter(|p| p.log == log).collect() };
-        logs.first().into_iter().flat_map(|log| of(log)).for_each(|p| out.push_str(&format!("{:>9}", p.workers)));
+        logs.first()
+            .into_iter()
+            .flat_map(|log| of(log))
+            .for_each(|p| out.push_str(&format!("{:>9}", p.workers)));
         out.push('\n');
         for log in &logs {
             let _ = write!(out, "{log:44}");
             of(log).iter().for_each(|p| out.push_str(&format!("{:>9.1}", p.rate / 1e3)));
             out.push('\n');
         }
-        let _ = writeln!(out, "\nWhere threads waited for cache lines, with most workers (microseconds per transaction)");
+        let _ = writeln!(
+            out,
+            "\nWhere threads waited for cache lines, with most workers (microseconds per transaction)"
+        );
         for point in logs.iter().filter_map(|log| of(log).last().copied()) {
             for (place, us) in &point.stalls {
                 let _ = writeln!(out, "{:44}{us:>9.3}  {place}", point.log);
