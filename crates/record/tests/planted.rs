@@ -413,6 +413,11 @@ fn a_process_that_runs_already_is_recorded_where_the_kernel_permits() {
     let others = analysis.sites.iter().filter(|s| s.name.contains("transfer"));
     assert!(others.into_iter().all(|s| s.net_ns < locks[0].net_ns), "{:#?}", analysis.sites);
     assert!(accuses(&analysis, "busy_mutex") || others_were_busy(&analysis), "{:?}", analysis.verdict);
+    // Who let go of it was waited for: a worker, of which there are several.
+    let of_lock = || analysis.blame.iter().filter(|b| b.site.starts_with("busy_mutex"));
+    let waited: u64 = of_lock().map(|b| b.wait_ns).sum();
+    let known: u64 = of_lock().filter(|b| b.holder.is_some()).map(|b| b.wait_ns).sum();
+    assert!(known > 0, "of {waited} ns: {:#?}", analysis.blame);
     // Who waits for work all the time is not in the way, and nobody gets more CPU time than there is.
     assert!(!analysis.sites[0].name.contains("queue_mutex"));
     let cpu = analysis.recorded.traced_cpu_ns;

@@ -1,13 +1,14 @@
 //! A process that runs already, recorded from outside: futex waits, switches, CPU time.
 //!
-//! Seen are waits in the kernel only: no hold, so the use of a lock is inferred from the waits, and nobody is named who held it.
+//! Seen are waits in the kernel only: no hold, so the use of a lock is inferred from the waits. Who is waited for is the thread that
+//! woke the waiter, or another, at the end of the wait: a lock that is waited for is let go with a wake-up.
 //! A lock is named by its variable; else by where it is waited for, which is the nearest address on the waiter's stack that
 //! follows a call instruction, outside of the C library: mostly right, but a guess, for a stale word may lie there.
 //!
 //! CPU time of a thread is what its clock says at the begin and the end; between them it grew while the kernel had the
 //! thread on a processor.
 
-use super::futexes::{Begun, Seen, Watch};
+use super::futexes::{Begun, Seen, Watch, What};
 use super::merge::{CpuBetween, add_off};
 use super::watch::{Off, threads_of};
 use crate::error::RecordError;
@@ -137,13 +138,14 @@ impl Made<'_> {
         tids.extend(seen.steps.keys().filter(|tid| !self.end.threads.contains_key(tid)));
         tids.sort_unstable();
         let callers = Callers::new(self.modules);
+        let locks = self.locks(seen, &callers);
         let mut threads = Vec::new();
         for (tag, tid) in (1..).zip(tids) {
             let name = self.end.threads.get(&tid).map_or_else(|| format!("thread {tid}"), |t| t.1.clone());
             let next = by_name.len() as u16 + 1;
             let operation = *by_name.entry(name.clone()).or_insert(next);
             operations.insert(operation, Name { name: name.clone(), file: String::new(), line: 0 });
-            threads.push(self.thread(tag, tid, name, operation, seen, &callers));
+            threads.push(self.thread(tag, tid, name, operation, seen, (&callers, &locks)));
         }
         let sample =
             |at: &Moment| ClockSample { ticks: at.ns, monotonic_ns: at.ns, process_cpu_ns: at.cpu() };
@@ -176,6 +178,25 @@ impl Made<'_> {
         trace
     }
 
+    /// Where each word that is a lock's was waited for: who lets go of it is waited for at all of them.
+    fn locks(&mut self, seen: &Seen, callers: &Callers<'_>) -> Locks {
+        let mut locks = Locks::new();
+        // In order of threads: sites are numbered here first.
+        let steps: BTreeMap<_, _> = seen.steps.iter().collect();
+        for step in steps.into_values().flatten() {
+            if let What::Begun(begun) = &step.what
+                && begun.is_lock
+            {
+                let site = self.site("futex", callers.of(begun).first().copied().unwrap_or(0));
+                let sites = locks.entry(begun.word).or_default();
+                if !sites.contains(&site) {
+                    sites.push(site);
+                }
+            }
+        }
+        locks
+    }
+
     fn thread(
         &mut self,
         tag: u32,
@@ -183,7 +204,7 @@ impl Made<'_> {
         name: String,
         operation: u16,
         seen: &Seen,
-        callers: &Callers<'_>,
+        (callers, locks): (&Callers<'_>, &Locks),
     ) -> ThreadTrace {
         let off = seen.off.get(&tid).map_or(&[][..], Vec::as_slice);
         let steps = seen.steps.get(&tid).map_or(&[][..], Vec::as_slice);
@@ -202,7 +223,17 @@ impl Made<'_> {
             if let Some((site, object)) = open.take() {
                 tell(step.ns, Event { site, object, ..Event::new(step.ns, EventKind::WaitEnd) });
             }
-            let Some(begun) = &step.begun else { continue };
+            let begun = match &step.what {
+                What::Back => continue,
+                What::Woke(word) => {
+                    for &site in locks.get(word).into_iter().flatten() {
+                        let release = Event::new(step.ns, EventKind::Release);
+                        tell(step.ns, Event { site, object: *word, ..release });
+                    }
+                    continue;
+                }
+                What::Begun(begun) => begun,
+            };
             let from = callers.of(begun);
             let site = self.site("futex", from.first().copied().unwrap_or(0));
             for (what, address) in CALLERS.into_iter().zip(from.iter().skip(1)) {
@@ -241,6 +272,9 @@ impl Made<'_> {
         *self.sites.entry((what, address)).or_insert(next)
     }
 }
+
+/// Sites by the word that is waited for there.
+type Locks = HashMap<u64, Vec<u32>>;
 
 /// Tells return addresses from other words.
 struct Callers<'m> {

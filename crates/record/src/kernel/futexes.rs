@@ -28,11 +28,22 @@ pub(super) struct Begun {
     pub(super) stack: Vec<u64>,
 }
 
-/// What a thread did: began a wait, or came back from a futex call.
+/// What a thread did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) ns: u64,
-    pub(super) begun: Option<Begun>,
+    pub(super) what: What,
+}
+
+/// See [`Step`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum What {
+    /// It began to wait.
+    Begun(Begun),
+    /// It woke those who wait for this word: if that is a lock's, it let go of it.
+    Woke(u64),
+    /// It came back from a futex call.
+    Back,
 }
 
 /// All of it, by thread and in order of time.
@@ -126,10 +137,11 @@ impl Sink for Records {
             record::LOST => self.lost += u64_at(bytes, 8),
             record::SAMPLE => {
                 let (thread, ns) = (u32_at(bytes, 4), u64_at(bytes, 8));
-                let begun = if source == ENTER { self.begun(bytes.get(16..).unwrap_or(&[])) } else { None };
-                if source == EXIT || begun.is_some() {
-                    self.steps.push((thread, Step { ns, begun }));
-                }
+                let what = match source {
+                    ENTER => self.entered(bytes.get(16..).unwrap_or(&[])),
+                    _ => Some(What::Back),
+                };
+                self.steps.extend(what.map(|what| (thread, Step { ns, what })));
             }
             _ => {}
         }
@@ -137,11 +149,14 @@ impl Sink for Records {
 }
 
 impl Records {
-    /// From what follows thread and time: raw data, registers, stack. `None` if the call is no wait.
-    fn begun(&self, bytes: &[u8]) -> Option<Begun> {
+    /// From what follows thread and time: raw data, registers, stack. `None` if the call neither waits nor wakes.
+    fn entered(&self, bytes: &[u8]) -> Option<What> {
         let raw_len = u32_at(bytes, 0) as usize;
         let raw = bytes.get(4..4 + raw_len)?;
         let [word, operation, value] = self.fields.map(|at| u64_at(raw, at));
+        if wakes(operation as u32) {
+            return Some(What::Woke(word));
+        }
         let is_lock = is_lock(operation as u32, value as u32)?;
         let mut rest = bytes.get((4 + raw_len).next_multiple_of(8)..)?;
         // The kind of registers, 0 for none; then the one we asked for.
@@ -151,7 +166,7 @@ impl Records {
         let words = stack.chunks_exact(8).map(|word| u64_at(word, 0));
         let stack =
             words.filter(|word| self.code.iter().any(|code| code.contains(word))).take(KEPT).collect();
-        Some(Begun { word, is_lock, stack })
+        Some(What::Begun(Begun { word, is_lock, stack }))
     }
 
     fn sorted(mut self) -> Seen {
@@ -178,6 +193,14 @@ fn is_lock(operation: u32, value: u32) -> Option<bool> {
     }
 }
 
+/// Whether a futex call wakes those who wait for its word.
+fn wakes(operation: u32) -> bool {
+    const WAKE: u32 = 1;
+    const UNLOCK_PI: u32 = 7;
+    const WAKE_BITSET: u32 = 10;
+    matches!(operation & 0x7f, WAKE | UNLOCK_PI | WAKE_BITSET)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -197,10 +220,14 @@ mod tests {
             bytes.extend(word.to_ne_bytes());
         }
         let whole = Begun { word: 0xabc0, is_lock: true, stack: vec![0x1234, 0x1fff] };
-        assert_eq!(records.begun(&bytes), Some(whole));
+        assert_eq!(records.entered(&bytes), Some(What::Begun(whole)));
         for len in 0..bytes.len() {
-            let _ = records.begun(&bytes[..len]); // no panic
+            let _ = records.entered(&bytes[..len]); // no panic
         }
+        bytes[4 + 16] = 0x81;
+        assert_eq!(records.entered(&bytes), Some(What::Woke(0xabc0)));
+        bytes[4 + 16] = 0x83;
+        assert_eq!(records.entered(&bytes), None, "a requeue of a condition variable is neither");
         assert_eq!(
             (is_lock(1, 2), is_lock(0x189, 77), is_lock(0x80, 0x8000_0001)),
             (None, Some(false), Some(true))

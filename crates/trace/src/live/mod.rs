@@ -137,7 +137,7 @@ pub struct OperationGuard {
 
 /// Begins an operation on this thread, inside the one it is in, if any.
 ///
-/// Off: one relaxed load. On: two nanoseconds, and as many at the end; of operations under ten microseconds some are drawn by
+/// Off: one relaxed load. On: two nanoseconds, and as many at the end; of operations under twenty microseconds some are drawn by
 /// lot to be timed ([`Options::operation_sampling`](crate::Options::operation_sampling)), of longer ones all, which costs about
 /// twenty. Never blocks; the thread's first event in a recording allocates its ring.
 #[inline]

@@ -17,7 +17,7 @@
 use crate::event::SAMPLED;
 
 /// An operation whose mean is as long is timed always; one of half that, every other time.
-pub(super) const LONG_NS: u64 = 10_000;
+pub(super) const LONG_NS: u64 = 20_000;
 
 /// Operations that have an account of their own; others share one with an operation of the same remainder. A stride then
 /// goes over both, and which of them is drawn tells how often each ran.

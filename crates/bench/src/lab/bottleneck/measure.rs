@@ -94,7 +94,7 @@ pub fn run(
 
 /// Events that a thread's ring holds: some milliseconds of a thread that has a processor for itself. Small, for 32 of them are touched
 /// when a recording starts, and stay in the cache.
-const RING_EVENTS: usize = 1 << 13;
+const RING_EVENTS: usize = 1 << 14;
 
 /// From a recording's start to the measured time: threads get their rings at their first events, which costs more than events
 /// do. Runs without a recording wait as long.
