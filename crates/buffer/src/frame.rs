@@ -228,6 +228,7 @@ impl Frame {
         self.page_id.store(page_id.0, Relaxed);
         self.ref_count.store(1, Relaxed);
         self.reading.store(1, Relaxed);
+        self.note_worker();
         let lsns = [self.recovery_lsn.load(Relaxed), self.older_lsn.load(Relaxed)];
         debug_assert_eq!(lsns, [0, 0], "FRAME-4: evicted dirty");
         shared_store();

@@ -33,7 +33,7 @@
 //! | [`fault`] | `FaultFs`: files on a disk that forgets, fails, fills up and loses power |
 //! | `tree`, `image`, `locks` | names, contents and file locks of the two in-memory file systems |
 
-// Only `submit::ring` needs it.
+// Only `submit::ring` and `os::scatter` need it.
 #![deny(unsafe_code)]
 
 pub mod device;

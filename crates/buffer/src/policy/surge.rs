@@ -13,7 +13,7 @@
 
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::count::shared_store;
+use crate::count::{shared_rmw, shared_store};
 
 /// Where a surge begins; in candidates, 1/256 each.
 const THRESHOLD: u64 = 8 * ONE;
@@ -25,7 +25,7 @@ const LEVEL_BITS: u32 = 16;
 pub(crate) struct Surge {
     /// Turn of the last use, and the level then.
     seen: AtomicU64,
-    /// Turn of the probation hand at which it ends.
+    /// Turn of the probation hand at which it ends; 0 if none is on.
     until: AtomicU64,
     half_life: u64,
     lasts: u64,
@@ -42,10 +42,17 @@ impl Surge {
         }
     }
 
-    /// Whether it is on at a turn.
+    /// Whether it is on at a turn, which is asked for only if one was on and has not been found over.
     #[inline]
-    pub(crate) fn is_on(&self, turn: u64) -> bool {
-        turn < self.until.load(Relaxed)
+    pub(crate) fn is_on(&self, turn: impl FnOnce() -> u64) -> bool {
+        let until = self.until.load(Relaxed);
+        if until == 0 || turn() < until {
+            return until != 0;
+        }
+        shared_rmw();
+        // If it fails, a surge has begun.
+        let _ = self.until.compare_exchange(until, 0, Relaxed, Relaxed);
+        false
     }
 
     /// A candidate was used in probation.
@@ -83,11 +90,12 @@ mod tests {
     fn many_uses_within_a_half_life_are_a_surge_that_ends_and_the_same_number_spread_out_is_none() {
         let surge = Surge::new(6400); // a half-life of 1550 turns
         let turn = use_every(&surge, 1_000, 1_550, 50);
-        assert!(!surge.is_on(turn));
+        assert!(!surge.is_on(|| turn));
         let turn = use_every(&surge, 1_000_000, 50, 10);
-        assert!(surge.is_on(turn) && surge.is_on(turn + 1_200) && !surge.is_on(turn + 1_300));
+        assert!(surge.is_on(|| turn) && surge.is_on(|| turn + 1_200) && !surge.is_on(|| turn + 1_300));
+        assert!(!surge.is_on(|| unreachable!("it is known to be over")));
         surge.note_use(turn + 10_000);
-        assert!(!surge.is_on(turn + 10_001), "what was is forgotten");
+        assert!(!surge.is_on(|| turn + 10_001), "what was is forgotten");
     }
 
     #[test]

@@ -160,7 +160,7 @@ impl TwoRings {
     }
 
     fn victim(&self, frames: &[Frame], met: &mut Met) -> Option<(FrameId, Option<Swap>)> {
-        let is_surging = self.surge.is_on(self.probation_hand.load(Relaxed));
+        let is_surging = self.surge.is_on(|| self.probation_hand.load(Relaxed));
         let mut bar = self.bar(frames, is_surging, met);
         let mut last_dirty = None;
         // With no bar, candidates that were used have to cool where they are.
@@ -385,7 +385,7 @@ mod tests {
         }
 
         fn replace(&mut self, page: u64) {
-            let is_surging = self.surge.is_on(self.turn);
+            let is_surging = self.surge.is_on(|| self.turn);
             while let Some(uses @ 1..) = self.uses.get_mut(&self.main[0]) {
                 *uses = if is_surging { *uses / 2 } else { *uses - 1 };
                 self.main.rotate_left(1);

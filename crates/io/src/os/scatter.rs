@@ -53,7 +53,6 @@ fn read_once(file: &File, offset: u64, runs: &[libc::iovec]) -> io::Result<usize
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test ends where it fails")]
 mod tests {
     use super::*;
     use std::os::unix::fs::FileExt;
