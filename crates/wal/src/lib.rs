@@ -33,7 +33,7 @@
 //! | [`options`] | settings, identity, worker ids | |
 //! | [`worker_buffer`] | a worker's buffer: draw an LSN, copy, exchange | 3.1.1 |
 //! | [`serial`] | the serial log's one buffer: a consolidation array, copies side by side | 2.3, 6.1 (Aether) |
-//! | `log_buffer` | one or the other | |
+//! | `log_buffer`, `room` | one or the other; who finds it full | |
 //! | [`record`], [`chunk`] | bytes of records, blocks, chunks | 3.1.2 |
 //! | [`durable_lsn`] | marks and the durable horizon | 3.1.3, Algorithm 4 |
 //! | [`epoch`] | commits acknowledged epoch by epoch | 6.3 (Silo) |
@@ -63,6 +63,7 @@ pub mod options;
 pub mod parallelism;
 pub mod record;
 pub mod recovery;
+mod room;
 mod segment;
 pub mod serial;
 pub mod stats;

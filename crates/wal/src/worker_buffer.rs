@@ -11,15 +11,14 @@
 //! - **BUFFER-3** A record gets in only if `admission` lets it: what is in the buffers always fits the prepared
 //!   segments (W11), see `segment`.
 
-use azekura_base::sync::WaitWord;
-use azekura_base::sync::atomic::Ordering::{Relaxed, Release};
 use azekura_base::{Lsn, varint};
 use azekura_latch::{TracedGuard, TracedMutex};
-use azekura_trace::{Site, WaitKind};
+use azekura_trace::Site;
 
 use crate::durable_lsn::DurableHorizon;
 use crate::options::Admission;
 use crate::record;
+use crate::room::{Room, Wanted};
 
 static BUFFER_LATCH: Site = Site::new("wal buffer latch");
 static BUFFER_ROOM: Site = Site::new("wal buffer room");
@@ -78,8 +77,7 @@ pub enum Refused {
 struct Front {
     batch: Batch,
     admission: Admission,
-    /// A thread was told that there is no room since the buffer was last taken.
-    starved: bool,
+    wanted: Wanted,
     records: u64,
     bytes: u64,
 }
@@ -90,8 +88,7 @@ pub struct WorkerBuffer {
     worker: usize,
     capacity_bytes: usize,
     front: TracedMutex<Front>,
-    /// Changes, under the latch, each time the buffer is taken while starved.
-    taken: WaitWord,
+    room: Room,
 }
 
 impl WorkerBuffer {
@@ -101,7 +98,7 @@ impl WorkerBuffer {
         let front = Front {
             batch: Batch::default(),
             admission: Admission::All,
-            starved: false,
+            wanted: Wanted::default(),
             records: 0,
             bytes: 0,
         };
@@ -109,7 +106,7 @@ impl WorkerBuffer {
             worker,
             capacity_bytes,
             front: TracedMutex::new(&BUFFER_LATCH, front),
-            taken: WaitWord::new(0),
+            room: Room::new(&BUFFER_ROOM),
         }
     }
 
@@ -137,12 +134,8 @@ impl WorkerBuffer {
         }
         let batch = &mut front.batch;
         if batch.bytes.len() + needed > self.capacity_bytes && batch.records > 0 {
-            front.starved = true;
-            // Relaxed: changes under the latch.
-            return Err(Refused::NoRoom {
-                first_lsn: batch.first_lsn,
-                taken: self.taken.word().load(Relaxed),
-            });
+            let taken = self.room.refuse(&mut front.wanted);
+            return Err(Refused::NoRoom { first_lsn: batch.first_lsn, taken });
         }
         let (lsn, was_idle) = horizon.draw(self.worker);
         // Nothing from here to the end of the copy can fail (BUFFER-1).
@@ -167,30 +160,23 @@ impl WorkerBuffer {
         std::mem::swap(&mut front.batch, empty);
         front.admission = admission;
         let next = horizon.next_lsn().0;
-        let starved = std::mem::take(&mut front.starved);
-        if starved {
-            self.taken.word().fetch_add(1, Release);
-        }
+        let made = self.room.make(&mut front.wanted);
         drop(front);
-        if starved {
-            self.taken.wake_all();
-        }
+        made.tell();
         next
     }
 
     /// Sleeps until a flush takes the buffer; `taken` came with [`Refused::NoRoom`]. May return early.
     pub fn wait_for_room(&self, taken: u32) {
-        let _wait = azekura_trace::wait(&BUFFER_ROOM, std::ptr::from_ref(self).addr(), WaitKind::Log);
-        azekura_base::blocking::announce();
-        self.taken.wait(taken, None);
+        self.room.wait(taken);
     }
 
     /// Wakes who waits for room: the log failed.
     pub fn wake_everyone(&self) {
         let front = self.latch();
-        self.taken.word().fetch_add(1, Release);
+        let made = self.room.make_for_all();
         drop(front);
-        self.taken.wake_all();
+        made.tell();
     }
 
     /// What was taken before is durable: moves this worker's mark to what is buffered now.

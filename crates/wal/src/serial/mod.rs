@@ -27,13 +27,13 @@ mod fill;
 mod slot;
 
 use azekura_base::Lsn;
-use azekura_base::sync::atomic::Ordering::{Relaxed, Release};
-use azekura_base::sync::{Mutex, MutexGuard, WaitWord};
+use azekura_base::sync::{Mutex, MutexGuard};
 use azekura_trace::{Site, WaitKind};
 
 use crate::durable_lsn::DurableHorizon;
 use crate::options::Admission;
 use crate::record::{self, DenseFrame};
+use crate::room::{Room, Wanted};
 use crate::worker_buffer::{Batch, Refused};
 
 use fill::Half;
@@ -67,8 +67,7 @@ struct Front {
     records: u64,
     first_lsn: u64,
     admission: Admission,
-    /// A thread was told that there is no room since a half was last taken.
-    starved: bool,
+    wanted: Wanted,
     all_records: u64,
     all_bytes: u64,
     /// Reservations, each by one draw on the LSN counter.
@@ -84,8 +83,7 @@ pub struct SerialBuffer {
     array: ConsolidationArray,
     /// Join a group even when the latch is free: so that a test meets groups.
     always_groups: bool,
-    /// Changes, under the latch, each time a half is taken while starved.
-    taken: WaitWord,
+    room: Room,
 }
 
 impl SerialBuffer {
@@ -98,7 +96,7 @@ impl SerialBuffer {
             records: 0,
             first_lsn: 0,
             admission: Admission::All,
-            starved: false,
+            wanted: Wanted::default(),
             all_records: 0,
             all_bytes: 0,
             draws: 0,
@@ -109,7 +107,7 @@ impl SerialBuffer {
             halves: [Half::new(capacity_bytes), Half::new(capacity_bytes)],
             array: ConsolidationArray::new(SLOTS, MAX_GROUP_BYTES.min(capacity_bytes / 4)),
             always_groups: false,
-            taken: WaitWord::new(0),
+            room: Room::new(&INSERTION_ROOM),
         }
     }
 
@@ -219,9 +217,7 @@ impl SerialBuffer {
             return Err(Refused::NotAdmitting);
         }
         if front.used + len > self.capacity_bytes {
-            front.starved = true;
-            // Relaxed: changes under the latch.
-            let taken = self.taken.word().load(Relaxed);
+            let taken = self.room.refuse(&mut front.wanted);
             return Err(Refused::NoRoom { first_lsn: front.first_lsn, taken });
         }
         let (first_lsn, was_idle) = horizon.draw_range(WORKER, records);
@@ -255,14 +251,9 @@ impl SerialBuffer {
             (front.used, front.records) = (0, 0);
             self.halves[front.half].reset(); // SERIAL-3
         }
-        let starved = std::mem::take(&mut front.starved);
-        if starved {
-            self.taken.word().fetch_add(1, Release);
-        }
+        let made = self.room.make(&mut front.wanted);
         drop(front);
-        if starved {
-            self.taken.wake_all();
-        }
+        made.tell();
         next
     }
 
@@ -278,17 +269,15 @@ impl SerialBuffer {
 
     /// Sleeps until a flush takes the half; `taken` came with [`Refused::NoRoom`]. May return early.
     pub fn wait_for_room(&self, taken: u32) {
-        let _wait = azekura_trace::wait(&INSERTION_ROOM, std::ptr::from_ref(self).addr(), WaitKind::Log);
-        azekura_base::blocking::announce();
-        self.taken.wait(taken, None);
+        self.room.wait(taken);
     }
 
     /// Wakes who waits for room: the log failed.
     pub fn wake_everyone(&self) {
         let front = self.latch();
-        self.taken.word().fetch_add(1, Release);
+        let made = self.room.make_for_all();
         drop(front);
-        self.taken.wake_all();
+        made.tell();
     }
 
     /// What was taken before is durable: moves the mark to what is buffered now.
