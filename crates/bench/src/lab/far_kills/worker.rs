@@ -16,7 +16,7 @@ const PAGE: usize = 16 << 10;
 const PAGES: usize = 256;
 const LOCAL: usize = 64;
 /// A server that answers nothing for so long is lost.
-const STALL: Duration = Duration::from_millis(700);
+const STALL: Duration = Duration::from_millis(1500);
 
 /// Works until standard input ends, then looks at every byte. Says `begun`, and in the end `right` and the longest time of one access in
 /// milliseconds.
