@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 const PAGE: usize = 4096;
 
 fn cache(server: &Server) -> FarCache {
-    FarCache::builder().servers([server.address().to_string()]).bytes(64 << 10).page(PAGE).build().unwrap()
+    // Longer than any machine is slow: none of these servers stalls.
+    let setting = FarCache::builder().servers([server.address().to_string()]).stall(Duration::from_secs(20));
+    setting.bytes(64 << 10).page(PAGE).build().unwrap()
 }
 
 fn wait_for(cache: &FarCache, what: &str, done: impl Fn(&FarCacheStats) -> bool) {

@@ -1,6 +1,7 @@
 //! `lab`: the papers' evaluations, run again. One file per lab, thin over `azekura_bench::lab`.
 
 mod bottleneck;
+mod far_kills;
 mod far_memory;
 mod fat_btree;
 mod mariadb;
@@ -26,6 +27,7 @@ pub(crate) struct Lab {
 enum What {
     Bottleneck(bottleneck::Bottleneck),
     NbGclock(nb_gclock::NbGclock),
+    FarKills(far_kills::FarKills),
     FarMemory(far_memory::FarMemory),
     FatBtree(fat_btree::FatBtree),
     Mariadb(mariadb::Mariadb),
@@ -37,6 +39,7 @@ impl Lab {
         match &self.what {
             What::Bottleneck(lab) => lab.run(out),
             What::NbGclock(lab) => lab.run(out),
+            What::FarKills(lab) => lab.run(out),
             What::FarMemory(lab) => lab.run(out),
             What::FatBtree(lab) => lab.run(out),
             What::Mariadb(lab) => lab.run(out),

@@ -1,0 +1,147 @@
+//! What came of the trials.
+
+use std::fmt::Write;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Guard, Wrong};
+
+/// How a trial ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// Every byte was right.
+    Right {
+        /// The longest time of one access.
+        pause_ms: f64,
+    },
+    /// The program was stopped with a message.
+    Stopped {
+        /// So long after the server went wrong.
+        after_ms: f64,
+        /// The message.
+        why: String,
+    },
+    /// A byte was wrong, or the program ended without saying why.
+    Wrong {
+        /// What it said.
+        said: String,
+    },
+    /// It did not come to an end.
+    Hangs,
+}
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Trial {
+    /// Draws everything.
+    pub seed: u64,
+    /// What protected the pages.
+    pub guard: Guard,
+    /// What a server did.
+    pub wrong: Wrong,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// All of them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// In the order of seeds.
+    pub trials: Vec<Trial>,
+}
+
+impl Trial {
+    /// Whether it ended as it must: right, or without a second copy stopped with a message.
+    #[must_use]
+    pub fn is_well(&self) -> bool {
+        match self.outcome {
+            Outcome::Right { .. } => true,
+            Outcome::Stopped { .. } => self.guard == Guard::None,
+            Outcome::Wrong { .. } | Outcome::Hangs => false,
+        }
+    }
+}
+
+impl Report {
+    /// Whether all ended as they must.
+    #[must_use]
+    pub fn is_well(&self) -> bool {
+        self.trials.iter().all(Trial::is_well)
+    }
+
+    /// As one JSON object.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}"))
+    }
+
+    /// As a table, and each trial that did not end well.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let mut text = String::from(
+            "guard   server    trials  right  stopped  wrong  hangs  longest pause  longest time to stop\n",
+        );
+        for guard in Guard::ALL {
+            for wrong in Wrong::ALL {
+                let of: Vec<&Trial> =
+                    self.trials.iter().filter(|trial| (trial.guard, trial.wrong) == (guard, wrong)).collect();
+                let _ = writeln!(text, "{}", row(guard, wrong, &of));
+            }
+        }
+        for trial in self.trials.iter().filter(|trial| !trial.is_well()) {
+            let _ = writeln!(
+                text,
+                "seed {}, {}, {:?}: {:?}",
+                trial.seed,
+                trial.guard.name(),
+                trial.wrong,
+                trial.outcome
+            );
+        }
+        text
+    }
+}
+
+fn row(guard: Guard, wrong: Wrong, trials: &[&Trial]) -> String {
+    let (mut right, mut stopped, mut bad, mut hangs) = (0, 0, 0, 0);
+    let (mut pause, mut stop) = (0.0_f64, 0.0_f64);
+    for trial in trials {
+        match &trial.outcome {
+            Outcome::Right { pause_ms } => {
+                right += 1;
+                pause = pause.max(*pause_ms);
+            }
+            Outcome::Stopped { after_ms, .. } => {
+                stopped += 1;
+                stop = stop.max(*after_ms);
+            }
+            Outcome::Wrong { .. } => bad += 1,
+            Outcome::Hangs => hangs += 1,
+        }
+    }
+    let wrong = format!("{wrong:?}").to_lowercase();
+    format!(
+        "{:<8}{wrong:<10}{:>6}{right:>7}{stopped:>9}{bad:>7}{hangs:>7}{pause:>12.0} ms{stop:>19.0} ms",
+        guard.name(),
+        trials.len()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn to_be_stopped_is_well_only_without_a_second_copy_and_to_hang_never_is() {
+        let trial = |guard, outcome| Trial { seed: 1, guard, wrong: Wrong::Killed, outcome };
+        let stopped = || Outcome::Stopped { after_ms: 3.0, why: "page 1 is lost".into() };
+        assert!(trial(Guard::None, stopped()).is_well());
+        assert!(!trial(Guard::Copies, stopped()).is_well());
+        assert!(!trial(Guard::None, Outcome::Hangs).is_well());
+        assert!(!trial(Guard::None, Outcome::Wrong { said: String::new() }).is_well());
+        let report = Report { trials: vec![trial(Guard::Spill, Outcome::Right { pause_ms: 712.4 })] };
+        assert!(report.is_well() && report.to_text().contains("712 ms"));
+        assert_eq!(serde_json::from_str::<Report>(&report.to_json()).unwrap(), report);
+    }
+}

@@ -1,0 +1,71 @@
+//! `lab far-kills`: programs whose memory server is killed.
+
+use std::io::Write;
+
+use anyhow::{Context, Result};
+use azekura_bench::Progress;
+use azekura_bench::lab::far_kills::{Guard, Lab, worker};
+use clap::Args;
+
+use crate::Outcome;
+
+const EXAMPLES: &str = "\
+Examples:
+  azekura lab far-kills
+  azekura lab far-kills --trials 9
+  azekura lab far-kills --trials 1 --seed 137
+  azekura lab far-kills --json > far-kills.json
+
+A trial is a program on far memory whose server is killed, stopped or begins to
+lie at a random moment. With a second copy or a spill file it must go on, and
+every byte must be right; without, it must be stopped with a message. Exit
+code 1 if one trial ends otherwise. A soak of half an hour: --trials 4000.";
+
+/// Kill, stop and corrupt memory servers under programs at random moments
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct FarKills {
+    /// Trials; what protects the pages and what a server does take turns
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    trials: u64,
+
+    /// Of the first trial; the next ones follow
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+
+    /// The program of one trial, as the lab starts it
+    #[arg(long, value_name = "GUARD", hide = true, value_parser = guard, requires = "servers")]
+    worker: Option<Guard>,
+
+    /// Its servers
+    #[arg(long, value_name = "ADDR", hide = true, value_delimiter = ',')]
+    servers: Vec<String>,
+}
+
+impl FarKills {
+    pub(super) fn run(&self, out: &mut dyn Write) -> Result<Outcome> {
+        if let Some(guard) = self.worker {
+            worker::work(self.seed, guard, &self.servers, &std::env::temp_dir())?;
+            return Ok(Outcome::Well);
+        }
+        let program = std::env::current_exe().context("find this program")?;
+        let progress = Progress::stderr();
+        let report = Lab { program, trials: self.trials, seed: self.seed }.run(&progress)?;
+        progress.finish();
+        if self.json {
+            writeln!(out, "{}", report.to_json())?;
+        } else {
+            out.write_all(report.to_text().as_bytes())?;
+        }
+        Ok(if report.is_well() { Outcome::Well } else { Outcome::Failed })
+    }
+}
+
+fn guard(text: &str) -> Result<Guard, String> {
+    let found = Guard::ALL.into_iter().find(|guard| guard.name() == text);
+    found.ok_or_else(|| format!("{text:?} is none of copies, spill, none"))
+}
