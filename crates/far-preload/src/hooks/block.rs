@@ -1,6 +1,6 @@
 //! `malloc` and its like: large blocks are far memory, the rest is the next allocator's: that which the program brought, or the C library's.
 
-use super::fail;
+use super::{fail, thread};
 use crate::next::Next;
 use crate::session::{heap_for, heap_of};
 use std::ffi::{c_int, c_void};
@@ -83,6 +83,9 @@ fn far_aligned(size: usize, alignment: usize) -> Option<*mut c_void> {
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
+    if thread::is_ours() {
+        return thread::allocate(size);
+    }
     // SAFETY: passed on.
     far(size, 1).unwrap_or_else(|| unsafe { next_malloc(size) })
 }
@@ -92,6 +95,9 @@ pub(super) unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
+    if thread::is_ours() {
+        return count.checked_mul(size).map_or(ptr::null_mut(), thread::allocate);
+    }
     let block = count.checked_mul(size).and_then(|bytes| far(bytes, 1));
     // SAFETY: passed on.
     block.unwrap_or_else(|| unsafe { next_calloc(count, size) })
@@ -102,6 +108,11 @@ pub(super) unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn free(old: *mut c_void) {
+    if thread::is_ours() {
+        // What another thread was given stays: to give it back would ask the program's allocator.
+        thread::release(old);
+        return;
+    }
     match heap_of(old as usize) {
         Some(heap) => heap.release(old as usize),
         // SAFETY: passed on. In a child process a far block of its parent gets here; glibc would take it for its own.
@@ -118,6 +129,11 @@ pub(super) unsafe extern "C" fn free(old: *mut c_void) {
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn realloc(old: *mut c_void, size: usize) -> *mut c_void {
+    if thread::is_ours()
+        && let Some(new) = thread::lengthen(old, size)
+    {
+        return new;
+    }
     if old.is_null() {
         // SAFETY: passed on.
         return unsafe { malloc(size) };
