@@ -46,7 +46,7 @@ rows = [(i * 7919 % 1000003, str(i)) for i in range(200_000)]; rows.sort()
 print(rows[:5], sum(hash(r[0]) for r in rows))"""
 
 REDIS = """cd "$(mktemp -d)"
-start() { $1 redis-server --port 0 --unixsocket s --save '' --enable-debug-command yes --dir . >log 2>&1 &
+start() { $1 redis-server --port 0 --unixsocket s --save '' --enable-debug-command yes --dir . >log &
   p=$!; until redis-cli -s s ping 2>/dev/null | grep -q PONG; do kill -0 $p || { cat log >&2; exit 9; }; sleep 0.1; done; }
 start "$FAR"
 redis-cli -s s debug populate 60000 key 500
@@ -199,6 +199,8 @@ def main():
                     wrong += not fits
                     print(f"  {user:8} {name:15} {local // MIB} MiB local, {rss // MIB} MiB resident, {seconds:.1f} s: "
                           + ("identical" if fits else f"WRONG (exit {code}, {'same' if out == plain else 'other'} output)\n{err}"), flush=True)
+                    if out != plain:
+                        print(f"expected: {plain[-600:]}\nfound:    {out[-600:]}")
                     for line in away:
                         print(f"           {line.removeprefix('azekura far: ')}")
     finally:
