@@ -15,6 +15,7 @@
 //! | `hooks::message` | messages of sockets, likewise |
 //! | `hooks::stream` | `fread`, `fwrite`, `fputs`, likewise |
 //! | `hooks::again` | system calls that can be asked again, likewise |
+//! | `hooks::thread` | our own threads, and their memory |
 //! | `hooks::bounce` | ordinary memory that such a transfer goes through |
 //! | `next` | the C library's functions behind our own |
 //! | `alloc` | our own memory: from the C library's heap, never far |

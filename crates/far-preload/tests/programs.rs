@@ -1,5 +1,5 @@
 //! Programs that know nothing of far memory do with it what they do without: C programs with blocks, maps, threads, children and
-//! system calls, and GNU sort. `others` is a test of programs that are not everywhere, run by a command of its own.
+//! system calls, and GNU sort. `scripts/far-programs.py` runs programs that are not everywhere.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
 
@@ -204,30 +204,6 @@ fn statistics_are_appended_as_json() {
     );
 }
 
-/// What a shell command prints, with and without far memory; `None` if a program is not installed.
-fn shell(needs: &str, script: &str, setting: &Launch) -> Option<()> {
-    let found = Command::new("sh").args(["-c", &format!("{needs} >/dev/null 2>&1")]).status().unwrap();
-    if !found.success() {
-        println!("skipped: {needs:?} does not run here");
-        return None;
-    }
-    let command = || {
-        let mut command = Command::new("bash");
-        command.args(["-c", script]);
-        command
-    };
-    let plain = run(command(), None);
-    let far = run(command(), Some(setting));
-    let said = String::from_utf8_lossy(&far.stderr);
-    assert!(plain.status.success() && far.status.success(), "{script}: {said}");
-    assert!(!plain.stdout.is_empty() && plain.stdout == far.stdout, "{script}: {said}");
-    println!(
-        "{script}: {}",
-        said.lines().filter(|line| line.contains("faults")).collect::<Vec<_>>().join("\n")
-    );
-    Some(())
-}
-
 /// At half of the 23 MiB that it touches, and with small pages: its merges compare lines all over the text. With less room than the 4 MiB
 /// of text it still sorts, but each comparison fetches a page.
 #[test]
@@ -255,26 +231,5 @@ fn gnu_sort_sorts_in_far_memory() {
         assert!(server.stats().puts > 10, "{mechanism}: {:?}", server.stats());
         // It closes its standard error before it ends.
         assert!(said.lines().count() == 2 && said.contains(" faults"), "{mechanism}: {said}");
-    }
-}
-
-#[test]
-#[ignore = "programs that are not everywhere; see docs/testing.md"]
-fn others() {
-    let sqlite = "sqlite3 :memory: 'create table t(a integer primary key, b text); with recursive n(i) as (select 1 union all select i+1 from n where i < 200000) insert into t select i, hex(i * 7919) from n; create index u on t(b); select count(*), sum(length(b)), min(b), max(b) from t; select * from t order by b limit 20;'";
-    let numpy = "python3 -c 'import numpy as n; a = n.arange(3000000, dtype=float).reshape(1000, 3000); b = n.sort(n.sin(a), axis=1); print(b.sum(), b[7, :5], n.cumsum(a)[-3:])'";
-    let python = "python3 -c 'a = [i * 7919 % 1000003 for i in range(1000000)]; a.sort(); d = {i: str(i) for i in a[:300000]}; print(len(d), a[:10], sum(a), sum(len(v) for v in d.values()))'";
-    let redis = "d=$(mktemp -d); redis-server --port 0 --unixsocket $d/s --save '' --daemonize no >/dev/null & p=$!; while ! redis-cli -s $d/s ping >/dev/null 2>&1; do sleep 0.1; done; redis-cli -s $d/s debug populate 100000 key 200; redis-cli -s $d/s getrange key:777 0 20; redis-cli -s $d/s dbsize; kill $p; wait $p; rm -r $d";
-    for mechanism in mechanisms() {
-        for (needs, script) in [
-            ("sqlite3 --version", sqlite),
-            ("python3 -c 'import numpy'", numpy),
-            ("python3 --version", python),
-            ("redis-server --version", redis),
-        ] {
-            let server = server();
-            let _ = shell(needs, script, &Launch { mechanism, ..launch(&server) });
-            println!("{mechanism}: {:?}", server.stats());
-        }
     }
 }

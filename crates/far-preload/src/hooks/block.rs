@@ -1,24 +1,81 @@
-//! `malloc` and its like: large blocks are far memory, the rest is the C library's.
+//! `malloc` and its like: large blocks are far memory, the rest is the next allocator's: that which the program brought, or the C library's.
 
-use super::fail;
+use super::{fail, thread};
 use crate::next::Next;
 use crate::session::{heap_for, heap_of};
 use std::ffi::{c_int, c_void};
 use std::ptr;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 unsafe extern "C" {
     fn __libc_malloc(size: usize) -> *mut c_void;
     fn __libc_calloc(count: usize, size: usize) -> *mut c_void;
-    fn __libc_memalign(alignment: usize, size: usize) -> *mut c_void;
     fn __libc_realloc(old: *mut c_void, size: usize) -> *mut c_void;
     fn __libc_free(old: *mut c_void);
 }
 
+// The program may have brought another allocator (jemalloc, say), whose blocks the C library must not see, nor it the C library's.
+static MALLOC: Next<unsafe extern "C" fn(usize) -> *mut c_void> = Next::new(c"malloc");
+static CALLOC: Next<unsafe extern "C" fn(usize, usize) -> *mut c_void> = Next::new(c"calloc");
+static REALLOC: Next<unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void> = Next::new(c"realloc");
+static FREE: Next<unsafe extern "C" fn(*mut c_void)> = Next::new(c"free");
+static MEMALIGN: Next<unsafe extern "C" fn(usize, usize) -> *mut c_void> = Next::new(c"memalign");
+static ALIGNED_ALLOC: Next<unsafe extern "C" fn(usize, usize) -> *mut c_void> = Next::new(c"aligned_alloc");
+static POSIX_MEMALIGN: Next<unsafe extern "C" fn(*mut *mut c_void, usize, usize) -> c_int> =
+    Next::new(c"posix_memalign");
 static USABLE: Next<unsafe extern "C" fn(*mut c_void) -> usize> = Next::new(c"malloc_usable_size");
+
+/// Whether the four that the search for functions may need itself are found: 0 no, 1 they are being looked for, 2 yes.
+static FOUND: AtomicU8 = AtomicU8::new(0);
+
+/// Whether to ask the next allocator. While it is being looked for, the search's own blocks are the C library's.
+#[inline]
+fn has_next() -> bool {
+    // Relaxed: `Next` finds the same whoever looks.
+    FOUND.load(Relaxed) == 2 || look()
+}
+
+#[cold]
+fn look() -> bool {
+    if FOUND.compare_exchange(0, 1, Relaxed, Relaxed).is_err() {
+        return FOUND.load(Relaxed) == 2;
+    }
+    MALLOC.settle();
+    CALLOC.settle();
+    REALLOC.settle();
+    FREE.settle();
+    FOUND.store(2, Relaxed);
+    true
+}
+
+unsafe fn next_malloc(size: usize) -> *mut c_void {
+    // SAFETY: passed on.
+    unsafe { if has_next() { MALLOC.get()(size) } else { __libc_malloc(size) } }
+}
+
+unsafe fn next_calloc(count: usize, size: usize) -> *mut c_void {
+    // SAFETY: passed on.
+    unsafe { if has_next() { CALLOC.get()(count, size) } else { __libc_calloc(count, size) } }
+}
+
+unsafe fn next_realloc(old: *mut c_void, size: usize) -> *mut c_void {
+    // SAFETY: passed on.
+    unsafe { if has_next() { REALLOC.get()(old, size) } else { __libc_realloc(old, size) } }
+}
+
+unsafe fn next_free(old: *mut c_void) {
+    // SAFETY: passed on.
+    unsafe { if has_next() { FREE.get()(old) } else { __libc_free(old) } }
+}
 
 /// Far memory for a block, if it is large and there is room; its bytes are zeros.
 fn far(size: usize, align: usize) -> Option<*mut c_void> {
     heap_for(size)?.allocate(size, align).map(|block| block.cast())
+}
+
+/// The same, aligned; what is no alignment, or more than that of a region, is the next allocator's to judge.
+fn far_aligned(size: usize, alignment: usize) -> Option<*mut c_void> {
+    if alignment.is_power_of_two() && alignment <= 2 << 20 { far(size, alignment) } else { None }
 }
 
 /// # Safety
@@ -26,8 +83,11 @@ fn far(size: usize, align: usize) -> Option<*mut c_void> {
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
+    if thread::is_ours() {
+        return thread::allocate(size);
+    }
     // SAFETY: passed on.
-    far(size, 1).unwrap_or_else(|| unsafe { __libc_malloc(size) })
+    far(size, 1).unwrap_or_else(|| unsafe { next_malloc(size) })
 }
 
 /// # Safety
@@ -35,9 +95,12 @@ pub(super) unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
+    if thread::is_ours() {
+        return count.checked_mul(size).map_or(ptr::null_mut(), thread::allocate);
+    }
     let block = count.checked_mul(size).and_then(|bytes| far(bytes, 1));
     // SAFETY: passed on.
-    block.unwrap_or_else(|| unsafe { __libc_calloc(count, size) })
+    block.unwrap_or_else(|| unsafe { next_calloc(count, size) })
 }
 
 /// # Safety
@@ -45,12 +108,17 @@ pub(super) unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn free(old: *mut c_void) {
+    if thread::is_ours() {
+        // What another thread was given stays: to give it back would ask the program's allocator.
+        thread::release(old);
+        return;
+    }
     match heap_of(old as usize) {
         Some(heap) => heap.release(old as usize),
         // SAFETY: passed on. In a child process a far block of its parent gets here; glibc would take it for its own.
         None => unsafe {
             if !crate::session::was_far(old as usize) {
-                __libc_free(old);
+                next_free(old);
             }
         },
     }
@@ -61,6 +129,11 @@ pub(super) unsafe extern "C" fn free(old: *mut c_void) {
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn realloc(old: *mut c_void, size: usize) -> *mut c_void {
+    if thread::is_ours()
+        && let Some(new) = thread::lengthen(old, size)
+    {
+        return new;
+    }
     if old.is_null() {
         // SAFETY: passed on.
         return unsafe { malloc(size) };
@@ -70,7 +143,7 @@ pub(super) unsafe extern "C" fn realloc(old: *mut c_void, size: usize) -> *mut c
     unsafe {
         let Some(room) = room else {
             if heap_for(size).is_none() {
-                return __libc_realloc(old, size);
+                return next_realloc(old, size);
             }
             return moved(old, USABLE.get()(old), size);
         };
@@ -118,9 +191,8 @@ pub(super) unsafe extern "C" fn reallocarray(old: *mut c_void, count: usize, siz
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn memalign(alignment: usize, size: usize) -> *mut c_void {
-    // SAFETY: passed on. Far blocks begin at pages of a region that is aligned to 2 MiB.
-    if alignment > 2 << 20 { None } else { far(size, alignment) }
-        .unwrap_or_else(|| unsafe { __libc_memalign(alignment, size) })
+    // SAFETY: passed on.
+    far_aligned(size, alignment).unwrap_or_else(|| unsafe { MEMALIGN.get()(alignment, size) })
 }
 
 /// # Safety
@@ -129,7 +201,7 @@ pub(super) unsafe extern "C" fn memalign(alignment: usize, size: usize) -> *mut 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn aligned_alloc(alignment: usize, size: usize) -> *mut c_void {
     // SAFETY: passed on.
-    unsafe { memalign(alignment, size) }
+    far_aligned(size, alignment).unwrap_or_else(|| unsafe { ALIGNED_ALLOC.get()(alignment, size) })
 }
 
 /// # Safety
@@ -141,18 +213,17 @@ pub(super) unsafe extern "C" fn posix_memalign(
     alignment: usize,
     size: usize,
 ) -> c_int {
-    if !alignment.is_power_of_two() || !alignment.is_multiple_of(size_of::<*mut c_void>()) {
-        return libc::EINVAL;
-    }
     // SAFETY: passed on; the caller gave a place for the answer.
     unsafe {
-        let new = memalign(alignment, size);
-        if new.is_null() {
-            return libc::ENOMEM;
+        let is_alignment = alignment.is_multiple_of(size_of::<*mut c_void>());
+        match if is_alignment { far_aligned(size, alignment) } else { None } {
+            Some(new) => {
+                *block = new;
+                0
+            }
+            None => POSIX_MEMALIGN.get()(block, alignment, size),
         }
-        *block = new;
     }
-    0
 }
 
 /// # Safety
@@ -169,5 +240,9 @@ pub(super) unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> usize 
 
 /// Finds the C library's functions.
 pub(super) fn settle() {
+    look();
+    MEMALIGN.settle();
+    ALIGNED_ALLOC.settle();
+    POSIX_MEMALIGN.settle();
     USABLE.settle();
 }

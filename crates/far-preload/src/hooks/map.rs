@@ -35,6 +35,10 @@ pub(super) unsafe extern "C" fn mmap(
     offset: i64,
 ) -> *mut c_void {
     let plain = flags & libc::MAP_ANONYMOUS != 0 && flags & KERNELS == 0 && protection == USABLE;
+    if super::thread::is_ours() {
+        // SAFETY: passed on.
+        return unsafe { MMAP.get()(at, bytes, protection, flags, fd, offset) };
+    }
     if flags & FIXED != 0 {
         if heap().is_some_and(|heap| heap.overlaps(at as usize, bytes)) {
             return map_over(at, bytes, plain);

@@ -6,6 +6,7 @@ mod bounce;
 mod map;
 mod message;
 mod stream;
+mod thread;
 mod transfer;
 
 use std::ffi::c_int;
@@ -18,7 +19,13 @@ pub(crate) fn settle() {
     map::settle();
     message::settle();
     stream::settle();
+    thread::settle();
     transfer::settle();
+}
+
+/// Where our own `malloc` is.
+pub(crate) fn malloc_address() -> usize {
+    block::malloc as *const () as usize
 }
 
 /// Sets `errno`.

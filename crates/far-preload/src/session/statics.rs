@@ -1,4 +1,5 @@
-//! Static arrays: the zeroed data (`.bss`) of the program and of libraries that were loaded with it, where it is large.
+//! Static arrays: the zeroed data (`.bss`) of the program, where it is large. That of libraries stays ordinary memory: an allocator's state may lie there,
+//! which our own threads would touch (FAR-1); and so does the program's if it has an allocator in itself.
 //!
 //! The linker puts what the C library shares with the program (`environ`, `stdout`) at the beginning of the program's `.bss`; our own threads may come
 //! to read that, so a little at the beginning stays ordinary memory (FAR-1).
@@ -13,11 +14,13 @@ const PIECE: usize = 4096;
 /// The addresses of static arrays of at least so many bytes.
 pub(super) fn find(least: usize) -> Vec<Range<usize>> {
     let mut found: (Vec<Range<usize>>, usize) = (Vec::new(), least);
-    // SAFETY: the callback gets our vector, which lives through the call.
-    unsafe {
+    // SAFETY: the name ends in NUL; the callback gets our vector, which lives through the call.
+    let malloc = unsafe {
         libc::dl_iterate_phdr(Some(look), (&raw mut found).cast());
-    }
-    found.0
+        libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr())
+    };
+    // The first that is found is the program's, else it is ours.
+    if malloc as usize == crate::hooks::malloc_address() { found.0 } else { Vec::new() }
 }
 
 unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
@@ -38,5 +41,5 @@ unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _size: usize, data: *mu
             found.push(from..to);
         }
     }
-    0
+    1 // the program itself is the first; no others
 }

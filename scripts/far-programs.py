@@ -1,0 +1,214 @@
+#!/usr/bin/env python3
+"""Runs programs that nobody here wrote in far memory, at half of the memory that they need, and compares what they print, byte by byte.
+
+    cargo build --release -p azekura-cli
+    scripts/far-programs.py                       # all, as this user and, for root, as nobody, too
+    scripts/far-programs.py sort redis            # some
+    scripts/far-programs.py --azekura target/debug/azekura
+    AZEKURA_FAR_PRELOAD=target/debug/deps/libazekura_far_preload.so scripts/far-programs.py     # another library
+
+GNU sort, sqlite3 (in memory), Python with numpy, redis-server (with a child that saves), and C programs with threads, static
+arrays, children, and system calls of every kind. What is not installed is said and counted as missing, with what installs it; numpy is fetched from PyPI into the
+scratch directory if Python has none. Each program runs plainly first; then with each user and mechanism that can be had, with --local at half of the
+plain run's greatest resident set. The exit code is 1 if an output differed, a program failed, or none of its pages was ever away.
+"""
+
+import argparse
+import json
+import os
+import pwd
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent.parent
+MIB = 1 << 20
+# Of a program's need, what is its text, its small blocks and our tables, and not large blocks.
+SMALL = 10 * MIB
+
+SQL = """create table t(a integer primary key, b text, c blob);
+with recursive n(i) as (select 1 union all select i+1 from n where i < 250000)
+  insert into t select i, hex(i * 7919), zeroblob(i % 400) from n;
+create index u on t(b); update t set c = b || c where a % 3 = 0; delete from t where a % 7 = 0;
+select count(*), sum(length(b)), sum(length(c)), min(b), max(b) from t;
+select a, b from t order by b limit 2000 offset 100000; pragma integrity_check;"""
+
+NUMPY = """import numpy as n
+a = n.arange(3_000_000, dtype=float).reshape(1000, 3000)
+b = n.sort(n.sin(a), axis=1); c = n.cumsum(a, axis=0)
+print(b.tobytes()[:64].hex(), b.sum(), c[-1, :9], (b @ b[:50].T).sum(), n.linalg.norm(c))
+rows = [(i * 7919 % 1000003, str(i)) for i in range(200_000)]; rows.sort()
+print(rows[:5], sum(hash(r[0]) for r in rows))"""
+
+REDIS = """cd "$(mktemp -d)"
+start() { $1 redis-server --port 0 --unixsocket s --save '' --enable-debug-command yes --dir . >log &
+  p=$!; until redis-cli -s s ping 2>/dev/null | grep -q PONG; do kill -0 $p || { cat log >&2; exit 9; }; sleep 0.1; done; }
+start "$FAR"
+redis-cli -s s debug populate 60000 key 500
+redis-cli -s s setrange key:77 100000 x
+redis-cli -s s bgsave >/dev/null
+redis-cli -s s debug populate 5000 more 500 # while the child saves
+while redis-cli -s s info persistence | grep -q in_progress:1; do sleep 0.1; done
+redis-cli -s s info persistence | grep last_bgsave_status
+redis-cli -s s debug digest; redis-cli -s s dbsize; kill $p; wait $p
+start ''
+redis-cli -s s eval "return #redis.call('keys', 'key:*')" 0
+redis-cli -s s getrange key:77 99990 -1; kill -9 $p
+rm -rf "$PWD" """
+
+
+class Program:
+    def __init__(self, name, needs, install, script, options=()):
+        self.name, self.needs, self.install, self.script, self.options = name, needs, install, script, list(options)
+
+
+def programs(scratch, python):
+    small = ["--page", "256K", "--block", "256K"]
+    compiled = lambda name: f"$FAR {scratch}/{name}"
+    return [
+        Program("sort", "sort --version | grep -q GNU", "apt-get install coreutils",
+                f"LC_ALL=C $FAR sort -S 120M --parallel=2 -k2,2n {scratch}/lines | sha256sum", ["--page", "64K"]),
+        Program("sqlite", "sqlite3 --version", "apt-get install sqlite3",
+                f"$FAR sqlite3 -pagecache 4400 16000 :memory: <{scratch}/sql | sha256sum", ["--page", "256K"]),
+        Program("numpy", f"{python} -c 'import numpy'", "pip install numpy",
+                f"OPENBLAS_NUM_THREADS=2 $FAR {python} {scratch}/model.py", ["--block", "1M"]),
+        Program("redis", "redis-server --version && redis-cli --version", "apt-get install redis", REDIS, small),
+        *[Program(f"C {name}", f"test -x {scratch}/{name}", "apt-get install gcc libc6-dev", compiled(name), small)
+          for name in ("threads", "statics", "children", "forks", "calls")],
+    ]
+
+
+def prepare(scratch):
+    with open(scratch / "lines", "w") as lines:
+        for i in range(1_200_000):
+            lines.write(f"{i} {i * 7919 % 1_000_003} {i * i % 97:040}\n")
+    (scratch / "sql").write_text(SQL)
+    (scratch / "model.py").write_text(NUMPY)
+    for source in (HERE / "crates/far-preload/tests/programs").glob("*.c"):
+        subprocess.run(["cc", "-O1", "-pthread", "-w", source, "-o", scratch / source.stem], check=False)
+
+
+def with_numpy(scratch):
+    """A Python that nobody can run, too, and that has numpy; and how to call it."""
+    for python in ("/usr/bin/python3", sys.executable):
+        if not os.path.exists(python):
+            continue
+        if subprocess.run([python, "-c", "import numpy"], capture_output=True).returncode == 0:
+            return python
+        target = scratch / "site"
+        version = subprocess.run([python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"],
+                                 capture_output=True, text=True).stdout.strip()
+        got = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--only-binary=:all:", "--python-version", version,
+                              "--target", target, "numpy"], capture_output=True, text=True)
+        call = f"env PYTHONPATH={target} {python}"
+        if got.returncode == 0 and subprocess.run(f"{call} -c 'import numpy'", shell=True, capture_output=True).returncode == 0:
+            return call
+    return sys.executable
+
+
+def run(script, far, user, scratch):
+    """Exit code, output, messages, seconds, and the greatest resident set of any of its processes, in bytes."""
+    environment = {"PATH": os.environ["PATH"], "FAR": far, "HOME": "/nonexistent", "XDG_CACHE_HOME": str(scratch / f"cache-{user}"),
+                   "TMPDIR": str(scratch / "tmp"), "LC_ALL": "C"}
+    if (scratch / "library.so").exists():
+        environment["AZEKURA_FAR_PRELOAD"] = str(scratch / "library.so")
+    begun = time.monotonic()
+    child = os.fork()
+    if child == 0:
+        who = pwd.getpwnam(user)
+        if os.getuid() == 0 and who.pw_uid != 0:
+            os.setgroups([]), os.setgid(who.pw_gid), os.setuid(who.pw_uid)
+        done = subprocess.run(["bash", "-o", "pipefail", "-c", script], env=environment, stdin=subprocess.DEVNULL,
+                              stdout=open(scratch / "tmp/out", "wb"), stderr=open(scratch / "tmp/err", "wb"))
+        rss = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+        Path(scratch / "tmp/rss").write_text(json.dumps([done.returncode, rss]))
+        os._exit(0)
+    os.waitpid(child, 0)
+    seconds = time.monotonic() - begun
+    code, rss = json.loads((scratch / "tmp/rss").read_text())
+    out, err = (scratch / "tmp/out").read_bytes(), (scratch / "tmp/err").read_bytes().decode(errors="replace")
+    for name in ("out", "err", "rss"):
+        (scratch / "tmp" / name).unlink()
+    return code, out, err, seconds, rss
+
+
+def serve(azekura):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = "127.0.0.1:%d" % probe.getsockname()[1]
+    server = subprocess.Popen([azekura, "memd", "--capacity", "4G", "--listen", address], stdout=subprocess.DEVNULL)
+    while True:
+        try:
+            socket.create_connection(address.split(":")).close()
+            return server, address
+        except OSError:
+            if server.poll() is not None:
+                sys.exit("the memory server did not begin")
+            time.sleep(0.05)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--azekura", default=HERE / "target/release/azekura", type=Path)
+    parser.add_argument("--mechanisms", default="auto,user-mode-move,user-mode-copy,sigsegv")
+    parser.add_argument("only", nargs="*", help="programs whose names begin so")
+    given = parser.parse_args()
+    scratch = Path(tempfile.mkdtemp(prefix="azekura-far-programs-"))
+    os.chmod(scratch, 0o755)
+    (scratch / "tmp").mkdir()
+    os.chmod(scratch / "tmp", 0o777)
+    azekura = shutil.copy(given.azekura, scratch / "azekura")
+    if other := os.environ.get("AZEKURA_FAR_PRELOAD"):
+        shutil.copy(other, scratch / "library.so")
+    users = [pwd.getpwuid(os.getuid()).pw_name] + (["nobody"] if os.getuid() == 0 else [])
+    for user in users:
+        (scratch / f"cache-{user}").mkdir(mode=0o700)
+        shutil.chown(scratch / f"cache-{user}", user)
+    prepare(scratch)
+    wanted = lambda program: not given.only or any(program.name.startswith(name) for name in given.only)
+    server, address = serve(azekura)
+    wrong = missing = 0
+    try:
+        for program in filter(wanted, programs(scratch, with_numpy(scratch))):
+            if run(program.needs, "", users[0], scratch)[0]:
+                print(f"{program.name}: MISSING here ({program.install})")
+                missing += 1
+                continue
+            code, plain, err, seconds, need = run(program.script, "", users[0], scratch)
+            print(f"{program.name}: needs {need // MIB} MiB, {seconds:.1f} s" + (f", exits with {code}: {err}" if code else ""), flush=True)
+            local = max((need - SMALL) // 2, 4 * MIB) // 4096 * 4096
+            for user in users:
+                chosen = None
+                for mechanism in given.mechanisms.split(","):
+                    if mechanism == "sigsegv" and program.name in ("redis", "C forks", "C statics"):
+                        continue  # children and static arrays are not for it; it says so
+                    if mechanism == chosen:
+                        continue
+                    far = [azekura, "far", "--local", local, "--space", "8G", "--server", address, "--mechanism", mechanism,
+                           *program.options, "--"]
+                    code, out, err, seconds, rss = run(program.script, " ".join(map(str, far)), user, scratch)
+                    away = [line for line in err.splitlines() if " faults, " in line]
+                    name = next((line.split(" by ")[1].split(",")[0] for line in err.splitlines() if " by " in line), mechanism)
+                    chosen = name if mechanism == "auto" else chosen
+                    fits = code == 0 and out == plain and any(" 0 out" not in line for line in away)
+                    wrong += not fits
+                    print(f"  {user:8} {name:15} {local // MIB} MiB local, {rss // MIB} MiB resident, {seconds:.1f} s: "
+                          + ("identical" if fits else f"WRONG (exit {code}, {'same' if out == plain else 'other'} output)\n{err}"), flush=True)
+                    if out != plain:
+                        print(f"expected: {plain[-600:]}\nfound:    {out[-600:]}")
+                    for line in away:
+                        print(f"           {line.removeprefix('azekura far: ')}")
+    finally:
+        server.terminate()
+        server.wait()
+        shutil.rmtree(scratch, ignore_errors=True)
+    print(f"{wrong} wrong, {missing} missing")
+    sys.exit(wrong > 0)
+
+
+main()
