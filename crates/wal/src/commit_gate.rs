@@ -37,11 +37,12 @@
 //!
 //! Model: `tests/loom_gate.rs`.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use azekura_base::blocking;
 use azekura_base::sync::WaitWord;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::*};
+use azekura_base::sync::time::Instant;
 use azekura_latch::{TracedGuard, TracedMutex};
 use azekura_trace::{Site, ThreadTag, WaitKind, thread_tag};
 
