@@ -131,7 +131,7 @@ impl Simulated {
             kinds: vec![Kind::NbStriped, Kind::TwoRings, Kind::TwoRingsPeek],
             skew: Skew::NAMED_80_20,
             draw_ns: 0,
-            time: (Duration::from_micros(20), Duration::from_micros(60)),
+            time: (Duration::from_micros(200), Duration::from_micros(200)),
             ..Self::new(1)
         }
     }
