@@ -9,8 +9,8 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::UsageError;
 use crate::command::{
-    Bench, Check, Delete, Demo, DemoChild, Dump, Far, Get, Lab, Load, Memd, Put, Scan, Serve, Stats, Tables,
-    Trace,
+    Bench, Check, Delete, Demo, DemoChild, Dump, Far, Get, Lab, Load, Memd, Put, Scan, Serve, Sim, Stats,
+    Tables, Trace,
 };
 use crate::format::escape;
 
@@ -60,6 +60,7 @@ pub(crate) enum Command {
     Memd(Memd),
     Far(Far),
     Lab(Lab),
+    Sim(Sim),
     #[command(hide = true)]
     DemoChild(DemoChild),
 }

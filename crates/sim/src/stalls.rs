@@ -21,6 +21,16 @@ pub struct PlaceStalls {
     pub on_hottest_line: Time,
 }
 
+/// A place in words: file, line, and what stands there, if the source is where it was when the program was built.
+#[must_use]
+pub fn name(place: &Location<'_>) -> String {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let path = std::path::Path::new(root).join(place.file());
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let line = text.lines().nth(place.line() as usize - 1).unwrap_or_default().trim();
+    format!("{}:{} {line}", place.file(), place.line()).trim_end().to_owned()
+}
+
 /// Counts under way.
 #[derive(Debug, Default)]
 pub struct Stalls {

@@ -1,5 +1,6 @@
 //! Threads that only count: what a line costs when all write it, and when each has its own.
 #![cfg(feature = "sim")]
+#![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
 use azekura_base::CachePadded;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};

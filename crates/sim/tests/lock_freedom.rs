@@ -1,6 +1,7 @@
 //! Hazard G10: a thread that stops for ever at any access to shared memory holds nobody up, in every operation that claims to be lock-free. The
 //! locked rival shows that the test can fail.
 #![cfg(feature = "sim")]
+#![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
 use azekura_base::durable::NoLog;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::SeqCst};

@@ -13,6 +13,7 @@ mod memd;
 mod put;
 mod scan;
 mod serve;
+mod sim;
 mod stats;
 mod tables;
 mod trace;
@@ -35,6 +36,7 @@ pub(crate) use memd::Memd;
 pub(crate) use put::Put;
 pub(crate) use scan::Scan;
 pub(crate) use serve::Serve;
+pub(crate) use sim::Sim;
 pub(crate) use stats::Stats;
 pub(crate) use tables::Tables;
 pub(crate) use trace::Trace;
@@ -64,5 +66,6 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<Outcome>
         Some(Command::Memd(command)) => command.run(out),
         Some(Command::Far(command)) => command.run(),
         Some(Command::Lab(command)) => command.run(out),
+        Some(Command::Sim(command)) => command.run(out),
     }
 }

@@ -5,7 +5,7 @@ use crate::Backoff;
 use crate::sync::machine::{Access, Machine, current};
 use std::ops::{Deref, DerefMut};
 use std::panic::Location;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Tries before a thread sleeps: parking_lot's three doubling pauses and seven yields, and the one that found the lock taken.
 const TRIES: usize = 11;
@@ -126,6 +126,18 @@ impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
     }
 }
 
+/// How a wait with a time limit ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitTimeoutResult(bool);
+
+impl WaitTimeoutResult {
+    /// Whether by its limit.
+    #[must_use]
+    pub const fn timed_out(&self) -> bool {
+        self.0
+    }
+}
+
 /// A condition variable.
 #[derive(Debug, Default)]
 pub struct Condvar(parking_lot::Condvar);
@@ -146,26 +158,39 @@ impl Condvar {
     }
     /// The same for a bounded time.
     #[track_caller]
-    pub fn wait_for<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) {
-        self.wait_until_woken(guard, Some(timeout));
+    pub fn wait_for<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> WaitTimeoutResult {
+        self.wait_until_woken(guard, Some(timeout))
+    }
+    /// The same until a point in time, of the system's clock.
+    #[track_caller]
+    pub fn wait_until<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, until: Instant) -> WaitTimeoutResult {
+        self.wait_until_woken(guard, Some(until.saturating_duration_since(Instant::now())))
     }
     #[track_caller]
-    fn wait_until_woken<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, timeout: Option<Duration>) {
+    fn wait_until_woken<T: ?Sized>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        timeout: Option<Duration>,
+    ) -> WaitTimeoutResult {
         let inner = guard.guard.as_mut().expect("held until dropped");
         let Some(machine) = current() else {
-            match timeout {
-                Some(timeout) => drop(self.0.wait_for(inner, timeout)),
-                None => self.0.wait(inner),
-            }
-            return;
+            return WaitTimeoutResult(match timeout {
+                Some(timeout) => self.0.wait_for(inner, timeout).timed_out(),
+                None => {
+                    self.0.wait(inner);
+                    false
+                }
+            });
         };
-        let mutex = guard.mutex.state();
+        let (mutex, began) = (guard.mutex.state(), machine.now());
         releases(mutex);
         guard.guard = None;
-        // One step: the release, and counting as asleep. (Those who wait for the mutex are woken by the park of this thread.)
+        // One step: the release, and counting as asleep.
         machine.unpark(mutex, 1);
         machine.park(self.state(), timeout);
+        let timed_out = timeout.is_some_and(|timeout| machine.now() - began >= timeout);
         guard.guard = Some(acquire(machine, mutex, || guard.mutex.0.try_lock()));
+        WaitTimeoutResult(timed_out)
     }
     /// Wakes one.
     pub fn notify_one(&self) {

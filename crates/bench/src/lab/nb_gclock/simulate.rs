@@ -27,6 +27,8 @@ pub struct Simulated {
     pub profile: Profile,
     /// Numbers of processors.
     pub processors: Vec<usize>,
+    /// The caches.
+    pub kinds: Vec<Kind>,
     /// Frames.
     pub frames: usize,
     /// Pages per frame where not all have one.
@@ -110,6 +112,7 @@ impl Simulated {
         Self {
             profile: paper_machine(),
             processors,
+            kinds: KINDS.into(),
             frames: 4096,
             pages_per_frame: 1.5,
             time: (Duration::from_micros(100), Duration::from_micros(300)),
@@ -119,20 +122,34 @@ impl Simulated {
         }
     }
 
+    /// The shipped pool on another machine: threads that do nothing but visit pages, of which a fifth gets four fifths of the references.
+    #[must_use]
+    pub fn on(profile: Profile, processors: Vec<usize>) -> Self {
+        Self {
+            profile,
+            processors,
+            kinds: vec![Kind::NbStriped, Kind::TwoRings, Kind::TwoRingsPeek],
+            skew: Skew::NAMED_80_20,
+            draw_ns: 0,
+            time: (Duration::from_micros(200), Duration::from_micros(200)),
+            ..Self::new(1)
+        }
+    }
+
     /// Runs all of it.
     ///
     /// # Errors
     ///
     /// [`SimulationError::NotBuilt`] without the feature `sim`; others as they come.
     pub fn run(&self, progress: &Progress) -> Result<Report, SimulationError> {
-        let cells = 2 * KINDS.len() * self.processors.len();
+        let cells = 2 * self.kinds.len() * self.processors.len();
         progress.begin(&format!("Simulating {}", self.profile.name), cells as u64);
         let mut points = Vec::new();
         for (case, pages) in [
             (RESIDENT, self.frames as u64),
             (FROM_MEMORY, (self.frames as f64 * self.pages_per_frame) as u64),
         ] {
-            for kind in KINDS {
+            for &kind in &self.kinds {
                 for &processors in &self.processors {
                     points.push(self.point(case, kind, processors, pages)?);
                     progress.at(points.len() as u64);
@@ -205,7 +222,7 @@ fn warm(cache: &dyn PageCache, frames: usize, pages: u64, skew: Skew, seed: u64)
 fn named(stall: &PlaceStalls, threads_time: f64) -> Stall {
     let seconds = |picoseconds: u64| picoseconds as f64 / 1e12;
     Stall {
-        place: format!("{}:{}", stall.place.file(), stall.place.line()),
+        place: azekura_sim::stalls::name(stall.place),
         share: seconds(stall.stall) / threads_time,
         on_one_line: seconds(stall.on_hottest_line) / threads_time,
     }
@@ -249,15 +266,16 @@ impl Report {
     }
 
     fn table(&self, case: &str) -> String {
+        let of_case = || self.points.iter().filter(|p| p.case == case);
+        let mut caches: Vec<&str> = of_case().map(|p| p.cache.as_str()).collect();
+        caches.dedup();
         let mut out = format!("{:20}", "");
-        let of = |cache: &str| -> Vec<&Point> {
-            self.points.iter().filter(|p| p.case == case && p.cache == cache).collect()
-        };
-        of(KINDS[0].name()).iter().for_each(|p| out.push_str(&format!("{:>9}", p.processors)));
+        let first = of_case().take_while(|p| caches.first().is_some_and(|first| p.cache == *first));
+        first.for_each(|p| out.push_str(&format!("{:>9}", p.processors)));
         out.push_str("      hits\n");
-        for kind in KINDS {
-            let points = of(kind.name());
-            let _ = write!(out, "{:20}", kind.name());
+        for cache in caches {
+            let points: Vec<&Point> = of_case().filter(|p| p.cache == cache).collect();
+            let _ = write!(out, "{cache:20}");
             points.iter().for_each(|p| out.push_str(&format!("{:>9.2}", p.rate / 1e6)));
             let hits = points.last().map_or(0.0, |p| p.hit_ratio);
             let _ = writeln!(out, "{:>9.1}%", hits * 100.0);

@@ -31,8 +31,8 @@ pub struct Simulated {
     pub profile: Profile,
     /// The device.
     pub device: DeviceModel,
-    /// The logs.
-    pub variants: Vec<Variant>,
+    /// The logs; those with a size have buffers of so many bytes instead of the lab's.
+    pub logs: Vec<(Variant, Option<usize>)>,
     /// Numbers of workers.
     pub workers: Vec<usize>,
     /// Updates of a transaction.
@@ -75,6 +75,8 @@ pub struct Report {
 
 /// Places that a point names.
 const PLACES: usize = 3;
+/// A buffer that 16 transactions of U-1 fill: a serial log then writes what the paper's wrote at a time, instead of all that came meanwhile.
+const GROUP_BYTES: usize = 8 << 10;
 /// Processors for the log's own threads: a stream's, the one that prepares segments, the one that trims.
 const FOR_THE_LOG: usize = 3;
 /// For the segments to be made ready on a device that costs nothing.
@@ -91,7 +93,12 @@ impl Simulated {
         Self {
             profile: Profile::two_sockets(),
             device: DeviceModel::iodrive(),
-            variants: vec![Variant::Paper, Variant::OneStream, Variant::Serial],
+            logs: vec![
+                (Variant::Paper, None),
+                (Variant::OneStream, None),
+                (Variant::Serial, None),
+                (Variant::Serial, Some(GROUP_BYTES)),
+            ],
             workers,
             updates: 1,
             window: 64,
@@ -106,11 +113,11 @@ impl Simulated {
     ///
     /// [`BenchError::Simulation`], and what the log says.
     pub fn run(&self, progress: &Progress) -> Result<Report, BenchError> {
-        progress.begin("Simulating the log", (self.variants.len() * self.workers.len()) as u64);
+        progress.begin("Simulating the log", (self.logs.len() * self.workers.len()) as u64);
         let mut points = Vec::new();
-        for &variant in &self.variants {
+        for &(variant, buffer_bytes) in &self.logs {
             for &workers in &self.workers {
-                points.push(self.point(variant, workers)?);
+                points.push(self.point(variant, buffer_bytes, workers)?);
                 progress.at(points.len() as u64);
             }
         }
@@ -124,7 +131,12 @@ impl Simulated {
         })
     }
 
-    fn point(&self, variant: Variant, workers: usize) -> Result<Point, BenchError> {
+    fn point(
+        &self,
+        variant: Variant,
+        buffer_bytes: Option<usize>,
+        workers: usize,
+    ) -> Result<Point, BenchError> {
         let micro = Micro {
             variant,
             workers,
@@ -139,11 +151,14 @@ impl Simulated {
         let mut simulation = Simulation::new(profile, processors, self.seed);
         let done = Rc::new(Cell::new(None));
         let result = Rc::clone(&done);
-        simulation.thread(move || result.set(Some(measure(micro, device, time))));
+        simulation.thread(move || result.set(Some(measure(micro, buffer_bytes, device, time))));
         let outcome = simulation.run().map_err(BenchError::Simulation)?;
         let measured = done.take().ok_or(BenchError::Panicked)??;
         Ok(Point {
-            log: variant.name(),
+            log: match buffer_bytes {
+                None => variant.name(),
+                Some(bytes) => format!("{}, {bytes} bytes at a time", variant.name()),
+            },
             workers,
             rate: measured.commits as f64 / time.1.as_secs_f64(),
             chunk_bytes: measured.chunk_bytes,
@@ -153,8 +168,10 @@ impl Simulated {
                 .iter()
                 .take(PLACES)
                 .map(|stall| {
-                    let place = format!("{}:{}", stall.place.file(), stall.place.line());
-                    (place, stall.stall as f64 / 1e6 / measured.all_commits.max(1) as f64)
+                    (
+                        azekura_sim::stalls::name(stall.place),
+                        stall.stall as f64 / 1e6 / measured.all_commits.max(1) as f64,
+                    )
                 })
                 .collect(),
         })
@@ -170,13 +187,15 @@ struct Measured {
 /// On the machine: makes the log, starts the workers, counts.
 fn measure(
     micro: Micro,
+    buffer_bytes: Option<usize>,
     model: DeviceModel,
     (warm, measured): (Duration, Duration),
 ) -> Result<Measured, BenchError> {
     let device = Device::new(DeviceModel::free());
     let fs: Arc<dyn Fs> = Arc::new(DeviceFs::on(Arc::new(MemFs::new()), Arc::clone(&device)));
     let identity = LogIdentity { database_id: 1, incarnation: 1, first_lsn: Lsn(1) };
-    let options = micro.variant.wal_options(micro.workers);
+    let mut options = micro.variant.wal_options(micro.workers);
+    options.buffer_bytes = buffer_bytes.unwrap_or(options.buffer_bytes);
     let wal =
         Wal::create(fs, Path::new("/wal"), identity, options).map_err(micro::failed("making the log"))?;
     // Its thread makes segments ready: at no cost, or the device would do nothing else for the first tenths of a second.

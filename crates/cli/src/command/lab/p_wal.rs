@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use azekura_bench::Progress;
 use azekura_bench::lab::p_wal::ground::Choice;
+use azekura_bench::lab::p_wal::simulate::Simulated;
 use azekura_bench::lab::p_wal::variant::Variant;
 use azekura_bench::lab::p_wal::{Lab, Part};
 use clap::Args;
@@ -19,6 +20,7 @@ const EXAMPLES: &str = "\
 Examples:
   azekura lab p-wal --quick
   azekura lab p-wal --html p-wal.html
+  azekura lab p-wal --simulate 16
   azekura lab p-wal --device iodrive,plp --part log --workers 1,4,16 --json
   azekura lab p-wal --device real --part device,long --dir /mnt/nvme
 
@@ -68,6 +70,10 @@ pub(super) struct PWal {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     runs: Option<u16>,
 
+    /// Simulate 1, 2, 4, … up to N workers on a two-socket machine, and the ioDrive, instead (a build with the feature sim)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    simulate: Option<u16>,
+
     /// Directory on the real device [unless given: the system's for temporary files]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -75,8 +81,15 @@ pub(super) struct PWal {
 
 impl PWal {
     pub(super) fn run(&self, out: &mut dyn Write) -> Result<Outcome> {
-        let lab = self.lab();
         let progress = Progress::stderr();
+        if let Some(workers) = self.simulate {
+            let report = Simulated::new(workers.into()).run(&progress)?;
+            progress.finish();
+            let (text, json) = (|| report.to_text(), || Ok(report.to_json()));
+            self.output.deliver(out, &Forms { text: &text, json: &json, html: None })?;
+            return Ok(Outcome::Well);
+        }
+        let lab = self.lab();
         let report = lab.run(&progress).with_context(|| format!("measure logs in {}", lab.dir.display()))?;
         progress.finish();
         self.output.deliver(
