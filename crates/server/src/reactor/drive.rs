@@ -154,10 +154,7 @@ fn give_back(fleet: &Arc<Fleet>, number: usize, arrival: Arrival<Parcel>) -> Opt
             fleet.wake(number);
             None
         }
-        Posted::Take(mut reactor) => {
-            reactor.collect();
-            Some(reactor)
-        }
+        Posted::Take(reactor) => Some(reactor.taken_over()),
     }
 }
 
@@ -170,7 +167,7 @@ fn lend(reactor: Box<Reactor>) {
 fn take_back(fleet: &Fleet) -> Option<Box<Reactor>> {
     match HOLD.replace(Hold::Nothing) {
         Hold::Lent(reactor) => Some(reactor),
-        Hold::Left(number) => fleet.seats[number].place.take_back(),
+        Hold::Left(number) => fleet.seats[number].place.take_back().map(Reactor::taken_over),
         Hold::Gone | Hold::Nothing => None,
     }
 }

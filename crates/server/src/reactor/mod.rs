@@ -108,7 +108,7 @@ impl Fleet {
             Posted::Wake => self.wake(number),
             Posted::Take(reactor) => {
                 // No thread to be had: it lies where its own thread will find it, or the next one that comes by.
-                if let Err(reactor) = self.employ(reactor) {
+                if let Err(reactor) = self.employ(reactor.taken_over()) {
                     self.seats[number].place.put(reactor);
                 }
             }
@@ -257,6 +257,12 @@ impl Reactor {
         if self.next_scan.is_some_and(|at| at <= Instant::now()) {
             self.scan();
         }
+    }
+
+    /// This reactor, taken out of its place by another thread than the one that left it: what was posted there comes along (PLACE-2).
+    fn taken_over(mut self: Box<Self>) -> Box<Self> {
+        self.collect();
+        self
     }
 
     /// Takes in what was posted.

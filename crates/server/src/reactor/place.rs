@@ -7,7 +7,7 @@
 //! | closed | no, for ever | – |
 //!
 //! - **PLACE-1** A reactor is a value: one thread has it, or `left` does. Nobody copies it.
-//! - **PLACE-2** It is left only while nothing is posted, and who posts to one that is left gets it: what is posted is seen by whoever drives next.
+//! - **PLACE-2** It is left only while nothing is posted, and who posts to one that is left gets it, with what was posted: its first step is to collect.
 //! - **PLACE-3** Who posts something that needs the driver gets [`Posted::Wake`], unless a wake-up is on its way that the driver has not taken up yet.
 //! - **PLACE-4** An event that comes for something another thread has is *missed*: the driver looks into the post and, if it is not there, notes
 //!   its token, under one lock. So either the driver finds it, or its return finds the note and wakes the driver.

@@ -66,13 +66,14 @@ pub(super) fn info(shared: &Shared, request: Request<'_>) -> Reply {
         // Counts of each command only if asked for.
         if request.len() == 1 { name != "commandstats" } else { request.from(1).any(names) }
     };
-    let sections: [(&str, fn(&Shared, &mut String)); 7] = [
+    let sections: [(&str, fn(&Shared, &mut String)); 8] = [
         ("Server", server),
         ("Clients", clients),
         ("Memory", memory),
         ("Persistence", persistence),
         ("Stats", stats),
         ("Replication", replication),
+        ("Cluster", cluster),
         ("Commandstats", command_stats),
     ];
     let mut text = String::new();
@@ -152,6 +153,10 @@ fn stats(shared: &Shared, text: &mut String) {
 fn replication(_: &Shared, text: &mut String) {
     put(text, "role", "master");
     put(text, "connected_slaves", 0);
+}
+
+fn cluster(_: &Shared, text: &mut String) {
+    put(text, "cluster_enabled", 0);
 }
 
 fn command_stats(shared: &Shared, text: &mut String) {
