@@ -1,5 +1,49 @@
-//! Fat-Btree.
+//! Fat-Btree: one ordered index over shared-nothing nodes, each with a store of its own.
+//!
+//! The leaves are spread over the nodes (*PEs*); each keeps its leaves, and the index pages above them, and no others. So every node can take any
+//! request, no node is on everybody's way, and most index pages have few copies to change. It is not a consensus system, and it keeps each row
+//! once: copies of rows, take-over of a node that is gone, and transactions over several nodes are not here yet.
+//!
+//! ```
+//! use azekura_fatbtree::sim::{Cluster, ClusterOptions};
+//! use azekura_fatbtree::{KeyRange, PeId, Work};
+//!
+//! // Three nodes in virtual time; the first third of the keys is PE 0's, and so on.
+//! let cluster = Cluster::new(1, ClusterOptions::evenly(3));
+//! cluster.start_all();
+//! let (first, last) = (cluster.node(PeId(0)).unwrap(), cluster.node(PeId(2)).unwrap());
+//! let found = cluster.executor().block_on(async move {
+//!     first.write(*b"zebra", Work::Put(b"striped".to_vec())).await?;
+//!     let leaf = first.leaves()[0].page;
+//!     first.move_leaf(leaf, PeId(2)).await.expect("PE 2 runs");
+//!     last.scan(KeyRange::all(), false, 10).await
+//! });
+//! assert_eq!(found.unwrap()?.rows, [(b"zebra".to_vec(), b"striped".to_vec())]);
+//! # Ok::<(), azekura_fatbtree::Error>(())
+//! ```
+//!
+//! Source: Miyazaki and Yokota, "An implementation and evaluation of Fat-Btrees". The paper's protocols, B-OPT, and INC-OPT beside it, are there for the
+//! figures ([`Protocol`]). The product's takes the paper's structure and another rule: *the leaf level is the truth, copies of index pages are soft
+//! state*, told of changes and never waited for. It was model-checked before it was coded (`tests/protocol_model.rs`).
+//!
+//! - **I1** At every moment the live leaves partition the keys.
+//! - **I2** Everything that anybody knows of a key's place was true at its version; versions grow with each change.
+//! - **I3** Who is asked for a key that it does not own knows a newer fact than any that leads to it. So every search ends, at the right leaf.
+//!
+//! | module | noun |
+//! |---|---|
+//! | [`node`] | a PE: gateway, searches, work at leaves, splits, merges, moves |
+//! | `index` | a PE's index pages and pointer pages; the initial build |
+//! | `ranges`, `leaf` | what is known of each key at which version; leaves and facts about them |
+//! | `id`, `key`, `placement` | logical page ids; ranges of keys; Fat-Btree, SIB, CWB |
+//! | [`store`] | what a PE keeps for good: in an [`azekura::Database`], or in memory |
+//! | `lock_service`, `page_service` | the paper's two services |
+//! | `message`, [`frame`] | what nodes say, and its envelope |
+//! | `world` | net, clock, chance and tasks, as traits |
+//! | [`sim`] | all of these in virtual time, with faults, from a seed |
+
 #![forbid(unsafe_code)]
+
 mod error;
 pub mod frame;
 mod id;
@@ -16,16 +60,17 @@ mod ranges;
 pub mod sim;
 pub mod store;
 mod world;
-pub use error::*;
-pub use id::*;
+
+pub use error::{Error, FrameError, StoreError};
+pub use id::{LogicalPageId, PageNo, PeId, Pointer};
 pub use index::{BuildOptions, Built, PageCopy, build};
-pub use key::*;
-pub use leaf::*;
-pub use lock_service::*;
-pub use message::*;
-pub use node::*;
-pub use options::*;
-pub use page_service::*;
-pub use placement::*;
-pub use ranges::*;
-pub use world::*;
+pub use key::{Key, KeyRange, Target};
+pub use leaf::{Fact, LeafHead, MoveId, Row, Staged};
+pub use lock_service::{Acquire, Held, LockMode, LockService};
+pub use message::{Answer, Find, Message, Refusal, RequestId, Work};
+pub use node::{Application, Counts, MoveError, NoApplication, Node, Parts, Rows};
+pub use options::{Options, Protocol};
+pub use page_service::{Access, PageService, StorePages};
+pub use placement::{Placement, UnknownPlacement};
+pub use ranges::{Piece, Ranges};
+pub use world::{Clock, Net, Rng, Spawn, Task, World};

@@ -15,6 +15,8 @@ pub enum Access {
     Change,
     /// It is made new.
     Create,
+    /// It is read once more by who has it pinned: it cannot have gone.
+    Again,
 }
 
 /// Brings pages into memory, and takes the time that it takes.

@@ -18,7 +18,7 @@ use crate::node::Node;
 use crate::page_service::Access;
 
 /// Most crossings of one attempt.
-const MOST_HOPS: u8 = 32;
+pub(super) const MOST_HOPS: u8 = 32;
 /// Most descents at one node.
 const MOST_DESCENTS: usize = 16;
 
@@ -32,7 +32,7 @@ impl Node {
         let mut start = find.page;
         for _ in 0..MOST_DESCENTS {
             if !start.is_index() {
-                if let Some(leaf) = self.reach_leaf(&find.target, start).await
+                if let Some(leaf) = self.reach_leaf(&find, start).await
                     && self.work_at(&find, leaf).await
                 {
                     if from != self.me && !find.page.is_index() && leaf != find.page {
@@ -81,16 +81,18 @@ impl Node {
     }
 
     /// From a leaf, by right links, to the leaf of the target, if that is at this PE and this way leads to it.
-    async fn reach_leaf(&self, target: &Target, page: PageNo) -> Option<PageNo> {
+    async fn reach_leaf(&self, find: &Find, page: PageNo) -> Option<PageNo> {
+        let target = &find.target;
+        let access = if find.work.is_write() { Access::Change } else { Access::Read };
         let mut leaf = self.leaf(page)?;
-        self.pages.fix(page, Access::Read).await;
+        self.pages.fix(page, access).await;
         while !target.is_left_of(&leaf.range.low) {
             if !target.is_right_of(leaf.range.high.as_deref()) {
                 return Some(leaf.page);
             }
             leaf = self.leaf(leaf.right?)?;
             self.count(|counts| counts.right_moves += 1);
-            self.pages.fix(leaf.page, Access::Read).await;
+            self.pages.fix(leaf.page, access).await;
         }
         None
     }

@@ -42,11 +42,13 @@ use crate::error::{Error, FrameError, StoreError};
 use crate::frame::{self, Address};
 use crate::id::{PageNo, PeId};
 use crate::index::Built;
+use crate::key::Target;
 use crate::leaf::{Fact, LeafHead};
 use crate::lock_service::LockService;
 use crate::message::Message;
 use crate::options::Options;
-use crate::page_service::PageService;
+use crate::page_service::{Access, PageService};
+use crate::placement::Placement;
 use crate::store::{Founding, LeafStore};
 use crate::world::{Bell, Task, World};
 
@@ -153,7 +155,8 @@ impl fmt::Debug for Node {
 }
 
 impl Node {
-    /// Starts a node on its store: makes the index from its leaves, finishes what moves were under way, and asks the others what they know.
+    /// Starts a node on its store: makes the index from its leaves, finishes what moves were under way, tells the others
+    /// what it has and asks what they have.
     ///
     /// # Errors
     ///
@@ -187,6 +190,7 @@ impl Node {
         node.resume_moves();
         for pe in node.others() {
             node.send(pe, &Message::Hello);
+            node.tell_own(pe);
         }
         Ok(node)
     }
@@ -267,7 +271,7 @@ impl Node {
         match message {
             Message::Find(find) => self.spawn(|node| Box::pin(async move { node.find(from, find).await })),
             Message::Answered { id, result, fact, hops } => self.answered(id, result, fact, hops),
-            Message::Facts(facts) => facts.iter().for_each(|fact| self.learn(fact)),
+            Message::Facts(facts) => self.spawn(|node| Box::pin(async move { node.patch(&facts).await })),
             Message::Stage(staged) => {
                 self.spawn(|node| Box::pin(async move { node.stage(from, staged).await }))
             }
@@ -300,14 +304,24 @@ impl Node {
         self.state.borrow_mut().index.learn(fact);
     }
 
+    /// Changes this PE's copy of the index page above some leaves.
+    async fn patch(&self, facts: &[Fact]) {
+        let Some(first) = facts.first() else { return };
+        let page = self.state.borrow().index.level_one(&Target::At(first.range.low.clone()));
+        if let Some(page) = page {
+            self.pages.fix(page, Access::Change).await;
+        }
+        facts.iter().for_each(|fact| self.learn(fact));
+    }
+
     /// Tells the holders of the index page above these leaves, once: a message that is lost costs hops, nothing else.
     fn tell(&self, facts: &[Fact]) {
         let Some(first) = facts.first() else { return };
-        let target = crate::key::Target::At(first.range.low.clone());
+        let target = Target::At(first.range.low.clone());
         let sharers = match self.options.placement {
-            crate::placement::Placement::FatBtree => self.state.borrow().index.sharers(&target),
-            crate::placement::Placement::SingleIndex => [crate::placement::Placement::INDEX_PE].into(),
-            crate::placement::Placement::CopyWhole => self.others().collect(),
+            Placement::FatBtree => self.state.borrow().index.sharers(&target),
+            Placement::SingleIndex => [Placement::INDEX_PE].into(),
+            Placement::CopyWhole => self.others().collect(),
         };
         for pe in sharers.into_iter().filter(|pe| *pe != self.me) {
             self.send(pe, &Message::Facts(facts.to_vec()));

@@ -13,13 +13,12 @@ impl Node {
     /// Does the work at a leaf and answers, unless the leaf does not cover the target any more when its lock is there.
     pub(super) async fn work_at(&self, find: &Find, page: PageNo) -> bool {
         let is_write = find.work.is_write();
-        let (mode, access) =
-            if is_write { (LockMode::IX, Access::Change) } else { (LockMode::IS, Access::Read) };
+        let mode = if is_write { LockMode::IX } else { LockMode::IS };
         self.pages.lock().await;
         let held = self.locks.lock(page, mode).await;
         // NODE-1: from here the fences stay.
         let Some(leaf) = self.leaf(page).filter(|leaf| find.target.is_in(&leaf.range)) else { return false };
-        self.pages.fix(page, access).await;
+        self.pages.fix(page, Access::Again).await;
         let result = self.work(&find.target, &find.work, &leaf).await;
         drop(held);
         self.count(|counts| counts.worked += 1);

@@ -1,5 +1,5 @@
 //! What the paper's text says, and what a discrete-event model of its machine says (made before the nodes were, with the same data, costs and number of
-//! clients: `docs/decisions` tells how). Both are printed beside what is measured.
+//! clients). Both are printed beside what is measured.
 
 use azekura_fatbtree::{Placement, Protocol};
 

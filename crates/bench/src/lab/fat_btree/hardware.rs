@@ -136,6 +136,10 @@ impl Hardware {
         let computed = self.compute(pe, costs.hit);
         self.with(pe, |pe| {
             pe.accesses += 1;
+            if access == Access::Again {
+                pe.hits += 1;
+                return computed;
+            }
             let thread = first_free(&mut pe.threads_free);
             let begun = now.max(*thread);
             let mut end = (begun + costs.hit).max(computed);
