@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use azekura_fatbtree::sim::{Cluster, ClusterOptions, Faults};
-use azekura_fatbtree::{BuildOptions, Clock, KeyRange, Node, PeId, Placement, Protocol, Rng, Work, build};
+use azekura_fatbtree::{BuildOptions, KeyRange, Node, PeId, Placement, Protocol, Rng, Work, build};
 
 const SOURCE: PeId = PeId(0);
 const RECEIVER: PeId = PeId(1);
