@@ -5,6 +5,8 @@
     scripts/far-programs.py                       # all, as this user and, for root, as nobody, too
     scripts/far-programs.py sort redis            # some
     scripts/far-programs.py --azekura target/debug/azekura
+    scripts/far-programs.py --kills 200 "C threads"     # one of two servers is killed at a random moment, so often
+    scripts/far-programs.py --fits 7 sort sqlite numpy  # all is local: what far memory costs where it is not needed
     AZEKURA_FAR_PRELOAD=target/debug/deps/libazekura_far_preload.so scripts/far-programs.py     # another library
 
 GNU sort, sqlite3 (in memory), Python with numpy, redis-server (with a child that saves), and C programs with threads, static
@@ -17,12 +19,15 @@ import argparse
 import json
 import os
 import pwd
+import random
 import resource
 import shutil
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -152,10 +157,44 @@ def serve(azekura):
             time.sleep(0.05)
 
 
+def kill_trials(azekura, program, plain, seconds, local, trials, user, scratch, draw):
+    """Two servers, two copies; one is killed at a random moment. Returns how many trials gave another output, or did not end."""
+    wrong = 0
+    for trial in range(trials):
+        servers = [serve(azekura) for _ in range(2)]
+        victim, after = draw.randrange(2), draw.uniform(0, 2 * seconds + 0.3)
+        killer = threading.Timer(after, servers[victim][0].kill)
+        killer.start()
+        far = [azekura, "far", "--local", local, "--space", "8G", "--copies", 2, "--server", ",".join(s[1] for s in servers),
+               *program.options, "--"]
+        code, out, err, took, _ = run("timeout 300 bash -c '%s'" % program.script.replace("'", "'\\''"), " ".join(map(str, far)), user, scratch)
+        killer.cancel()
+        for server, _ in servers:
+            server.kill()
+            server.wait()
+        if code or out != plain:
+            wrong += 1
+            print(f"  trial {trial}: server {victim} killed after {after:.2f} s: exit {code}, {'same' if out == plain else 'other'} output\n{err}")
+    print(f"  {trials} kills: {wrong} wrong or without end", flush=True)
+    return wrong
+
+
+def compare_times(azekura, address, program, need, runs, user, scratch):
+    """All fits: plain and far in turn; the ratio of the medians is what far memory costs."""
+    far = [azekura, "far", "--quiet", "--local", 4 * need // MIB * MIB + 64 * MIB, "--space", "8G", "--server", address, *program.options, "--"]
+    times = [[run(program.script, command, user, scratch)[3] for command in ("", " ".join(map(str, far)))] for _ in range(runs)]
+    plain, ours = (statistics.median(column) for column in zip(*times))
+    spread = [f"{min(column):.3f}..{max(column):.3f}" for column in zip(*times)]
+    print(f"  all local: plain {plain:.3f} s ({spread[0]}), far {ours:.3f} s ({spread[1]}), ratio {ours / plain:.3f}", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--azekura", default=HERE / "target/release/azekura", type=Path)
     parser.add_argument("--mechanisms", default="auto,user-mode-move,user-mode-copy,sigsegv")
+    parser.add_argument("--kills", type=int, default=0, help="instead: so many trials with two servers of which one is killed")
+    parser.add_argument("--fits", type=int, default=0, help="instead: time so many runs of each, plainly and with all memory local")
+    parser.add_argument("--seed", type=int, default=1, help="of the kills' moments")
     parser.add_argument("only", nargs="*", help="programs whose names begin so")
     given = parser.parse_args()
     scratch = Path(tempfile.mkdtemp(prefix="azekura-far-programs-"))
@@ -182,6 +221,12 @@ def main():
             code, plain, err, seconds, need = run(program.script, "", users[0], scratch)
             print(f"{program.name}: needs {need // MIB} MiB, {seconds:.1f} s" + (f", exits with {code}: {err}" if code else ""), flush=True)
             local = max((need - SMALL) // 2, 4 * MIB) // 4096 * 4096
+            if given.kills:
+                wrong += kill_trials(azekura, program, plain, seconds, local, given.kills, users[-1], scratch, random.Random(given.seed))
+            if given.fits:
+                compare_times(azekura, address, program, need, given.fits, users[0], scratch)
+            if given.kills or given.fits:
+                continue
             for user in users:
                 chosen = None
                 for mechanism in given.mechanisms.split(","):
