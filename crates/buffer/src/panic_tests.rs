@@ -134,3 +134,25 @@ fn g9_a_log_that_panics_under_a_write_back_leaves_no_latch_behind() {
     }
     assert_whole(&pool);
 }
+
+/// No panic here: the same must hold when two give a frame to one page.
+#[test]
+fn g9_the_frame_and_the_buffer_of_a_lost_insertion_are_had_again() {
+    use crate::stall::{Gate, Point, stalling_at};
+    let (pool, _) = pool(Arc::new(NoLog));
+    for round in 0..2 * pool.buffers() as u64 {
+        (0..FRAMES as u64).for_each(|id| drop(pool.fix(PageId(100 * round + id)).unwrap())); // a victim has a buffer
+        let (gate, page) = (Arc::new(Gate::default()), PageId(100 * round + 50));
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                let fix = || drop(pool.fix(page).unwrap());
+                stalling_at(Point::Named("published a frame"), &gate, fix);
+            });
+            assert!(gate.stopped_at().is_some());
+            drop(pool.fix(page).unwrap());
+            gate.open();
+        });
+        assert_nothing_is_held(&pool);
+    }
+    assert_whole(&pool);
+}
