@@ -84,7 +84,14 @@ impl Core {
         self.send(page, frame, 0);
     }
 
+    /// A page that its holders have need not be sent, unless they are too few and another can have it now: its bytes are here, and a holder may be lost
+    /// without our knowing yet.
     fn drop_unchanged(&mut self, page: u32, frame: u32) {
+        let holders = self.pages[page as usize].holders;
+        let takers = self.live & !self.full & !holders & self.all_servers();
+        if self.copies > 1 && holders != 0 && self.is_thin(holders) && takers != 0 {
+            return self.send(page, frame, holders);
+        }
         self.goes_back(page);
         self.free(frame);
     }

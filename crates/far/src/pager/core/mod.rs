@@ -167,7 +167,9 @@ impl Core {
 
     /// What was done until now, and how many pages have too few copies.
     pub(super) fn stats(&self) -> FarStats {
-        let is_thin = |entry: &&Entry| matches!(entry.state, State::Away) && self.is_thin(entry.holders);
+        // What is on its way here is nowhere but at its holders, either; other states have the bytes in local memory.
+        let is_there = |state| matches!(state, State::Away | State::Coming { .. });
+        let is_thin = |entry: &&Entry| is_there(entry.state) && self.is_thin(entry.holders);
         FarStats { thin_pages: self.pages.iter().filter(is_thin).count() as u64, ..self.stats }
     }
 
