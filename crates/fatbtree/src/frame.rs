@@ -38,6 +38,10 @@ pub struct Address {
 }
 
 /// Puts a message into a frame.
+///
+/// # Panics
+///
+/// Never: messages are plain data.
 #[must_use]
 pub fn encode(address: Address, message: &Message) -> Vec<u8> {
     let mut frame = Vec::with_capacity(128);

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use azekura_fatbtree::sim::{Cluster, ClusterOptions, Event, Faults, History, Seen};
-use azekura_fatbtree::{Clock, Error, Key, KeyRange, PeId, Placement, Rng, Work};
+use azekura_fatbtree::{Clock, Error, Key, KeyRange, Placement, Rng, Work};
 
 /// What a run is made of; all of it comes from its seed.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +47,8 @@ impl Plan {
             lose_one_in: if has_faults { 20 + pick(6, 80) as usize } else { 0 },
             most_delay: Duration::from_micros(200 + pick(7, 20_000)),
             store_delay: Duration::from_micros(pick(8, 3_000)),
-            moves: 4 + pick(9, 12) as usize,
+            // One in four is a storm of moves.
+            moves: if pick(11, 4) == 0 { 150 } else { 4 + pick(9, 12) as usize },
             crashes: if has_faults { pick(10, 4) as usize } else { 0 },
             cuts: if has_faults { pick(3, 3) as usize } else { 0 },
         }
@@ -142,7 +143,7 @@ impl Ran {
 async fn mover(cluster: Cluster, plan: Plan, ran: Shared<Ran>) {
     let clock = cluster.executor().clone();
     for _ in 0..plan.moves {
-        clock.sleep(Duration::from_micros(clock.below(100_000) as u64)).await;
+        clock.sleep(Duration::from_micros(clock.below(1_200_000 / plan.moves) as u64)).await;
         let members = cluster.members();
         let Some(node) = cluster.node(members[clock.below(members.len())]) else { continue };
         let leaves = node.leaves();

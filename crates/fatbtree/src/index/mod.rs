@@ -113,10 +113,6 @@ impl Index {
         self.pages[&PageNo::ROOT].level
     }
 
-    pub(crate) fn page(&self, page: PageNo) -> Option<&IndexPage> {
-        self.pages.get(&page)
-    }
-
     /// Goes down from `start`, or from the root if that is not on the way to the target.
     pub(crate) fn route(&self, target: &Target, start: PageNo, choice: Choice) -> Route {
         let mut route =

@@ -19,6 +19,7 @@ use crate::leaf::Fact;
 use crate::lock_service::LockMode;
 use crate::message::{Answer, Find, Message, Refusal, RequestId, Work};
 use crate::node::Node;
+use crate::node::find::MOST_HOPS;
 use crate::options::Protocol;
 use crate::page_service::Access;
 use crate::placement::Placement;
@@ -47,6 +48,10 @@ impl Node {
         while find.page.is_index() {
             let here = PageCopy { pe: self.me, page: find.page };
             self.pages.fix(find.page, Access::Read).await;
+            if find.hops >= MOST_HOPS {
+                self.release(find.id, here);
+                return self.answer(find.id.origin, find.id, Err(Refusal::Lost), None, find.hops);
+            }
             let choice = match self.options.is_choice_by_range {
                 true => Choice::ByRange,
                 false => Choice::Any(self.world.rng.next()),

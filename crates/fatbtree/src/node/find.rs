@@ -18,7 +18,7 @@ use crate::node::Node;
 use crate::page_service::Access;
 
 /// Most crossings of one attempt.
-const MOST_HOPS: u8 = 32;
+pub(super) const MOST_HOPS: u8 = 32;
 /// Most descents at one node.
 const MOST_DESCENTS: usize = 16;
 

@@ -155,7 +155,8 @@ impl fmt::Debug for Node {
 }
 
 impl Node {
-    /// Starts a node on its store: makes the index from its leaves, finishes what moves were under way, and asks the others what they know.
+    /// Starts a node on its store: makes the index from its leaves, finishes what moves were under way, tells the others
+    /// what it has and asks what they have.
     ///
     /// # Errors
     ///
@@ -189,6 +190,7 @@ impl Node {
         node.resume_moves();
         for pe in node.others() {
             node.send(pe, &Message::Hello);
+            node.tell_own(pe);
         }
         Ok(node)
     }

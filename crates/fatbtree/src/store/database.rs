@@ -5,7 +5,7 @@
 //! | the rows' (named by the caller) | key | value |
 //! | `fat.self` | `identity`, `next_page` | whose store it is, how often opened; the next leaf's number |
 //! | `fat.leaves` | page, big-endian | [`LeafHead`] |
-//! | `fat.staged`, `fat.decided` | [`MoveId`] | [`Staged`], the receiver |
+//! | `fat.staged`, `fat.decided` | [`MoveId`](crate::MoveId) | [`Staged`], the receiver |
 //! | `fat.given` | first key | [`Fact`] |
 
 use std::fmt;
@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use crate::error::StoreError;
 use crate::id::PeId;
 use crate::key::{Key, KeyRange};
-use crate::leaf::{Fact, LeafHead, MoveId, Row, Staged};
+use crate::leaf::{Fact, LeafHead, Row, Staged};
 use crate::store::{Change, Edit, Founding, LeafStore, Recovered, Weight};
 use crate::world::Task;
 

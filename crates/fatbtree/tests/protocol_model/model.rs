@@ -45,6 +45,14 @@ impl Hole {
         Self::DecidesInMemory,
         Self::BelievesTheLatestMessage,
     ];
+
+    /// What it takes to do harm.
+    pub(crate) const fn bounds(self) -> Bounds {
+        match self {
+            Self::BelievesTheLatestMessage => Bounds::CHANGES,
+            _ => Bounds::CRASH,
+        }
+    }
 }
 
 /// How much may happen in one run.

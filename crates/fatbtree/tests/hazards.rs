@@ -1,0 +1,174 @@
+//! Hazards B3 to B5, each by a small cluster that is driven into it.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use azekura_fatbtree::sim::{Cluster, ClusterOptions, Faults};
+use azekura_fatbtree::{BuildOptions, KeyRange, Node, PeId, Placement, Protocol, Rng, Work, build};
+
+const SOURCE: PeId = PeId(0);
+const RECEIVER: PeId = PeId(1);
+
+fn options(pes: u16) -> ClusterOptions {
+    let mut options = ClusterOptions::evenly(pes);
+    options.node.leaf_rows = 8;
+    options.node.index_entries = 4;
+    options.node.move_timeout = Duration::from_millis(300);
+    options.node.remind_interval = Duration::from_millis(20);
+    options.node.read_timeout = Duration::from_millis(200);
+    options.faults = Faults {
+        least_delay: Duration::from_micros(100),
+        most_delay: Duration::from_micros(100),
+        lose_one_in: 0,
+    };
+    options.store_delay = Duration::from_micros(100);
+    options
+}
+
+fn started(seed: u64, options: ClusterOptions) -> Cluster {
+    let cluster = Cluster::new(seed, options);
+    cluster.start_all();
+    cluster
+}
+
+fn node(cluster: &Cluster, pe: PeId) -> Rc<Node> {
+    cluster.node(pe).expect("it runs")
+}
+
+fn wait<T: 'static>(cluster: &Cluster, task: impl Future<Output = T> + 'static) -> T {
+    cluster.executor().block_on(task).expect("nobody waits for ever")
+}
+
+/// Puts rows 1 to 5 into the source's first leaf.
+fn put_rows(cluster: &Cluster) {
+    let source = node(cluster, SOURCE);
+    wait(cluster, async move {
+        for key in 1..=5 {
+            source.write([key], Work::Put(vec![key])).await.expect("it runs");
+        }
+    });
+}
+
+/// A crash of either side at each tenth of a millisecond of a move (B4 asks it of splits; a split is one transaction here, a move is what can be half
+/// done).
+#[test]
+fn b4_a_crash_at_any_moment_of_a_move_leaves_the_leaf_whole_at_one_of_the_two() {
+    let (mut undone, mut done) = (0, 0);
+    for victim in [SOURCE, RECEIVER] {
+        for moment in 0..30 {
+            let cluster = started(7, options(2));
+            put_rows(&cluster);
+            let source = node(&cluster, SOURCE);
+            let page = source.leaves()[0].page;
+            let executor = cluster.executor().clone();
+            let task = async move {
+                // Who crashes hears nothing more of it.
+                let _ = source.move_leaf(page, RECEIVER).await;
+            };
+            executor.spawn_in(executor.group(), Box::pin(task));
+            executor.run_for(Duration::from_micros(moment * 100));
+            cluster.crash(victim);
+            executor.run_for(Duration::from_millis(5));
+            let again = cluster.clone();
+            wait(&cluster, async move { again.start(victim).await.map(drop) }).expect("it starts again");
+            executor.run_for(Duration::from_secs(1));
+
+            let context = format!("{victim} crashed {moment} tenths of a millisecond after the move began");
+            assert_eq!(cluster.verify(), Vec::<String>::new(), "{context}");
+            for pe in [SOURCE, RECEIVER] {
+                let (_, staged, decided) = cluster.disk(pe).structure();
+                assert!(staged.is_empty() && decided.is_empty(), "{context}: the move is open at {pe}");
+                let node = node(&cluster, pe);
+                let scan = async move { node.scan(KeyRange::all(), false, 100).await };
+                let rows = wait(&cluster, scan).expect("all run").rows;
+                assert_eq!(rows, (1..=5).map(|key| (vec![key], vec![key])).collect::<Vec<_>>(), "{context}");
+            }
+            match node(&cluster, RECEIVER).leaves().len() {
+                1 => undone += 1,
+                _ => done += 1,
+            }
+        }
+    }
+    assert!(undone > 5 && done > 5, "{undone} undone and {done} done: the moments lie on both sides");
+}
+
+/// The paper's servers stop when their threads all wait (section 3.4.1). Here a thousand requests wait for one leaf, and another is served meanwhile.
+#[test]
+fn b5_any_number_of_requests_can_wait_for_a_leaf_and_hold_up_nobody_else() {
+    let cluster = started(3, options(2));
+    put_rows(&cluster);
+    cluster.network().cut(SOURCE, RECEIVER);
+    let source = node(&cluster, SOURCE);
+    let page = source.leaves()[0].page;
+    let executor = cluster.executor().clone();
+    let mover = Rc::clone(&source);
+    let task = async move { drop(mover.move_leaf(page, RECEIVER).await) };
+    executor.spawn_in(executor.group(), Box::pin(task));
+    executor.run_for(Duration::from_millis(10));
+    let answered = Rc::new(Cell::new(0));
+    for _ in 0..1000 {
+        let (source, answered) = (Rc::clone(&source), Rc::clone(&answered));
+        let task = async move {
+            source.write([2], Work::Put(vec![9])).await.expect("the move is given up");
+            answered.set(answered.get() + 1);
+        };
+        executor.spawn_in(executor.group(), Box::pin(task));
+    }
+    executor.run_for(Duration::from_millis(10));
+    assert_eq!(answered.get(), 0, "all wait for the leaf that is on its way");
+    let receiver = node(&cluster, RECEIVER);
+    let meanwhile = wait(&cluster, async move { receiver.write([200], Work::Put(vec![1])).await });
+    assert!(!meanwhile.expect("another leaf"));
+    assert_eq!(answered.get(), 0);
+    assert!(executor.run_until(|| answered.get() == 1000));
+    assert_eq!(source.counts().moves_undone, 1);
+}
+
+/// Locks hand over hand and on all copies, splits all over: with an order of levels and PEs nobody waits in a circle.
+#[test]
+fn b3_the_papers_protocols_split_everywhere_at_once_without_a_circle_of_waits() {
+    for seed in 0..12 {
+        for protocol in [Protocol::BOpt, Protocol::IncOpt] {
+            for placement in Placement::ALL {
+                let mut options = options(4);
+                options.node.placement = placement;
+                options.node.protocol = protocol;
+                options.node.request_timeout = Duration::from_secs(3600);
+                options.node.read_timeout = Duration::from_secs(3600);
+                // 64 leaves, 8 index pages above them with room for more, a root.
+                let shape = BuildOptions { pes: 4, placement, index_fill: 8, index_entries: 200 };
+                let first_keys: Vec<_> = (0..64).map(|leaf| vec![leaf * 4]).collect();
+                let parts = build(&first_keys, shape);
+                options.node.index_entries = shape.index_entries;
+                options.shares =
+                    (0..).map(PeId).zip(&parts).map(|(pe, part)| (part.low.clone(), pe)).collect();
+                let cluster = Cluster::new(seed, options);
+                cluster.give(parts);
+                cluster.start_all();
+                let executor = cluster.executor().clone();
+                let left = Rc::new(Cell::new(16));
+                for client in 0..16u8 {
+                    let (cluster, left, clock) = (cluster.clone(), Rc::clone(&left), executor.clone());
+                    let task = async move {
+                        for number in 0..40u8 {
+                            let node = node(&cluster, PeId(clock.below(4) as u16));
+                            let key = [clock.below(256) as u8, client, number];
+                            node.write(key, Work::Insert(vec![number])).await.expect("no faults");
+                            assert_eq!(node.get(key).await.expect("no faults"), Some(vec![number]));
+                        }
+                        left.set(left.get() - 1);
+                    };
+                    executor.spawn_in(executor.group(), Box::pin(task));
+                }
+                let context = format!("{placement}, {}, seed {seed}", protocol.short());
+                assert!(executor.run_until(|| left.get() == 0), "{context}: a circle of waits");
+                let splits: u64 = (0..4).map(|pe| node(&cluster, PeId(pe)).counts().splits).sum();
+                assert!(splits > 40, "{context}: {splits} splits");
+                let scanned = node(&cluster, PeId(3));
+                let rows = wait(&cluster, async move { scanned.scan(KeyRange::all(), true, 10_000).await });
+                assert_eq!(rows.expect("no faults").rows.len(), 16 * 40, "{context}");
+            }
+        }
+    }
+}
