@@ -167,6 +167,8 @@ impl Node {
         let me = founding.pe;
         let failed = |error: StoreError| Error::Store { pe: me, reason: error.to_string() };
         let recovered = store.recover(founding.clone()).await.map_err(failed)?;
+        // What was built together knows everything already.
+        let is_built = built.is_some();
         let state = State::recover(&founding, &options, recovered, built.map(|built| built.index));
         let mut members: Vec<_> = founding.shares.iter().map(|(_, pe)| *pe).chain([me]).collect();
         members.sort_unstable();
@@ -188,7 +190,7 @@ impl Node {
             itself: itself.clone(),
         });
         node.resume_moves();
-        for pe in node.others() {
+        for pe in node.others().filter(|_| !is_built) {
             node.send(pe, &Message::Hello);
             node.tell_own(pe);
         }
