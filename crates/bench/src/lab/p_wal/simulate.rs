@@ -1,7 +1,7 @@
 //! The paper's Fig. 7 on a simulated machine: U-1 on the log alone, with as many workers as the machine has processors, and a modelled device in
 //! the machine's own time.
 //!
-//! The log is the shipped one with its own threads; workers are those of [`micro`](super::micro). Each worker has a processor, and so have the log's threads.
+//! The log is the shipped one with its own threads; workers are those of [`micro`]. Each worker has a processor, and so have the log's threads.
 
 use azekura_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use azekura_base::sync::thread;
