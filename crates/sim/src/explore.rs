@@ -29,7 +29,7 @@ use crate::profile::Profile;
 use crate::schedule::{Preemption, Schedule, Step};
 use crate::simulation::{Outcome, Simulation, SimulationError};
 use azekura_base::sync::machine::Access;
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::rc::Rc;
@@ -159,37 +159,43 @@ pub fn at_random(runs: u64, seed: u64, scene: impl Fn() -> Scene) -> Result<(), 
     Ok(())
 }
 
-/// Runs a scene with every schedule of at most `most` interruptions; says how many that were.
+/// Runs a scene with every schedule of at most `most` interruptions, those with fewer first; says how many that were.
 ///
 /// # Errors
 ///
 /// The first [`Failure`], made small.
 pub fn exhaust(most: usize, scene: impl Fn() -> Scene) -> Result<u64, Box<Failure>> {
     let mut runs = 0;
+    for interruptions in 0..=most {
+        exhaust_exactly(interruptions, &scene, &mut runs)?;
+    }
+    Ok(runs)
+}
+
+/// Every schedule of so many interruptions. What they have in common runs again, to know where the next one may come.
+fn exhaust_exactly(
+    interruptions: usize,
+    scene: &impl Fn() -> Scene,
+    runs: &mut u64,
+) -> Result<(), Box<Failure>> {
     let mut plans = vec![Vec::new()];
     while let Some(plan) = plans.pop() {
-        runs += 1;
+        *runs += u64::from(plan.len() == interruptions);
         let outcome = match scene().run(Schedule::Preempted(plan.clone()), true, None) {
             Ok(outcome) => outcome,
-            Err(reason) => return Err(Box::new(shrink(&scene, plan, reason, runs))),
+            Err(reason) => return Err(Box::new(shrink(scene, plan, reason, *runs))),
         };
         // One that could not be taken leads nowhere that a shorter plan does not.
-        if plan.len() == most || outcome.preemptions.len() < plan.len() {
+        if plan.len() == interruptions || outcome.preemptions.len() < plan.len() {
             continue;
         }
         let first = plan.last().map_or(0, |last| last.step + 1);
-        let threads: HashSet<usize> = outcome.trace.iter().map(|step| step.thread).collect();
-        let mut threads: Vec<usize> = threads.into_iter().collect();
-        threads.sort_unstable();
+        let threads: BTreeSet<usize> = outcome.trace.iter().map(|step| step.thread).collect();
         for step in (first..outcome.steps).rev() {
-            for &to in &threads {
-                let mut longer = plan.clone();
-                longer.push(Preemption { step, to });
-                plans.push(longer);
-            }
+            plans.extend(threads.iter().map(|&to| [plan.as_slice(), &[Preemption { step, to }]].concat()));
         }
     }
-    Ok(runs)
+    Ok(())
 }
 
 /// What came of stopping a thread for ever at each of its accesses.
