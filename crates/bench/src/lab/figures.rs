@@ -171,7 +171,7 @@ impl Report {
         lines.iter_mut().for_each(|(_, points)| points.sort_by_key(|p| p.0));
         let title = format!("{}: {}", figure.name, figure.unit);
         match figure.spacing {
-            Axis::Doubling => plot::lines_over(&title, &figure.axis, lines),
+            Axis::Doubling => plot::lines(&title, &figure.axis, lines),
             Axis::Even => {
                 let curve = |(name, points): (String, Vec<(usize, f64)>)| Curve {
                     name,

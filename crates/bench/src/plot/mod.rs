@@ -32,15 +32,10 @@ pub fn svg(workload: &str, reports: &[Report]) -> String {
     Chart { title, axis: "threads".into(), lines }.render()
 }
 
-/// A line chart as an SVG document: for each line its name and its points, a place on the logarithmic axis and a value.
+/// A line chart as an SVG document: for each line its name and its points, a place on the logarithmic axis, which
+/// `axis` names, and a value.
 #[must_use]
-pub fn lines(title: &str, lines: Vec<(String, Vec<(usize, f64)>)>) -> String {
-    lines_over(title, "threads", lines)
-}
-
-/// The same, over something else than threads.
-#[must_use]
-pub fn lines_over(title: &str, axis: &str, lines: Vec<(String, Vec<(usize, f64)>)>) -> String {
+pub fn lines(title: &str, axis: &str, lines: Vec<(String, Vec<(usize, f64)>)>) -> String {
     let lines = lines.into_iter().map(|(name, points)| Line { name, points }).collect();
     Chart { title: title.into(), axis: axis.into(), lines }.render()
 }

@@ -162,7 +162,7 @@ impl Report {
                 "<h2>{}</h2>\n<p>{}</p>\n{}<pre>{}</pre>",
                 plot::escape(&figure.name),
                 plot::escape(&figure.note),
-                plot::lines(&format!("{}, by {}", figure.unit, figure.axis), lines),
+                plot::lines(&figure.unit, &figure.axis, lines),
                 plot::escape(&self.table(&figure.name))
             );
         }
