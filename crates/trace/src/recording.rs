@@ -38,10 +38,10 @@ pub struct Options {
     pub drain_every: Option<Duration>,
     /// How CPU time is known.
     pub cpu: CpuTime,
-    /// One of so many holds is recorded (rounded up to a power of two, 32,768 at most); of a thread's first ones, more.
+    /// One of so many holds is recorded (rounded up to a power of two, 32,768 at most); of the first ones, more.
     pub hold_sampling: u32,
     /// Of operations that take less than twenty microseconds one of so many executions at most is timed (rounded as above), the
-    /// shorter the fewer; of longer ones, and of a thread's first ones, all. Waits are recorded in all of them. 1: all are timed.
+    /// shorter the fewer; of longer ones, and of the first ones, all. Waits are recorded in all of them. 1: all are timed.
     pub operation_sampling: u32,
     /// Also record what is mapped where in this process, for names that are addresses.
     pub modules: bool,

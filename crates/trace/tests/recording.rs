@@ -309,6 +309,28 @@ fn executions_left_out_are_stood_for_and_every_wait_in_them_is_there() {
     assert!(thread.events.is_sorted_by_key(|e| e.ticks));
 }
 
+/// A hold says itself in which operation it was, so executions that are not timed stay untold for its sake.
+#[test]
+fn a_hold_tells_its_operation_and_makes_no_other_event() {
+    const EXECUTIONS: u64 = 20_000;
+    let _turn = turn();
+    let trace = record(Options { ring_events: 1 << 17, ..Options::default() }, || {
+        for _ in 0..EXECUTIONS {
+            let _get = operation(&GET);
+            let _hold = hold(&CACHE, 0x10, HoldMode::Exclusive);
+        }
+    });
+    let thread = mine(&trace);
+    let of = |kind| thread.events.iter().filter(move |e| e.kind == kind);
+    let holds: u64 = of(Hold).map(|e| u64::from(e.stands_for())).sum();
+    assert!(holds.abs_diff(EXECUTIONS) < EXECUTIONS / 4, "{holds} of {EXECUTIONS}");
+    assert!(of(Hold).all(|e| trace.operations.get(&e.operation).is_some_and(|o| o.name == "get")));
+    assert!(of(Enter).all(|e| e.executions() > 0), "an execution was told that was not drawn");
+    let executions: u64 = of(Enter).map(|e| u64::from(e.executions())).sum();
+    assert!(executions.abs_diff(EXECUTIONS) <= 64, "{executions} of {EXECUTIONS}");
+    assert!(thread.events.is_sorted_by_key(|e| e.ticks), "in the order of time");
+}
+
 #[test]
 fn asked_for_all_every_execution_is_there() {
     let _turn = turn();

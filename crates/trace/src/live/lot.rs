@@ -1,19 +1,23 @@
 //! Which holds are recorded: a lottery without memory, and what each drawn one stands for.
 //!
-//! | of a thread's holds | one is drawn of |
-//! |---|---|
-//! | the first 256 | 4 |
-//! | up to 4,096 | 16 |
-//! | further | as many as asked for (64) |
+//! | holds of one thread | or of all of them | one is drawn of |
+//! |---|---|---|
+//! | the first 256 | the first 2,048 | 4 |
+//! | up to 4,096 | up to 32,768 | 16 |
+//! | further | further | as many as asked for (64) |
 //!
-//! but never more than asked for. A short recording so has enough of them to tell how much a lock is used, a long one costs
+//! whichever row is the lower, but never more than asked for. A short recording so has enough of them to tell how much a lock is used, a long one costs
 //! no more. Within a row every hold is drawn with the same probability, whatever the program's own period. A drawn hold
 //! carries the logarithm of what it stands for, so sums over drawn holds are right on the average.
 
+use super::drawn::Drawn;
 use crate::event::SAMPLED;
+use std::sync::Arc;
 
 /// So many holds of a thread, and one of `1 << log` is drawn. The last row has no end.
 const ROWS: [(u32, u32); 3] = [(256, 2), (4_096 - 256, 4), (u32::MAX, MOST_LOG)];
+/// With so many holds of all threads a row begins.
+const OF_ALL: [u32; 3] = [0, 8 * 256, 8 * 4_096];
 
 /// What a drawn hold can stand for at most: four bits of the event's flags tell its logarithm.
 pub(super) const MOST_LOG: u32 = 15;
@@ -30,13 +34,15 @@ pub(super) struct Lot {
     left: u32,
     most_log: u32,
     random: u64,
+    of_all: Arc<Drawn>,
 }
 
 impl Lot {
     /// In the long run one of `every` (a power of two) is drawn.
-    pub(super) fn new(every: u32, seed: u32) -> Self {
+    pub(super) fn new(every: u32, seed: u32, of_all: Arc<Drawn>) -> Self {
         let most_log = every.max(1).ilog2().min(MOST_LOG);
-        let mut lot = Self { until: 0, log: 0, row: 0, left: ROWS[0].0, most_log, random: mixed(seed) };
+        let random = mixed(seed);
+        let mut lot = Self { until: 0, log: 0, row: 0, left: ROWS[0].0, most_log, random, of_all };
         lot.draw();
         lot
     }
@@ -59,8 +65,20 @@ impl Lot {
             return 0;
         }
         let flags = SAMPLED | (self.log << 4) as u8;
+        self.of_all.holds.add(1 << self.log, OF_ALL[2]);
+        self.keep_up();
         self.draw();
         flags
+    }
+
+    /// Goes on to the row that all threads together have come to. Only what is drawn hereafter is drawn by it, so no hold's
+    /// probability depends on what the lot will say.
+    fn keep_up(&mut self) {
+        let holds = self.of_all.holds.get();
+        let row = OF_ALL.partition_point(|&begin| begin <= holds) - 1;
+        if row > self.row {
+            (self.row, self.left) = (row, ROWS[row].0);
+        }
     }
 
     fn draw(&mut self) {
@@ -116,7 +134,7 @@ mod tests {
         let looked_at = [0, 1, 100, 254, 255, 256, 257, 300, 4_200];
         let mut drawn = [(0_u32, 0_u32); 9];
         for seed in 0..THREADS {
-            let mut lot = Lot::new(64, seed);
+            let mut lot = Lot::new(64, seed, Arc::default());
             for hold in 0..=4_200 {
                 let flags = lot.next();
                 if let Some(i) = looked_at.iter().position(|l| *l == hold).filter(|_| flags != 0) {
@@ -140,9 +158,27 @@ mod tests {
     }
 
     #[test]
+    fn with_many_threads_each_draws_fewer_and_they_stand_for_all() {
+        let of_all = Arc::<Drawn>::default();
+        let (mut drawn, mut stand_for) = (0, 0);
+        for seed in 0..64 {
+            let mut lot = Lot::new(64, seed, Arc::clone(&of_all));
+            for _ in 0..4_096 {
+                let flags = lot.next();
+                if flags != 0 {
+                    (drawn, stand_for) = (drawn + 1, stand_for + (1_u32 << (flags >> 4)));
+                }
+            }
+        }
+        // By themselves 304 each.
+        assert!((5_000..8_000).contains(&drawn), "{drawn}");
+        assert!(stand_for.abs_diff(64 * 4_096) < 20_000, "{stand_for}");
+    }
+
+    #[test]
     fn no_more_are_drawn_than_asked_for_and_all_if_all_are() {
         let count = |every| {
-            let mut lot = Lot::new(every, 7);
+            let mut lot = Lot::new(every, 7, Arc::default());
             (0..200).filter(|_| lot.next() != 0).count()
         };
         assert_eq!(count(1), 200);

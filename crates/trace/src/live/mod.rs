@@ -11,6 +11,7 @@
 mod clock;
 mod collector;
 mod cpu;
+mod drawn;
 mod fork_mutex;
 mod lot;
 mod machine;
@@ -344,7 +345,7 @@ fn end_hold(held: &Held) {
         let argument = r.ticks().saturating_sub(held.begin);
         let (operation, site) = (r.operation(), held.site);
         let event = Event { flags: held.flags, operation, site, ..Event::new(0, EventKind::Hold) };
-        r.record_event(When::After, Event { object: held.object, argument, ..event });
+        r.record_let_go(Event { object: held.object, argument, ..event });
     });
 }
 
@@ -395,7 +396,7 @@ impl Watch {
 pub fn released(site: &'static Site, object: usize) {
     match SESSION.load(Relaxed) {
         0 => {}
-        session => record_once(session, EventKind::Release, site, object as u64),
+        session => end_unseen_hold(session, site, object as u64),
     }
 }
 
@@ -406,6 +407,15 @@ pub fn mark(site: &'static Site, value: u64) {
         0 => {}
         session => record_once(session, EventKind::Mark, site, value),
     }
+}
+
+#[inline(never)]
+fn end_unseen_hold(session: u32, site: &'static Site, object: u64) {
+    let site = SITES.id(&site.0);
+    with_recorder(session, |r| {
+        let operation = r.operation();
+        r.record_let_go(Event { operation, site, object, ..Event::new(0, EventKind::Release) });
+    });
 }
 
 #[inline(never)]

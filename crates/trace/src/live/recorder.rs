@@ -14,6 +14,7 @@
 
 use super::clock;
 use super::cpu::SwitchWord;
+use super::drawn::Drawn;
 use super::lot::Lot;
 use super::stack::{Level, Stack};
 use super::stride::Strides;
@@ -21,9 +22,10 @@ use super::whereabouts::Whereabouts;
 use crate::event::{Event, EventKind, SWITCHED, UNTIMED, WAITED};
 use crate::file::{CpuSource, TimeSource};
 use crate::ring::Producer;
+use std::sync::Arc;
 
 /// What all recorders of a session have in common.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) struct Common {
     pub(super) session: u32,
     pub(super) time: TimeSource,
@@ -34,6 +36,8 @@ pub(super) struct Common {
     pub(super) operation_sampling: u32,
     /// Ticks of an operation that is timed always.
     pub(super) long: u64,
+    /// What all of them have drawn.
+    pub(super) drawn: Arc<Drawn>,
 }
 
 /// When an event may pay for an anchor.
@@ -87,10 +91,15 @@ impl Recorder {
             unsigned: false,
             last: 0,
             stack: Stack::new(),
-            strides: Strides::new(common.operation_sampling, common.long, super::lot::mixed(tag)),
+            strides: Strides::new(
+                common.operation_sampling,
+                common.long,
+                super::lot::mixed(tag),
+                Arc::clone(&common.drawn),
+            ),
             whereabouts: Whereabouts::of(tag),
             producer,
-            lot: Lot::new(common.hold_sampling, tag),
+            lot: Lot::new(common.hold_sampling, tag, common.drawn),
             waited: (0, 0),
         }
     }
@@ -206,6 +215,15 @@ impl Recorder {
         self.whereabouts.is_in(self.stack.innermost());
     }
 
+    /// Tells of the operation that is held back, if one is (STACK-2).
+    #[inline]
+    fn tell_held_back(&mut self) {
+        if let Some(Level { operation, flags, begin }) = self.stack.tell_held_back() {
+            self.push(Event { flags, operation, ..Event::new(begin, EventKind::Enter) });
+            self.whereabouts.is_in(self.stack.innermost());
+        }
+    }
+
     #[inline]
     fn push(&mut self, event: Event) {
         self.last = event.ticks;
@@ -220,10 +238,21 @@ impl Recorder {
         self.record_event(when, event);
     }
 
+    /// Records that something was let go, after it was: a hold or a release.
+    pub(super) fn record_let_go(&mut self, event: Event) {
+        self.tell_held_back();
+        self.record_told(When::After, event);
+    }
+
     /// Records `event`, whose ticks are filled in here.
     #[inline]
-    pub(super) fn record_event(&mut self, when: When, mut event: Event) {
+    fn record_event(&mut self, when: When, event: Event) {
         self.tell();
+        self.record_told(when, event);
+    }
+
+    #[inline]
+    fn record_told(&mut self, when: When, mut event: Event) {
         // The clock first: a switch between it and the look is then seen, and the clock read again.
         event.ticks = self.ticks();
         if self.switch.is_armed() && !self.owed {

@@ -11,6 +11,7 @@
 //! drain. Rings live as long as their two ends, so nothing dangles whoever leaves first.
 
 use super::collector::{Bell, Collector, JOINING, Joining, collect};
+use super::drawn::Drawn;
 use super::fork_mutex::ForkMutex;
 use super::lot::MOST_LOG;
 use super::recorder::{Common, Recorder, When};
@@ -39,6 +40,7 @@ struct Active {
     info: SessionInfo,
     ring_events: usize,
     operation_sampling: u32,
+    drawn: Arc<Drawn>,
     collector: Collecting,
 }
 
@@ -68,7 +70,8 @@ pub fn start(options: Options) -> Result<(), StartError> {
         Some(pause) => spawn(collector, pause, options.collector_begins)?,
     };
     let (ring_events, operation_sampling) = (options.ring_events, options.operation_sampling);
-    *active = Some(Active { session, info, ring_events, operation_sampling, collector });
+    let drawn = Arc::default();
+    *active = Some(Active { session, info, ring_events, operation_sampling, drawn, collector });
     SESSION.store(session, Relaxed);
     Ok(())
 }
@@ -127,7 +130,8 @@ fn session_info(options: &Options) -> Result<SessionInfo, StartError> {
 fn event_cost_ps(time: TimeSource, cpu: CpuSource) -> u64 {
     const BATCH: u64 = 256;
     let (producer, mut consumer) = ring::ring(4 * BATCH as usize);
-    let common = Common { session: 0, time, cpu, hold_sampling: 1, operation_sampling: 1, long: 1 };
+    let drawn = Arc::default();
+    let common = Common { session: 0, time, cpu, hold_sampling: 1, operation_sampling: 1, long: 1, drawn };
     let mut recorder = Recorder::new(common, 0, producer);
     let cheapest = (0..20).map(|_| {
         let begin = clock::monotonic_ns();
@@ -154,6 +158,7 @@ pub(super) fn join(tag: u32) -> Option<Recorder> {
             hold_sampling: info.hold_sampling,
             operation_sampling: active.operation_sampling,
             long: (u128::from(LONG_NS) * u128::from(info.ticks_per_second) / 1_000_000_000) as u64,
+            drawn: Arc::clone(&active.drawn),
         };
         (common, active.ring_events)
     };

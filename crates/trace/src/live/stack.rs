@@ -8,6 +8,8 @@
 //!
 //! - **STACK-1** Before any other event is pushed all levels are told, from the outermost in. So in the ring every event stands
 //!   inside the `Enter`s of all operations that it happened in.
+//! - **STACK-2** Before a hold or a release only the level that is held back is told: they carry the operation that they happened in, and
+//!   most happen in operations that are not drawn. Events stay in the order of their times.
 
 /// Levels that are kept. What is begun deeper counts as part of the level above.
 const DEPTH: usize = 64;
@@ -79,6 +81,14 @@ impl Stack {
         Some(level)
     }
 
+    /// The level that is held back, if there is one, which from now on is told.
+    #[inline]
+    pub(super) fn tell_held_back(&mut self) -> Option<Level> {
+        let level = (self.told < self.depth).then(|| self.levels[self.told]).filter(|l| l.begin > 0)?;
+        self.told += 1;
+        Some(level)
+    }
+
     /// Leaves the innermost one at this depth, if it is one that the ring need not know of.
     #[inline]
     pub(super) fn leave_silently(&mut self, depth: usize) -> bool {
@@ -131,6 +141,19 @@ mod tests {
         assert!(stack.is_told());
         assert!(stack.enter(5));
         assert_eq!(told(&mut stack), [5]);
+    }
+
+    #[test]
+    fn before_a_hold_only_what_is_held_back_is_told() {
+        let mut stack = Stack::new();
+        assert!(stack.enter(1));
+        stack.begin(50, 0);
+        assert!(stack.enter(2));
+        let level = stack.tell_held_back().expect("it was drawn");
+        assert_eq!((level.operation, level.begin), (1, 50));
+        assert!(stack.tell_held_back().is_none() && !stack.is_told(), "the inner one was not drawn");
+        assert!(stack.leave_silently(1), "nobody knows of it");
+        assert!(stack.is_told() && !stack.leave_silently(0), "its end is to be told");
     }
 
     #[test]

@@ -5,25 +5,32 @@
 //! cost of timing below a quarter of a per cent of the time spent in it. Which one of the stride is drawn by lot, whatever the
 //! program's own period. It stands for all of the stride.
 //!
-//! | of a thread's executions | stride at most |
-//! |---|---|
-//! | the first 128 | 1 |
-//! | up to 1,024 | 8 |
-//! | further | as asked for (64) |
+//! | executions of one thread | or of all of them | stride at most |
+//! |---|---|---|
+//! | the first 128 | the first 1,024 | 1 |
+//! | up to 1,024 | up to 8,192 | 8 |
+//! | further | further | as asked for (64) |
+//!
+//! whichever row is the lower. A thread's first eight are all timed: it must learn how long the operation takes.
 //!
 //! Contended waits are recorded in every execution: their sums are exact. From those that were drawn comes what an execution
 //! does *between* its waits.
 
+use super::drawn::{ACCOUNTS, Drawn};
 use crate::event::SAMPLED;
+use std::sync::Arc;
 
 /// An operation whose mean is as long is timed always; one of half that, every other time.
 pub(super) const LONG_NS: u64 = 20_000;
 
-/// Operations that have an account of their own; others share one with an operation of the same remainder. A stride then
-/// goes over both, and which of them is drawn tells how often each ran.
-const ACCOUNTS: usize = 64;
+/// A thread times so many of its first executions.
+const FIRST: u32 = 8;
+/// Up to so many executions of one thread a row of the table goes; of all threads, [`ALL`] times as many.
+const ROWS: [u32; 2] = [128, 1_024];
+const ALL: u32 = 8;
 
-/// One thread's accounts.
+/// One thread's accounts. Where two operations share one ([`ACCOUNTS`]), a stride goes over both, and which of them is drawn
+/// tells how often each ran.
 #[derive(Debug)]
 pub(super) struct Strides {
     accounts: Box<[Account; ACCOUNTS]>,
@@ -32,6 +39,7 @@ pub(super) struct Strides {
     /// Ticks of [`LONG_NS`].
     long: u64,
     random: u64,
+    of_all: Arc<Drawn>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -50,10 +58,16 @@ struct Account {
 
 impl Strides {
     /// Strides of `most` (a power of two) at most; `long` is [`LONG_NS`] in ticks.
-    pub(super) fn new(most: u32, long: u64, seed: u64) -> Self {
+    pub(super) fn new(most: u32, long: u64, seed: u64, of_all: Arc<Drawn>) -> Self {
         let account = Account { until: 1, rest: 0, log: 0, begun: 1, usual: 0 };
         let most_log = most.max(1).ilog2().min(super::lot::MOST_LOG);
-        Self { accounts: Box::new([account; ACCOUNTS]), most_log, long: long.max(1), random: seed | 1 }
+        Self {
+            accounts: Box::new([account; ACCOUNTS]),
+            most_log,
+            long: long.max(1),
+            random: seed | 1,
+            of_all,
+        }
     }
 
     /// The operation is executed once more: whether this one is to be timed.
@@ -69,9 +83,11 @@ impl Strides {
         let random = self.random();
         let account = &mut self.accounts[usize::from(operation) % ACCOUNTS];
         let flags = if account.log == 0 { 0 } else { SAMPLED | (account.log << 4) as u8 };
-        let asked = match account.begun {
-            0..128 => 0,
-            128..1_024 => 3,
+        let of_all = &self.of_all.executions[usize::from(operation) % ACCOUNTS];
+        let asked = match account.begun.max(of_all.get() / ALL) {
+            _ if account.begun < FIRST => 0,
+            begun if begun < ROWS[0] => 0,
+            begun if begun < ROWS[1] => 3,
             _ => self.most_log,
         };
         account.log = account.fitting(self.long).min(asked).min(self.most_log);
@@ -80,6 +96,7 @@ impl Strides {
         account.until = account.rest + place + 1;
         account.rest = stride - 1 - place;
         account.begun = account.begun.saturating_add(stride);
+        of_all.add(stride, ROWS[1] * ALL);
         flags
     }
 
@@ -132,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_long_operation_is_timed_always_and_a_short_one_stands_for_all() {
-        let mut strides = Strides::new(64, LONG, 7);
+        let mut strides = Strides::new(64, LONG, 7, Arc::default());
         assert_eq!(drawn(&mut strides, 1, 10_000, LONG), (10_000, 10_000));
         let (few, all) = drawn(&mut strides, 2, 100_000, 300);
         assert!((1_500..2_100).contains(&few), "128, 112, and one of 64: {few}");
@@ -142,15 +159,30 @@ mod tests {
     }
 
     #[test]
+    fn with_many_threads_each_times_fewer_of_its_first_and_they_stand_for_all() {
+        let of_all = Arc::<Drawn>::default();
+        let mut told = (0, 0);
+        for seed in 0..32 {
+            let mut strides = Strides::new(64, LONG, seed + 1, Arc::clone(&of_all));
+            let (few, all) = drawn(&mut strides, 2, 4_096, 300);
+            assert!(few >= FIRST, "{few}");
+            told = (told.0 + few, told.1 + all);
+        }
+        // One thread by itself times 290 of as many; 32 of them 9,300.
+        assert!((2_300..4_000).contains(&told.0), "{told:?}");
+        assert!(told.1.abs_diff(32 * 4_096) < 32 * 64, "{told:?}");
+    }
+
+    #[test]
     fn asked_for_all_none_is_left_out() {
-        let mut strides = Strides::new(1, LONG, 7);
+        let mut strides = Strides::new(1, LONG, 7, Arc::default());
         assert_eq!(drawn(&mut strides, 9, 5_000, 10), (5_000, 5_000));
     }
 
     /// A program whose every fourth execution is longer must not be met at every fourth only.
     #[test]
     fn the_lot_does_not_keep_step_with_the_program() {
-        let mut strides = Strides::new(64, LONG, 11);
+        let mut strides = Strides::new(64, LONG, 11, Arc::default());
         let mut phases = [0_u32; 4];
         for i in 0..400_000_u32 {
             if strides.is_drawn(5) {
@@ -165,7 +197,7 @@ mod tests {
 
     #[test]
     fn two_operations_in_one_account_are_both_told() {
-        let mut strides = Strides::new(64, LONG, 13);
+        let mut strides = Strides::new(64, LONG, 13, Arc::default());
         let mut told = [0_u32; 2];
         for i in 0..300_000_u32 {
             let which = usize::from(i % 3 == 0);
