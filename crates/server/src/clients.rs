@@ -44,12 +44,17 @@ impl Client {
             self.address,
             self.local,
             text(&about.name),
-            self.began.elapsed().as_secs(),
+            self.age().as_secs(),
             text(&about.library),
             text(&about.library_version),
             about.protocol.max(2),
             self.requests.load(Relaxed),
         )
+    }
+
+    /// How long it has been connected.
+    pub(crate) fn age(&self) -> Duration {
+        self.began.elapsed()
     }
 
     /// Cuts the connection; it ends by itself.
@@ -124,10 +129,6 @@ impl Clients {
 
     pub(crate) fn list(&self) -> Vec<Arc<Client>> {
         self.by_id.lock().values().cloned().collect()
-    }
-
-    pub(crate) fn find(&self, id: u64) -> Option<Arc<Client>> {
-        self.by_id.lock().get(&id).cloned()
     }
 
     /// Ends all: each answers what had arrived, then is closed. After `patience` the rest is cut off; says how many that were.

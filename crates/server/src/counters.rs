@@ -6,7 +6,11 @@ use crate::command::TABLE;
 
 /// A count; Relaxed, since nothing follows from it.
 #[derive(Debug, Default)]
-pub(crate) struct Count(AtomicU64);
+pub(crate) struct Count {
+    total: AtomicU64,
+    /// What the total was when `CONFIG RESETSTAT` was last said.
+    forgotten: AtomicU64,
+}
 
 impl Count {
     pub(crate) fn inc(&self) {
@@ -14,11 +18,21 @@ impl Count {
     }
 
     pub(crate) fn add(&self, more: u64) {
-        self.0.fetch_add(more, Relaxed);
+        self.total.fetch_add(more, Relaxed);
     }
 
+    /// Since the server began, as `/metrics` tells.
     pub(crate) fn get(&self) -> u64 {
-        self.0.load(Relaxed)
+        self.total.load(Relaxed)
+    }
+
+    /// Since statistics were reset, as `INFO` tells.
+    pub(crate) fn recent(&self) -> u64 {
+        self.get().saturating_sub(self.forgotten.load(Relaxed))
+    }
+
+    fn forget(&self) {
+        self.forgotten.store(self.get(), Relaxed);
     }
 }
 
@@ -56,5 +70,16 @@ impl Counters {
             bytes_out: Count::default(),
             expired: Count::default(),
         }
+    }
+
+    /// `CONFIG RESETSTAT`: what `INFO` tells counts from now.
+    pub(crate) fn forget(&self) {
+        let Self { connections, rejected, calls, failed_calls, refused, .. } = self;
+        let Self {
+            protocol_errors, failed_logins, transaction_timeouts, bytes_in, bytes_out, expired, ..
+        } = self;
+        let single = [connections, rejected, refused, protocol_errors, failed_logins, transaction_timeouts];
+        single.into_iter().chain([bytes_in, bytes_out, expired]).for_each(Count::forget);
+        calls.iter().chain(failed_calls).for_each(Count::forget);
     }
 }

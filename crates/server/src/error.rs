@@ -30,6 +30,14 @@ pub(crate) enum CommandError {
     NoSuchKey,
     #[error("ERR offset is out of range")]
     Offset,
+    #[error("ERR bit offset is not an integer or out of range")]
+    BitOffset,
+    #[error("ERR bit is not an integer or out of range")]
+    Bit,
+    #[error("ERR The bit argument must be 1 or 0.")]
+    BitArgument,
+    #[error("ERR BITOP NOT must be called with a single source key.")]
+    BitNot,
     #[error("ERR string exceeds maximum allowed size ({0} bytes)")]
     ValueTooLong(usize),
     #[error("ERR a key has {max} bytes at most, this one has {len}")]
@@ -72,6 +80,10 @@ pub(crate) enum CommandError {
     Setting,
     #[error("ERR client names cannot contain spaces, newlines or special characters")]
     ClientName,
+    #[error("ERR Unknown client type '{0}'")]
+    ClientType(String),
+    #[error("ERR client-id should be greater than 0")]
+    ClientId,
     #[error("ERR {0} is not offered: {1}")]
     NotOffered(&'static str, &'static str),
     #[error("UNAVAIL {0}")]

@@ -1,5 +1,7 @@
 //! Keys as such: there or not, renamed, walked over.
 
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
 use std::ops::ControlFlow;
 
 use super::arguments::{Options, integer, is_word};
@@ -78,6 +80,53 @@ pub(super) fn copy(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     }
     keys.put_over(to, &target, &record.value, Ends::from_ms(record.expires_ms))?;
     Ok(Reply::flag(true))
+}
+
+/// `OBJECT ENCODING | REFCOUNT | IDLETIME key`: what clients of Redis ask before they choose what to do with a value.
+pub(super) fn object(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
+    let word = request.arg(1).to_ascii_uppercase();
+    let about = |value: &[u8]| match word.as_slice() {
+        b"ENCODING" if integer(value).is_ok() => Reply::text("int"),
+        // As Redis has it.
+        b"ENCODING" if value.len() <= 44 => Reply::text("embstr"),
+        b"ENCODING" => Reply::text("raw"),
+        b"REFCOUNT" => Reply::Integer(1),
+        // No use of a key is noted.
+        _ => Reply::Integer(0),
+    };
+    if !matches!(word.as_slice(), b"ENCODING" | b"REFCOUNT" | b"IDLETIME") || request.len() != 3 {
+        return Err(unknown_word("object", request));
+    }
+    Ok(keys.look(request.arg(2), |record| about(record.value))?.unwrap_or(Reply::Null))
+}
+
+/// `MEMORY USAGE key [SAMPLES n]`: bytes of its record; what a page has around them is not counted.
+pub(super) fn memory(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
+    if !is_word(request.arg(1), "USAGE") || request.len() < 3 {
+        return Err(unknown_word("memory", request));
+    }
+    let mut options = Options::from(request, 3);
+    if let Some(option) = options.next()
+        && !(is_word(option, "SAMPLES") && integer(options.value()?)? >= 0 && options.next().is_none())
+    {
+        return Err(CommandError::Syntax.into());
+    }
+    let bytes = keys.look(request.arg(2), |record| record.stored_bytes() + request.arg(2).len())?;
+    Ok(bytes.map_or(Reply::Null, Reply::count))
+}
+
+fn unknown_word(command: &'static str, request: Request<'_>) -> Failure {
+    let word = request.arg(1);
+    let word = String::from_utf8_lossy(&word[..word.len().min(64)]).into_owned();
+    CommandError::UnknownSubcommand(command, word).into()
+}
+
+/// `RANDOMKEY`
+pub(super) fn random_key(keys: &Keyspace<'_>, _: Request<'_>) -> CommandResult {
+    // Each state begins with other keys, so each number is another one.
+    let number = || RandomState::new().build_hasher().finish();
+    let key = keys.any_key(|count| usize::try_from(number() % count as u64).unwrap_or(0))?;
+    Ok(Reply::bulk_or_null(key))
 }
 
 /// `FLUSHDB`, `FLUSHALL [ASYNC | SYNC]`

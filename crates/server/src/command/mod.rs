@@ -4,6 +4,7 @@
 //! no retry: it may be run again, inside `MULTI`, inside an interactive transaction, or on another node.
 
 mod arguments;
+mod bit;
 mod expire;
 mod keys;
 mod number;
@@ -68,6 +69,7 @@ pub(crate) enum SessionCommand {
     Select,
     Time,
     Wait,
+    Role,
     Info,
     Config,
     Client,
@@ -91,7 +93,7 @@ impl SessionCommand {
     /// Whether it may be queued by `MULTI`, or run inside an interactive transaction.
     pub(crate) const fn is_plain(self) -> bool {
         use SessionCommand::*;
-        matches!(self, Ping | Echo | Select | Time | Wait | Info | Config | Client | Command)
+        matches!(self, Ping | Echo | Select | Time | Wait | Role | Info | Config | Client | Command)
     }
 }
 

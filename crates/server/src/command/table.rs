@@ -1,10 +1,13 @@
 //! All commands.
 
 use super::Run::{self, Data, Session, Walk as WalkAll};
-use super::{KeyPositions, SessionCommand, Spec, Walk, expire, keys, number, ordered, string};
+use super::{KeyPositions, SessionCommand, Spec, Walk, bit, expire, keys, number, ordered, string};
 
 const NONE: KeyPositions = KeyPositions(0, 0, 0);
 const ONE: KeyPositions = KeyPositions(1, 1, 1);
+/// Behind a word.
+const SECOND: KeyPositions = KeyPositions(2, 2, 1);
+const FROM_SECOND: KeyPositions = KeyPositions(2, -1, 1);
 const TWO: KeyPositions = KeyPositions(1, 2, 1);
 const ALL: KeyPositions = KeyPositions(1, -1, 1);
 const PAIRS: KeyPositions = KeyPositions(1, -1, 2);
@@ -35,6 +38,11 @@ const fn writes(
 #[rustfmt::skip] // a table
 pub(crate) static TABLE: &[Spec] = &[
     writes("string", "append", 3, ONE, Data(string::append), "Appends to a value; makes the key if needed."),
+    reads("bitmap", "bitcount", -2, ONE, Data(bit::bitcount), "How many bits of a value are set."),
+    writes("bitmap", "bitop", -4, FROM_SECOND, Data(bit::bitop), "Combines values bit by bit into another."),
+    reads("bitmap", "bitpos", -3, ONE, Data(bit::bitpos), "The first bit of a value that is set, or not."),
+    reads("bitmap", "getbit", 3, ONE, Data(bit::getbit), "A bit of a value."),
+    writes("bitmap", "setbit", 4, ONE, Data(bit::setbit), "Sets a bit of a value."),
     writes("string", "decr", 2, ONE, Data(number::add), "Takes one off a number."),
     writes("string", "decrby", 3, ONE, Data(number::add), "Takes a number off a number."),
     reads("string", "get", 2, ONE, Data(string::get), "The value of a key."),
@@ -62,11 +70,13 @@ pub(crate) static TABLE: &[Spec] = &[
     writes("generic", "expireat", -3, ONE, Data(expire::expire), "Sets the end of a key, in seconds since 1970."),
     reads("generic", "expiretime", 2, ONE, Data(expire::ttl), "The end of a key, in seconds since 1970."),
     reads("generic", "keys", 2, NONE, WalkAll(Walk::List), "The keys that fit a pattern, in order."),
+    reads("generic", "object", -2, SECOND, Data(keys::object), "How a value would lie in Redis."),
     writes("generic", "persist", 2, ONE, Data(expire::persist), "Takes the end off a key."),
     writes("generic", "pexpire", -3, ONE, Data(expire::expire), "Sets the end of a key, in milliseconds from now."),
     writes("generic", "pexpireat", -3, ONE, Data(expire::expire), "Sets the end of a key, in milliseconds since 1970."),
     reads("generic", "pexpiretime", 2, ONE, Data(expire::ttl), "The end of a key, in milliseconds since 1970."),
     reads("generic", "pttl", 2, ONE, Data(expire::ttl), "Milliseconds to the end of a key."),
+    reads("generic", "randomkey", 1, NONE, Data(keys::random_key), "Any key."),
     writes("generic", "rename", 3, TWO, Data(keys::rename), "Renames a key."),
     writes("generic", "renamenx", 3, TWO, Data(keys::rename), "Renames a key if the new name is free."),
     reads("generic", "scan", -2, NONE, Data(keys::scan), "The next keys, in order."),
@@ -81,6 +91,8 @@ pub(crate) static TABLE: &[Spec] = &[
     writes("server", "flushall", -1, NONE, Data(keys::flush), "Removes every key."),
     writes("server", "flushdb", -1, NONE, Data(keys::flush), "Removes every key."),
     reads("server", "info", -1, NONE, Session(SessionCommand::Info), "What the server is and did."),
+    reads("server", "memory", -2, SECOND, Data(keys::memory), "USAGE: the bytes that a key and its value take."),
+    reads("server", "role", 1, NONE, Session(SessionCommand::Role), "What the server is among copies: the master."),
     reads("server", "time", 1, NONE, Session(SessionCommand::Time), "The server's time."),
     reads("connection", "auth", -2, NONE, Session(SessionCommand::Auth), "Shows the password."),
     reads("connection", "client", -2, NONE, Session(SessionCommand::Client), "About connections."),

@@ -10,6 +10,7 @@
 //! - **KEY-4** The key's lock is taken before that of its row in `redis.expiry`.
 
 mod expiry;
+mod pick;
 mod record;
 
 use std::borrow::Cow;

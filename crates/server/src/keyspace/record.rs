@@ -35,6 +35,11 @@ impl<'a> RecordRef<'a> {
         }
     }
 
+    /// Bytes that it takes as it is stored.
+    pub(crate) const fn stored_bytes(&self) -> usize {
+        head_bytes(self.expires_ms) + self.value.len()
+    }
+
     pub(crate) fn is_live(&self, now_ms: u64) -> bool {
         self.expires_ms.is_none_or(|at| at > now_ms)
     }

@@ -1,7 +1,6 @@
 //! Commands about the connection.
 
 use super::{MAX_FAILED_LOGINS, Session};
-use crate::clients::Client;
 use crate::command::{integer, is_word};
 use crate::error::CommandError;
 use crate::resp::{Protocol, Reply, Request};
@@ -23,7 +22,7 @@ pub(super) fn select(request: Request<'_>) -> Result<Reply, CommandError> {
     if integer(request.arg(1))? == 0 { Ok(Reply::OK) } else { Err(CommandError::DatabaseIndex) }
 }
 
-fn is_name(name: &[u8]) -> Result<Vec<u8>, CommandError> {
+pub(super) fn is_name(name: &[u8]) -> Result<Vec<u8>, CommandError> {
     let is_fine = name.len() <= MAX_NAME_BYTES && name.iter().all(u8::is_ascii_graphic);
     if is_fine { Ok(name.to_vec()) } else { Err(CommandError::ClientName) }
 }
@@ -97,76 +96,5 @@ impl Session {
         self.failed_logins += 1;
         self.ends |= self.failed_logins >= MAX_FAILED_LOGINS;
         Err(CommandError::WrongPass)
-    }
-
-    /// `CLIENT ID | GETNAME | SETNAME name | SETINFO attribute value | INFO | LIST | KILL … | NO-EVICT … | NO-TOUCH …`
-    pub(super) fn client_command(&mut self, request: Request<'_>) -> Result<Reply, CommandError> {
-        let id = i64::try_from(self.client.id).unwrap_or(i64::MAX);
-        let word = request.arg(1).to_ascii_uppercase();
-        match (word.as_slice(), request.len()) {
-            (b"ID", 2) => Ok(Reply::Integer(id)),
-            (b"GETNAME", 2) => {
-                let name = self.client.about.lock().name.clone();
-                Ok(if name.is_empty() { Reply::Null } else { Reply::Bulk(name) })
-            }
-            (b"SETNAME", 3) => {
-                self.client.about.lock().name = is_name(request.arg(2))?;
-                Ok(Reply::OK)
-            }
-            (b"SETINFO", 4) => self.set_info(request),
-            (b"INFO", 2) => Ok(Reply::text(self.client.line() + "\n")),
-            (b"LIST", _) => {
-                let lines =
-                    self.shared.clients.list().iter().map(|client| client.line() + "\n").collect::<String>();
-                Ok(Reply::text(lines))
-            }
-            (b"KILL", 3..) => self.kill(request),
-            // Nothing is evicted, and no use of a key is noted.
-            (b"NO-EVICT" | b"NO-TOUCH", 3) => Ok(Reply::OK),
-            _ => {
-                let word = String::from_utf8_lossy(&word[..word.len().min(64)]).into_owned();
-                Err(CommandError::UnknownSubcommand("client", word))
-            }
-        }
-    }
-
-    fn set_info(&mut self, request: Request<'_>) -> Result<Reply, CommandError> {
-        let value = is_name(request.arg(3))?;
-        let mut about = self.client.about.lock();
-        if is_word(request.arg(2), "LIB-NAME") {
-            about.library = value;
-        } else if is_word(request.arg(2), "LIB-VER") {
-            about.library_version = value;
-        } else {
-            return Err(CommandError::Syntax);
-        }
-        Ok(Reply::OK)
-    }
-
-    /// `CLIENT KILL address`, `CLIENT KILL ID id | ADDR address`
-    fn kill(&mut self, request: Request<'_>) -> Result<Reply, CommandError> {
-        let by_address = |address: &[u8]| {
-            let is_it = |client: &Client| client.address.to_string().as_bytes() == address;
-            self.shared.clients.list().into_iter().find(|client| is_it(client))
-        };
-        let is_old_form = request.len() == 3;
-        let found = if is_old_form {
-            by_address(request.arg(2))
-        } else if request.len() == 4 && is_word(request.arg(2), "ID") {
-            let id = integer(request.arg(3))?;
-            u64::try_from(id).ok().and_then(|id| self.shared.clients.find(id))
-        } else if request.len() == 4 && is_word(request.arg(2), "ADDR") {
-            by_address(request.arg(3))
-        } else {
-            return Err(CommandError::Syntax);
-        };
-        match &found {
-            // The reply still has to go out.
-            Some(client) if client.id == self.client.id => self.ends = true,
-            Some(client) => client.cut(),
-            None if is_old_form => return Err(CommandError::Protocol("No such client".into())),
-            None => {}
-        }
-        Ok(if is_old_form { Reply::OK } else { Reply::flag(found.is_some()) })
     }
 }

@@ -23,8 +23,12 @@ pub(super) fn time(now_ms: u64) -> Reply {
     ])
 }
 
-/// `CONFIG GET pattern…`; what is set when the server starts cannot be changed.
-pub(super) fn config(options: &ServerOptions, request: Request<'_>) -> Result<Reply, CommandError> {
+/// `CONFIG GET pattern…`, `CONFIG RESETSTAT`; what is set when the server starts cannot be changed.
+pub(super) fn config(shared: &Shared, request: Request<'_>) -> Result<Reply, CommandError> {
+    if is_word(request.arg(1), "RESETSTAT") && request.len() == 2 {
+        shared.counters.forget();
+        return Ok(Reply::OK);
+    }
     if is_word(request.arg(1), "SET") || is_word(request.arg(1), "REWRITE") {
         return Err(CommandError::Setting);
     }
@@ -36,7 +40,7 @@ pub(super) fn config(options: &ServerOptions, request: Request<'_>) -> Result<Re
     let is_wanted = |name: &str| {
         request.from(2).any(|pattern| glob::matches(&pattern.to_ascii_lowercase(), name.as_bytes()))
     };
-    let found = settings(options).into_iter().filter(|(name, _)| is_wanted(name));
+    let found = settings(&shared.options).into_iter().filter(|(name, _)| is_wanted(name));
     Ok(Reply::Map(found.map(|(name, value)| (Reply::text(name), Reply::text(value))).collect()))
 }
 
@@ -131,23 +135,23 @@ fn persistence(shared: &Shared, text: &mut String) {
 fn stats(shared: &Shared, text: &mut String) {
     let counters = &shared.counters;
     let locks = shared.engine.db.stats().locks;
-    put(text, "total_connections_received", counters.connections.get());
-    put(text, "rejected_connections", counters.rejected.get());
-    put(text, "total_commands_processed", counters.calls.iter().map(|c| c.get()).sum::<u64>());
+    put(text, "total_connections_received", counters.connections.recent());
+    put(text, "rejected_connections", counters.rejected.recent());
+    put(text, "total_commands_processed", counters.calls.iter().map(|c| c.recent()).sum::<u64>());
     put(
         text,
         "total_error_replies",
-        counters.refused.get() + counters.failed_calls.iter().map(|c| c.get()).sum::<u64>(),
+        counters.refused.recent() + counters.failed_calls.iter().map(|c| c.recent()).sum::<u64>(),
     );
-    put(text, "total_net_input_bytes", counters.bytes_in.get());
-    put(text, "total_net_output_bytes", counters.bytes_out.get());
-    put(text, "protocol_errors", counters.protocol_errors.get());
-    put(text, "acl_access_denied_auth", counters.failed_logins.get());
-    put(text, "expired_keys", counters.expired.get());
+    put(text, "total_net_input_bytes", counters.bytes_in.recent());
+    put(text, "total_net_output_bytes", counters.bytes_out.recent());
+    put(text, "protocol_errors", counters.protocol_errors.recent());
+    put(text, "acl_access_denied_auth", counters.failed_logins.recent());
+    put(text, "expired_keys", counters.expired.recent());
     put(text, "evicted_keys", 0);
     put(text, "lock_waits", locks.waits);
     put(text, "deadlocks", locks.deadlocks);
-    put(text, "transaction_timeouts", counters.transaction_timeouts.get());
+    put(text, "transaction_timeouts", counters.transaction_timeouts.recent());
 }
 
 fn replication(_: &Shared, text: &mut String) {
@@ -161,7 +165,7 @@ fn cluster(_: &Shared, text: &mut String) {
 
 fn command_stats(shared: &Shared, text: &mut String) {
     for (at, spec) in TABLE.iter().enumerate() {
-        let (calls, failed) = (shared.counters.calls[at].get(), shared.counters.failed_calls[at].get());
+        let (calls, failed) = (shared.counters.calls[at].recent(), shared.counters.failed_calls[at].recent());
         if calls > 0 {
             put(text, &format!("cmdstat_{}", spec.name), format_args!("calls={calls},failed_calls={failed}"));
         }

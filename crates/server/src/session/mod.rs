@@ -9,6 +9,7 @@
 //!
 //! A session knows no socket: requests in, encoded replies and pending commits out.
 
+mod client;
 mod connection;
 mod describe;
 mod info;
@@ -173,8 +174,11 @@ impl Session {
             SessionCommand::Time => Ok(info::time(self.shared.engine.clock.now_ms())),
             // There are no other copies yet.
             SessionCommand::Wait => Ok(Reply::Integer(0)),
+            SessionCommand::Role => {
+                Ok(Reply::Array(vec![Reply::text("master"), Reply::Integer(0), Reply::Array(Vec::new())]))
+            }
             SessionCommand::Info => Ok(info::info(&self.shared, request)),
-            SessionCommand::Config => info::config(&self.shared.options, request),
+            SessionCommand::Config => info::config(&self.shared, request),
             SessionCommand::Command => describe::command(request),
             _ => Err(CommandError::Syntax),
         }

@@ -5,7 +5,7 @@ use crate::support::{Client, Door};
 /// Lines `request => reply`, said one after another.
 fn talk(client: &mut Client, lines: &str) {
     for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
-        let (request, wanted) = line.split_once(" => ").unwrap();
+        let (request, wanted) = line.split_once(" =>").unwrap();
         let got = client.ask(request.trim());
         let wanted = wanted.trim();
         let fits = wanted.strip_suffix('…').map_or(got == wanted, |start| got.starts_with(start));
@@ -62,6 +62,63 @@ fn strings_are_written_and_read() {
 }
 
 #[test]
+fn bits_are_set_counted_found_and_combined() {
+    talk(
+        &mut Door::open().client(),
+        "SETBIT a 7 1 => :0
+         SETBIT a 7 1 => :1
+         SETBIT a 17 1 => :0
+         STRLEN a => :3
+         GETBIT a 7 => :1
+         GETBIT a 8 => :0
+         GETBIT a 4294967295 => :0
+         GETBIT a 4294967296 => -ERR bit offset is not an integer or out of range
+         SETBIT a -1 1 => -ERR bit offset is not…
+         SETBIT a 4294967295 1 => -ERR string exceeds…
+         SETBIT a 1 2 => -ERR bit is not an integer or out of range
+         BITCOUNT a => :2
+         BITCOUNT a 0 0 => :1
+         BITCOUNT a 0 6 BIT => :0
+         BITCOUNT a 0 => -ERR syntax error
+         BITCOUNT a 0 0 WORD => -ERR syntax error
+         BITCOUNT a 0 0 BIT x => -ERR syntax error
+         BITCOUNT zz => :0
+         BITPOS a 1 => :7
+         BITPOS a 1 1 => :17
+         BITPOS a 0 => :0
+         BITPOS a 2 => -ERR The bit argument must be 1 or 0.
+         BITPOS zz 1 => :-1
+         BITPOS zz 0 => :0
+         MSET x abc y ab => OK
+         BITOP AND r x y => :3
+         GETRANGE r 0 1 => ab
+         BITCOUNT r 2 2 => :0
+         BITOP XOR r x x => :3
+         BITCOUNT r => :0
+         BITOP OR r y zz => :2
+         GET r => ab
+         BITOP OR r r x => :3
+         GET r => abc
+         BITOP NOT r zz => :0
+         GET r => nil
+         BITOP NOT r x y => -ERR BITOP NOT must be called…
+         BITOP NAND r x y => -ERR syntax error",
+    );
+}
+
+#[test]
+fn a_bit_that_changes_leaves_the_end_of_its_key() {
+    talk(
+        &mut Door::open().client(),
+        "SET a x EX 100 => OK
+         SETBIT a 0 1 => :0
+         TTL a => :100
+         BITOP OR b a => :1
+         TTL b => :-1",
+    );
+}
+
+#[test]
 fn numbers_count_and_refuse_to_overflow() {
     talk(
         &mut Door::open().client(),
@@ -107,13 +164,41 @@ fn keys_are_found_renamed_copied_and_removed() {
          COPY f h => :0
          COPY g h REPLACE => :1
          GET h => 1
+         OBJECT ENCODING h => int
+         OBJECT ENCODING zz => nil
+         OBJECT REFCOUNT h => :1
+         OBJECT IDLETIME h => :0
+         OBJECT FREQ h => -ERR unknown subcommand…
+         MEMORY USAGE h => :3
+         MEMORY USAGE zz SAMPLES 5 => nil
+         MEMORY USAGE h SAMPLES => -ERR syntax error
+         MEMORY DOCTOR => -ERR unknown subcommand…
          FLUSHDB => OK
          DBSIZE => :0
+         RANDOMKEY => nil
          GET h => nil
          SET h 1 => OK
          FLUSHALL ASYNC => OK
          FLUSHDB NOW => -ERR syntax error",
     );
+}
+
+#[test]
+fn every_key_can_be_the_random_one_and_none_that_has_ended() {
+    let door = Door::open();
+    let mut client = door.client();
+    let keys = ["a", "ab", "abc", "user:1", "user:2", "user:20", "z"];
+    keys.iter().for_each(|key| assert_eq!(client.ask(&format!("SET {key} 1")), "OK"));
+    assert_eq!(client.ask("SET aa 1 PX 5"), "OK");
+    door.pass_ms(10);
+    let mut missing: std::collections::BTreeSet<_> = keys.iter().map(ToString::to_string).collect();
+    // The rarest comes once in 104 times: that it does not in so many is less likely than a broken machine.
+    for _ in 0..5000 {
+        let key = client.ask("RANDOMKEY");
+        assert!(keys.contains(&&*key), "{key}");
+        missing.remove(&key);
+    }
+    assert!(missing.is_empty(), "{missing:?}");
 }
 
 #[test]
@@ -163,12 +248,26 @@ fn connections_and_the_server_tell_about_themselves() {
          CONFIG GET save => [save ]
          CONFIG GET append* => [appendfsync always appendonly yes]
          CONFIG SET save 1 => -ERR settings are given when the server starts…
-         COMMAND COUNT => :69
+         COMMAND COUNT => :78
          COMMAND INFO get nope => [[get :2 [readonly] :1 :1 :1 [] [] [] []] nil-array]
          COMMAND GETKEYS MSET a 1 b 2 => [a b]
          COMMAND GETKEYS PING => -ERR The command has no key arguments
          COMMAND DOCS get => [get [summary The value of a key. since 0.1.0 group string]]
          WAIT 1 0 => :0
+         ROLE => [master :0 []]
+         CLIENT UNBLOCK 1 => :0
+         CLIENT GETREDIR => :-1
+         CLIENT LIST ID 7 => 
+         CLIENT LIST TYPE normal => id=1 …
+         CLIENT LIST TYPE pubsub => 
+         CLIENT LIST TYPE cat => -ERR Unknown client type 'cat'
+         CLIENT KILL TYPE pubsub => :0
+         CLIENT KILL USER default => :0
+         CLIENT KILL LADDR 1.2.3.4:5 SKIPME no => :0
+         CLIENT KILL MAXAGE 100000 ID 1 SKIPME no => :0
+         CLIENT KILL ID 0 => -ERR client-id should be greater than 0
+         CLIENT KILL ID => -ERR No such client
+         CLIENT KILL ID 1 ADDR => -ERR syntax error
          TIME => [1700000000 0]
          HELLO 4 => -NOPROTO…
          HELLO 3 => [server azekura version…
@@ -181,6 +280,9 @@ fn connections_and_the_server_tell_about_themselves() {
     assert!(door.client().ask("INFO").contains("redis_version:"));
     let info = door.client().ask("INFO commandstats");
     assert!(info.contains("cmdstat_ping:calls=2,failed_calls=0"), "{info}");
+    assert_eq!(door.client().ask("CONFIG RESETSTAT"), "OK");
+    let info = door.client().ask("INFO commandstats stats");
+    assert!(!info.contains("cmdstat_ping") && info.contains("total_connections_received:1"), "{info}");
 }
 
 #[test]

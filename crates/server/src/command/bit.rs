@@ -1,0 +1,231 @@
+//! Strings as rows of bits. Bit 0 is the highest of the first byte, as in Redis.
+
+use super::CommandResult;
+use super::arguments::{Options, integer, is_word};
+use crate::error::CommandError;
+use crate::keyspace::{Ends, Keyspace};
+use crate::resp::{Reply, Request};
+
+/// Bits of the longest string that Redis has, 512 MiB; here a value ends sooner, at `max_value_bytes`.
+const MAX_BITS: i64 = 1 << 32;
+
+/// Byte and mask of a bit.
+fn place(argument: &[u8]) -> Result<(usize, u8), CommandError> {
+    let bit = integer(argument).map_err(|_| CommandError::BitOffset)?;
+    if !(0..MAX_BITS).contains(&bit) {
+        return Err(CommandError::BitOffset);
+    }
+    Ok((usize::try_from(bit / 8).unwrap_or(usize::MAX), 0x80 >> (bit % 8)))
+}
+
+/// `GETBIT key offset`
+pub(super) fn getbit(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
+    let (byte, mask) = place(request.arg(2))?;
+    let is_set =
+        keys.look(request.arg(1), |record| record.value.get(byte).is_some_and(|&byte| byte & mask != 0))?;
+    Ok(Reply::flag(is_set.unwrap_or(false)))
+}
+
+/// `SETBIT key offset 0 | 1`
+pub(super) fn setbit(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
+    let (byte, mask) = place(request.arg(2))?;
+    let is_set = match request.arg(3) {
+        b"0" => false,
+        b"1" => true,
+        _ => return Err(CommandError::Bit.into()),
+    };
+    let max = keys.around.max_value_bytes;
+    if byte >= max {
+        return Err(CommandError::ValueTooLong(max).into());
+    }
+    let slot = keys.take_up(request.arg(1))?;
+    let mut value = slot.value().to_vec();
+    value.resize(value.len().max(byte + 1), 0);
+    let was_set = value[byte] & mask != 0;
+    if is_set {
+        value[byte] |= mask
+    } else {
+        value[byte] &= !mask
+    }
+    if was_set != is_set || value.len() != slot.value().len() {
+        keys.put_over(request.arg(1), &slot, &value, slot.ends())?;
+    }
+    Ok(Reply::flag(was_set))
+}
+
+/// Which bits of a value are meant.
+#[derive(Clone, Copy, Debug, Default)]
+struct Span {
+    start: i64,
+    /// Without one, to the end.
+    end: Option<i64>,
+    counts_bits: bool,
+}
+
+impl Span {
+    /// `[start [end [BYTE | BIT]]]` from argument number `at` on.
+    fn parse(request: Request<'_>, at: usize) -> Result<Self, CommandError> {
+        let mut options = Options::from(request, at);
+        let mut span = Self::default();
+        let Some(start) = options.next() else { return Ok(span) };
+        span.start = integer(start)?;
+        let Some(end) = options.next() else { return Ok(span) };
+        span.end = Some(integer(end)?);
+        match options.next() {
+            None => {}
+            Some(unit) if is_word(unit, "BIT") => span.counts_bits = true,
+            Some(unit) if is_word(unit, "BYTE") => {}
+            Some(_) => return Err(CommandError::Syntax),
+        }
+        if options.next().is_some() { Err(CommandError::Syntax) } else { Ok(span) }
+    }
+
+    /// The bits of a value of `len` bytes, from and below; `None` if there are none.
+    fn of(self, len: usize) -> Option<(usize, usize)> {
+        let unit = if self.counts_bits { 1 } else { 8 };
+        let total = i64::try_from(len * 8 / unit).unwrap_or(i64::MAX);
+        let place = |at: i64| if at < 0 { at.saturating_add(total).max(0) } else { at };
+        let (start, end) = (self.start, self.end.unwrap_or(-1));
+        // Both before the beginning, in the wrong order: nothing, as in Redis.
+        if start < 0 && end < 0 && start > end {
+            return None;
+        }
+        let (start, end) = (place(start), place(end).min(total - 1));
+        let bits = |at: i64| usize::try_from(at).unwrap_or(0) * unit;
+        (start <= end).then(|| (bits(start), bits(end + 1)))
+    }
+}
+
+/// The bytes of `value` that hold bits `from..below`, each with a mask of those.
+fn masked(value: &[u8], from: usize, below: usize) -> impl Iterator<Item = (usize, u8, u8)> {
+    (from / 8..below.div_ceil(8)).map(move |at| {
+        let head = if at == from / 8 { 0xff >> (from % 8) } else { 0xff };
+        let is_cut = at == below / 8;
+        let tail = if is_cut { !(0xff >> (below % 8)) } else { 0xff };
+        (at, value[at], head & tail)
+    })
+}
+
+/// `BITCOUNT key [start end [BYTE | BIT]]`
+pub(super) fn bitcount(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
+    if request.len() == 3 {
+        return Err(CommandError::Syntax.into());
+    }
+    let span = Span::parse(request, 2)?;
+    let count = keys.look(request.arg(1), |record| count(record.value, span))?;
+    Ok(Reply::count(count.unwrap_or(0)))
+}
+
+fn count(value: &[u8], span: Span) -> usize {
+    let Some((from, below)) = span.of(value.len()) else { return 0 };
+    masked(value, from, below).map(|(_, byte, mask)| (byte & mask).count_ones() as usize).sum()
+}
+
+/// `BITPOS key 0 | 1 [start [end [BYTE | BIT]]]`
+pub(super) fn bitpos(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
+    let is_set = match request.arg(2) {
+        b"0" => false,
+        b"1" => true,
+        _ => return Err(CommandError::BitArgument.into()),
+    };
+    let span = Span::parse(request, 3)?;
+    let found = keys.look(request.arg(1), |record| position(record.value, is_set, span))?;
+    // Where no key is, zeros are.
+    let found = found.unwrap_or(if is_set { None } else { Some(0) });
+    Ok(found.map_or(Reply::Integer(-1), Reply::count))
+}
+
+/// The first bit that is set, or not. Behind the end come zeros, unless the end was said.
+fn position(value: &[u8], is_set: bool, span: Span) -> Option<usize> {
+    let (from, below) = span.of(value.len())?;
+    let flip = if is_set { 0 } else { 0xff };
+    let found = masked(value, from, below).find_map(|(at, byte, mask)| {
+        let wanted = (byte ^ flip) & mask;
+        (wanted != 0).then(|| at * 8 + wanted.leading_zeros() as usize)
+    });
+    found.or((!is_set && span.end.is_none()).then_some(value.len() * 8))
+}
+
+/// `BITOP AND | OR | XOR | NOT destination key…`: shorter values count as filled up with zeros.
+pub(super) fn bitop(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
+    type Combine = fn(u8, u8) -> u8;
+    let operations: [(&str, Combine); 3] =
+        [("AND", |a, b| a & b), ("OR", |a, b| a | b), ("XOR", |a, b| a ^ b)];
+    let is_not = is_word(request.arg(1), "NOT");
+    let combine =
+        operations.iter().find(|(name, _)| is_word(request.arg(1), name)).map(|(_, combine)| combine);
+    if combine.is_none() && !is_not {
+        return Err(CommandError::Syntax.into());
+    }
+    if is_not && request.len() != 4 {
+        return Err(CommandError::BitNot.into());
+    }
+    let destination = request.arg(2);
+    // Its lock is the write's at once, though it may be read below.
+    let slot = keys.take_up(destination)?;
+    let mut result: Option<Vec<u8>> = None;
+    for key in request.from(3) {
+        let value = keys.get(key)?.map_or_else(Vec::new, |record| record.value);
+        result = Some(match (result, combine) {
+            (Some(result), Some(combine)) => combined(result, value, *combine),
+            (_, Some(_)) => value,
+            (_, None) => value.iter().map(|byte| !byte).collect(),
+        });
+    }
+    let result = result.unwrap_or_default();
+    if !result.is_empty() {
+        keys.put_over(destination, &slot, &result, Ends::Never)?;
+    } else if slot.live.is_some() {
+        keys.remove_over(destination, &slot)?;
+    }
+    Ok(Reply::count(result.len()))
+}
+
+fn combined(a: Vec<u8>, b: Vec<u8>, combine: fn(u8, u8) -> u8) -> Vec<u8> {
+    let (mut long, short) = if a.len() >= b.len() { (a, b) } else { (b, a) };
+    for (at, byte) in long.iter_mut().enumerate() {
+        *byte = combine(*byte, short.get(at).copied().unwrap_or(0));
+    }
+    long
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(start: i64, end: Option<i64>, counts_bits: bool) -> Span {
+        Span { start, end, counts_bits }
+    }
+
+    /// Bit by bit.
+    fn plain(value: &[u8], from: usize, below: usize) -> Vec<usize> {
+        (from..below).filter(|bit| value[bit / 8] & (0x80 >> (bit % 8)) != 0).collect()
+    }
+
+    #[test]
+    fn counts_and_positions_of_every_span_are_those_found_bit_by_bit() {
+        let value = [0b1010_0101, 0, 0xff, 0b0001_1000];
+        for from in 0..32_usize {
+            for to in 0..32_usize {
+                let bits = span(i64::try_from(from).unwrap(), Some(i64::try_from(to).unwrap()), true);
+                let wanted = plain(&value, from, to + 1);
+                assert_eq!(count(&value, bits), wanted.len(), "{from}..={to}");
+                assert_eq!(position(&value, true, bits), wanted.first().copied(), "{from}..={to}");
+                let zero = (from..=to).find(|bit| !wanted.contains(bit));
+                assert_eq!(position(&value, false, bits), zero, "{from}..={to}");
+            }
+        }
+    }
+
+    #[test]
+    fn places_count_from_the_end_and_an_open_end_has_zeros_behind_it() {
+        let value = [0xff, 0xff];
+        assert_eq!(position(&value, false, span(0, None, false)), Some(16));
+        assert_eq!(position(&value, false, span(0, Some(-1), false)), None);
+        assert_eq!(count(&value, span(-1, Some(-1), false)), 8);
+        assert_eq!(count(&value, span(-3, Some(-2), true)), 2);
+        assert_eq!(count(&value, span(i64::MIN, Some(i64::MAX), true)), 16);
+        assert_eq!(count(&value, span(-1, Some(-2), false)), 0);
+        assert_eq!(count(&[], span(0, None, false)), 0);
+    }
+}

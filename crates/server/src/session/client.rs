@@ -1,0 +1,173 @@
+//! `CLIENT`: who is connected, and what a client says about itself.
+
+use std::time::Duration;
+
+use super::Session;
+use super::connection::is_name;
+use crate::clients::Client;
+use crate::command::{integer, is_word};
+use crate::error::CommandError;
+use crate::resp::{Reply, Request};
+
+impl Session {
+    /// `CLIENT ID | GETNAME | SETNAME name | SETINFO attribute value | INFO | LIST | KILL … | UNBLOCK id | GETREDIR | NO-EVICT … | NO-TOUCH …`
+    pub(super) fn client_command(&mut self, request: Request<'_>) -> Result<Reply, CommandError> {
+        let id = i64::try_from(self.client.id).unwrap_or(i64::MAX);
+        let word = request.arg(1).to_ascii_uppercase();
+        match (word.as_slice(), request.len()) {
+            (b"ID", 2) => Ok(Reply::Integer(id)),
+            (b"GETNAME", 2) => {
+                let name = self.client.about.lock().name.clone();
+                Ok(if name.is_empty() { Reply::Null } else { Reply::Bulk(name) })
+            }
+            (b"SETNAME", 3) => {
+                self.client.about.lock().name = is_name(request.arg(2))?;
+                Ok(Reply::OK)
+            }
+            (b"SETINFO", 4) => self.set_info(request),
+            (b"INFO", 2) => Ok(Reply::text(self.client.line() + "\n")),
+            (b"LIST", _) => self.list(request),
+            (b"KILL", 3..) => self.kill(request),
+            // No command of ours waits for another client, and none sends what was not asked for.
+            (b"UNBLOCK", 3 | 4) => integer(request.arg(2)).map(|_| Reply::Integer(0)),
+            (b"GETREDIR", 2) => Ok(Reply::Integer(-1)),
+            // Nothing is evicted, and no use of a key is noted.
+            (b"NO-EVICT" | b"NO-TOUCH", 3) => Ok(Reply::OK),
+            _ => {
+                let word = String::from_utf8_lossy(&word[..word.len().min(64)]).into_owned();
+                Err(CommandError::UnknownSubcommand("client", word))
+            }
+        }
+    }
+
+    fn set_info(&mut self, request: Request<'_>) -> Result<Reply, CommandError> {
+        let value = is_name(request.arg(3))?;
+        let mut about = self.client.about.lock();
+        if is_word(request.arg(2), "LIB-NAME") {
+            about.library = value;
+        } else if is_word(request.arg(2), "LIB-VER") {
+            about.library_version = value;
+        } else {
+            return Err(CommandError::Syntax);
+        }
+        Ok(Reply::OK)
+    }
+
+    /// `CLIENT LIST [TYPE type] [ID id…]`
+    fn list(&self, request: Request<'_>) -> Result<Reply, CommandError> {
+        let wanted = Wanted::parse_list(request)?;
+        let clients = self.shared.clients.list();
+        let lines = clients.iter().filter(|client| wanted.fits(client)).map(|client| client.line() + "\n");
+        Ok(Reply::text(lines.collect::<String>()))
+    }
+
+    /// `CLIENT KILL address`, `CLIENT KILL [ID id…] [ADDR address] [LADDR address] [TYPE type] [USER name] [MAXAGE seconds] [SKIPME yes | no]`
+    fn kill(&mut self, request: Request<'_>) -> Result<Reply, CommandError> {
+        let is_old_form = request.len() == 3;
+        let wanted = if is_old_form {
+            Wanted { address: Some(text(request.arg(2))), ..Wanted::default() }
+        } else {
+            Wanted::parse_kill(request)?
+        };
+        let own = self.client.id;
+        let spares_own = wanted.spares_own.unwrap_or(!is_old_form);
+        let found: Vec<_> = self.shared.clients.list();
+        let found = found.iter().filter(|client| wanted.fits(client) && !(spares_own && client.id == own));
+        let mut killed = 0;
+        for client in found {
+            killed += 1;
+            // The reply still has to go out.
+            if client.id == own { self.ends = true } else { client.cut() }
+        }
+        match (is_old_form, killed) {
+            (true, 0) => Err(CommandError::Protocol("No such client".into())),
+            (true, _) => Ok(Reply::OK),
+            (false, killed) => Ok(Reply::Integer(killed)),
+        }
+    }
+}
+
+/// Which clients are meant: those that fit in everything that was said.
+#[derive(Debug, Default)]
+struct Wanted {
+    ids: Vec<u64>,
+    address: Option<String>,
+    local: Option<String>,
+    user: Option<String>,
+    min_age: Option<Duration>,
+    /// Clients are all of type `normal`.
+    is_of_other_type: bool,
+    spares_own: Option<bool>,
+}
+
+fn text(argument: &[u8]) -> String {
+    String::from_utf8_lossy(argument).into_owned()
+}
+
+impl Wanted {
+    fn parse_list(request: Request<'_>) -> Result<Self, CommandError> {
+        let mut wanted = Self::default();
+        match request.arg(2) {
+            b"" if request.len() == 2 => {}
+            word if is_word(word, "TYPE") && request.len() == 4 => wanted.set_type(request.arg(3))?,
+            word if is_word(word, "ID") && request.len() > 3 => {
+                request.from(3).try_for_each(|id| wanted.add_id(id))?;
+            }
+            _ => return Err(CommandError::Syntax),
+        }
+        Ok(wanted)
+    }
+
+    fn parse_kill(request: Request<'_>) -> Result<Self, CommandError> {
+        let mut wanted = Self::default();
+        let arguments: Vec<_> = request.from(2).collect();
+        let (pairs, rest) = arguments.as_chunks::<2>();
+        if pairs.is_empty() || !rest.is_empty() {
+            return Err(CommandError::Syntax);
+        }
+        for &[word, value] in pairs {
+            match word.to_ascii_uppercase().as_slice() {
+                b"ID" => wanted.add_id(value)?,
+                b"ADDR" => wanted.address = Some(text(value)),
+                b"LADDR" => wanted.local = Some(text(value)),
+                b"USER" => wanted.user = Some(text(value)),
+                b"TYPE" => wanted.set_type(value)?,
+                b"MAXAGE" => {
+                    let seconds = u64::try_from(integer(value)?).map_err(|_| CommandError::NotAnInteger)?;
+                    wanted.min_age = Some(Duration::from_secs(seconds));
+                }
+                b"SKIPME" if is_word(value, "yes") => wanted.spares_own = Some(true),
+                b"SKIPME" if is_word(value, "no") => wanted.spares_own = Some(false),
+                _ => return Err(CommandError::Syntax),
+            }
+        }
+        Ok(wanted)
+    }
+
+    fn add_id(&mut self, argument: &[u8]) -> Result<(), CommandError> {
+        let id = integer(argument).ok().and_then(|id| u64::try_from(id).ok()).filter(|&id| id > 0);
+        self.ids.push(id.ok_or(CommandError::ClientId)?);
+        Ok(())
+    }
+
+    fn set_type(&mut self, argument: &[u8]) -> Result<(), CommandError> {
+        let is_type = ["normal", "master", "replica", "slave", "pubsub"];
+        if !is_type.iter().any(|name| is_word(argument, name)) {
+            return Err(CommandError::ClientType(text(&argument[..argument.len().min(64)])));
+        }
+        self.is_of_other_type = !is_word(argument, "normal");
+        Ok(())
+    }
+
+    fn fits(&self, client: &Client) -> bool {
+        let is = |wanted: &Option<String>, is: &dyn Fn() -> String| {
+            wanted.as_ref().is_none_or(|wanted| *wanted == is())
+        };
+        !self.is_of_other_type
+            && (self.ids.is_empty() || self.ids.contains(&client.id))
+            && is(&self.address, &|| client.address.to_string())
+            && is(&self.local, &|| client.local.to_string())
+            && is(&self.user, &|| "default".into())
+            && self.min_age.is_none_or(|age| client.age() >= age)
+    }
+}
