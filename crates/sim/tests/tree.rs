@@ -76,6 +76,13 @@ impl Store {
         assert!(matches!(written, Outcome::Done(Written::Inserted | Written::Replaced)), "{written:?}");
     }
 
+    fn remove(&self, key: u64) {
+        let (mut undo, worker) = (UndoLog::new(), WorkerId::from_index(0));
+        let mut ctx = WriteCtx { txn: TxnId(1), worker, undo: &mut undo, locks: &mut NoLocks };
+        let removed = self.tree.remove(&self.env, &mut ctx, &key.to_be_bytes(), None).unwrap();
+        assert_eq!(removed, Outcome::Done(true), "{key} was there");
+    }
+
     fn has(&self, key: u64) -> bool {
         let mut value = Vec::new();
         let is_there = self.tree.get(&self.env, &key.to_be_bytes(), &mut value).unwrap();
@@ -118,6 +125,18 @@ const READ_LAST_OFTEN: Work = |store| (0..10).for_each(|_| READ_LAST(store));
 /// More than its leaf has room for.
 const SPLIT_FIRST: Work = |store| [1, 3, 5, 7, 9].iter().for_each(|&key| store.put(key, PutMode::Insert));
 const SPLIT_LAST: Work = |store| (1..6).for_each(|more| store.put(KEYS - 2 + more, PutMode::Insert));
+/// The leaves in the middle are merged, and the pages that they leave become leaves at the end.
+const MERGE_AND_REUSE: Work = |store| {
+    (10..30).step_by(2).filter(|key| !KEPT.contains(key)).for_each(|key| store.remove(key));
+    (KEYS..KEYS + 12).for_each(|key| store.put(key, PutMode::Insert));
+};
+/// Records that stay, and move.
+const KEPT: [u64; 3] = [14, 20, 26];
+const READ_KEPT: Work = |store| {
+    for key in KEPT {
+        assert!(store.has(key), "{key} is not found");
+    }
+};
 
 #[test]
 fn the_tree_has_leaves_enough_for_these_tests() {
@@ -160,7 +179,8 @@ fn hop_1_readers_find_every_key_in_schedules_of_splits() {
     let small: fn() -> Scene = || scene(SPLIT_FIRST, [READ_FIRST, READ_LAST]);
     let runs = exhaust(1, small).unwrap_or_else(|failure| panic!("{failure}"));
     assert!(runs > 200, "{runs}");
-    at_random(100, 1, || scene(SPLIT_FIRST, [READ, READ])).unwrap_or_else(|failure| panic!("{failure}"));
-    at_random(100, 1, || scene(SPLIT_FIRST, [SPLIT_LAST, READ]))
+    at_random(60, 1, || scene(MERGE_AND_REUSE, [READ_KEPT, READ_KEPT]))
         .unwrap_or_else(|failure| panic!("{failure}"));
+    at_random(40, 1, || scene(SPLIT_FIRST, [READ, READ])).unwrap_or_else(|failure| panic!("{failure}"));
+    at_random(40, 1, || scene(SPLIT_FIRST, [SPLIT_LAST, READ])).unwrap_or_else(|failure| panic!("{failure}"));
 }
