@@ -26,6 +26,10 @@
 //! Had the reader taken C's version before the writer latched C, validating C at the end would fail. There is no
 //! third case: `tests/loom_hop.rs` runs this very code against that writer.
 //!
+//! *Who holds up whom.* A reader of resident pages holds nothing: one that stops for ever, anywhere, holds up nobody. A writer that stops holds up those who
+//! come to the nodes that it has latched, and nobody else: its leaf in a change in place; the leaf, its new sibling and their parent in a split, and so, under a
+//! parent, for that moment, the readers of its other leaves too. Shown by stopping threads at every access: `crates/sim/tests/tree.rs`.
+//!
 //! A page that is not in the pool is fixed (read in) with nothing latched. A page that stays latched is waited for with a
 //! shared latch, which sleeps and is traced. After
 //! [`crate::EnvOptions::optimistic_attempts`] failures the way is taken with latches

@@ -19,6 +19,9 @@
 //! reader an Acquire fence between its last load and its second look at the word. If any load saw a store, the
 //! fences order the setting of the bit before the second look, which then finds the bit or a later version.
 //!
+//! *Who holds up whom.* Looking, validating and every `try_…` end whoever stops for ever, wherever; an optimistic reader that stops holds up nobody. Who takes the
+//! latch waits for who has it. Shown by stopping threads at every access: `crates/sim/tests/latch.rs`.
+//!
 //! Waiters spin, yield, then sleep. The latch is not fair: a stream of shared holders can keep a writer waiting.
 
 use azekura_base::Backoff;

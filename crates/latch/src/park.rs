@@ -25,7 +25,7 @@ mod place {
 
     pub(super) fn of(address: usize) -> &'static WaitWord {
         // Latches stand a cache line apart or more.
-        &PARKED[(address >> 6) % BUCKETS]
+        &PARKED[azekura_base::sync::machine::line_of(address) % BUCKETS]
     }
 }
 

@@ -203,6 +203,16 @@ fn exhaust_exactly(
 pub struct Stopped {
     /// Accesses at which it was stopped while the others ended.
     pub accesses: u64,
+    /// Where it had been last when it was stopped, in order; each place once.
+    pub places: Vec<&'static Location<'static>>,
+}
+
+impl Stopped {
+    /// Whether it was stopped after an access made in `file`: the end of a path.
+    #[must_use]
+    pub fn was_in(&self, file: &str) -> bool {
+        self.places.iter().any(|place| place.file().ends_with(file))
+    }
 }
 
 /// Stops thread 0 of a scene for ever before its first access, before its second, and so on (hazard G10): the others must end all the same,
@@ -212,12 +222,32 @@ pub struct Stopped {
 ///
 /// The first access at which others could not end, or the check failed.
 pub fn stop_everywhere(scene: impl Fn() -> Scene) -> Result<Stopped, String> {
+    stop_everywhere_under(0..0, scene)
+}
+
+/// The same, and at each access once more under each of these random schedules.
+///
+/// # Errors
+///
+/// As [`stop_everywhere`].
+pub fn stop_everywhere_under(
+    seeds: std::ops::Range<u64>,
+    scene: impl Fn() -> Scene,
+) -> Result<Stopped, String> {
+    let mut places: Vec<&'static Location<'static>> = Vec::new();
     for access in 0.. {
-        let outcome = scene().run(Schedule::ByTime, false, Some((0, access)));
-        let outcome =
-            outcome.map_err(|reason| format!("thread 0 stopped before access {access}: {reason}"))?;
-        if !outcome.has_stopped {
-            return Ok(Stopped { accesses: access });
+        let mut has_stopped = false;
+        let random = seeds.clone().map(|seed| Schedule::Random { seed, one_in: 2 + seed % 30 });
+        for schedule in std::iter::once(Schedule::ByTime).chain(random) {
+            let outcome = scene().run(schedule.clone(), false, Some((0, access)));
+            let outcome = outcome.map_err(|reason| {
+                format!("thread 0 stopped before access {access}, {schedule:?}: {reason}")
+            })?;
+            has_stopped |= outcome.has_stopped;
+            places.extend(outcome.stopped_at.filter(|at| !places.contains(at)));
+        }
+        if !has_stopped {
+            return Ok(Stopped { accesses: access, places });
         }
     }
     unreachable!("a thread ends, or the steps do")

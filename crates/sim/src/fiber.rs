@@ -3,6 +3,7 @@
 //! - **FIBER-1** [`YIELDER`] is null, or belongs to the coroutine that runs: who resumes one sets it, and each sets it again when it goes on
 //!   after a switch. A coroutine's yielder lives as long as its stack.
 
+use crate::handle::end_thread;
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use std::cell::Cell;
@@ -25,6 +26,7 @@ impl Fiber {
         Ok(Self(Coroutine::with_stack(stack, move |yielder, ()| {
             YIELDER.set(ptr::from_ref(yielder));
             body();
+            end_thread();
         })))
     }
 

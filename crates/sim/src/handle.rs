@@ -24,6 +24,13 @@ pub(crate) fn with<R>(f: impl FnOnce(&mut World) -> R) -> R {
     WORLD.with_borrow_mut(|world| f(world.as_mut().expect("a machine runs")))
 }
 
+/// Ends the running thread: drops its thread-locals, the newest first, as a system does. It may be switched meanwhile, and make new ones.
+pub(crate) fn end_thread() {
+    while let Some(local) = with(World::take_local) {
+        drop(local);
+    }
+}
+
 /// A block was freed.
 pub(crate) fn freed(address: usize, bytes: usize) {
     let _ = WORLD.try_with(|world| {
@@ -125,6 +132,18 @@ impl Machine for Handle {
 
     fn work(&self, work: Work) {
         with(|world| world.work(work));
+    }
+
+    fn processors(&self) -> usize {
+        with(|world| world.processor_count())
+    }
+
+    fn processor_time(&self, thread: Option<usize>) -> Duration {
+        Duration::from_nanos(with(|world| world.processor_time(thread)) / 1000)
+    }
+
+    fn line(&self, address: usize) -> usize {
+        with(|world| world.line(address)) as usize
     }
 
     fn thread_number(&self) -> usize {

@@ -8,7 +8,7 @@ use crate::processors::ThreadId;
 use crate::profile::Profile;
 use crate::schedule::{Chooser, Preemption, Schedule, Step};
 use crate::stalls::PlaceStalls;
-use crate::world::{State, Stop, World};
+use crate::world::{State, Stop, Thread, World};
 use azekura_base::sync::machine::Enter;
 use std::panic::Location;
 use std::rc::Rc;
@@ -301,10 +301,11 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         watch_frees(None);
-        // Their destructors would run in halves of operations, on a machine that is gone.
+        // Their destructors would run in halves of operations, on a machine that is gone; those of their thread-locals too.
         self.fibers.drain(..).flatten().for_each(Fiber::abandon);
         if let Some(mut world) = handle::replace(None) {
             handle::keep_last(&mut world);
+            world.threads.iter_mut().for_each(Thread::abandon);
         }
     }
 }

@@ -37,6 +37,9 @@ pub(crate) struct Thread {
     pub(crate) time: Time,
     last_processor: Option<usize>,
     slice_end: Time,
+    /// Time on processors, up to the last time that it left one, and when it came to the one that it is on.
+    had: Time,
+    since: Time,
     /// When all its stores are done.
     drained: Time,
     /// Naps of a thread have numbers, so that a timer knows whether it is still meant.
@@ -44,6 +47,13 @@ pub(crate) struct Thread {
     locals: Vec<(usize, Rc<dyn Any>)>,
     accesses: u64,
     pub(crate) last_place: Option<&'static Location<'static>>,
+}
+
+impl Thread {
+    /// Leaves its thread-locals where they are, for ever.
+    pub(crate) fn abandon(&mut self) {
+        std::mem::forget(std::mem::take(&mut self.locals));
+    }
 }
 
 /// Where one sleeps until a thread ends: no address of anything.
@@ -121,6 +131,8 @@ impl World {
             time: at,
             last_processor: None,
             slice_end: 0,
+            had: 0,
+            since: 0,
             drained: 0,
             nap: 0,
             locals: Vec::new(),
@@ -159,6 +171,7 @@ impl World {
         thread.last_processor = Some(processor);
         thread.time = thread.time.max(at);
         thread.slice_end = thread.time + slice;
+        thread.since = thread.time;
         let time = thread.time;
         let pipe = self.pipe_of(processor);
         self.pipes[pipe] += 1;
@@ -173,7 +186,9 @@ impl World {
     /// The running thread, which does not go on now, leaves its processor.
     fn leave(&mut self, state: State) {
         let (processor, now) = (self.processor(), self.threads[self.current].time);
-        self.me().state = state;
+        let me = self.me();
+        me.state = state;
+        me.had += now - me.since;
         let pipe = self.pipe_of(processor);
         self.pipes[pipe] -= 1;
         if let Some(start) = self.processors.leaves(processor, now) {
@@ -312,6 +327,23 @@ impl World {
         }
     }
 
+    /// Time for which a thread, or all of them, have had processors.
+    pub(crate) fn processor_time(&self, thread: Option<ThreadId>) -> Time {
+        let of = |thread: &Thread| match thread.state {
+            State::OnProcessor(_) => thread.had + (thread.time - thread.since),
+            _ => thread.had,
+        };
+        match thread {
+            Some(id) => self.threads.get(id).map_or(0, of),
+            None => self.threads.iter().map(of).sum(),
+        }
+    }
+
+    /// The number of the line at `address`.
+    pub(crate) fn line(&mut self, address: usize) -> u32 {
+        self.lines.number(address)
+    }
+
     /// Plain computation since the last access, on the core's pipe.
     pub(crate) fn compute(&mut self) {
         let gap = self.gap;
@@ -365,6 +397,11 @@ impl World {
     pub(crate) fn full_fence(&mut self) {
         let me = self.me();
         me.time = me.time.max(me.drained);
+    }
+
+    /// Processors of this run.
+    pub(crate) fn processor_count(&self) -> usize {
+        self.processors.count()
     }
 
     pub(crate) fn spend(&mut self, nanoseconds: f64) {
@@ -446,6 +483,10 @@ impl World {
     pub(crate) fn local(&mut self, key: usize) -> Option<Rc<dyn Any>> {
         let found = self.me().locals.iter().find(|(at, _)| *at == key);
         found.map(|(_, value)| Rc::clone(value))
+    }
+
+    pub(crate) fn take_local(&mut self) -> Option<Rc<dyn Any>> {
+        self.me().locals.pop().map(|(_, value)| value)
     }
 
     pub(crate) fn set_local(&mut self, key: usize, value: Rc<dyn Any>) {

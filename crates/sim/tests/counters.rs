@@ -2,8 +2,10 @@
 #![cfg(feature = "sim")]
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
-use azekura_base::CachePadded;
+use azekura_base::striped::Sequence;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use azekura_base::{CachePadded, StripedCounter};
+use azekura_sim::explore::{Scene, stop_everywhere_under};
 use azekura_sim::{LineAllocator, Outcome, Profile, Simulation};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -41,4 +43,28 @@ fn a_counter_that_all_write_serves_one_at_a_time_and_own_counters_do_not_slow_ea
     assert!(all > 4 * one, "{one:?} alone, {all:?} with fifteen others");
     let own = count(16, 16, 1).time;
     assert!(own < one * 5 / 4, "{one:?} alone, {own:?} beside fifteen others");
+}
+
+#[test]
+fn g10_who_stops_adding_to_a_counter_or_drawing_a_number_holds_up_nobody() {
+    let stopped = stop_everywhere_under(1..20, || {
+        let (sequence, counter) = (Arc::new(Sequence::default()), Arc::new(StripedCounter::new()));
+        let mut scene = Scene::new();
+        for _ in 0..3 {
+            let (sequence, counter) = (Arc::clone(&sequence), Arc::clone(&counter));
+            scene.thread(move || {
+                for _ in 0..3 {
+                    counter.add(1 + sequence.next() as u64);
+                    assert!(counter.sum() > 0);
+                }
+            });
+        }
+        // Nine numbers from 0, each once, and one more each time.
+        scene.check(move || match (sequence.next(), counter.sum()) {
+            (9, 45) => Ok(()),
+            other => Err(format!("{other:?}")),
+        });
+        scene
+    });
+    assert!(stopped.unwrap().accesses >= 18);
 }

@@ -108,5 +108,5 @@ fn g10_a_stopped_thread_holds_up_those_who_want_its_lock_and_nobody_else() {
     let accesses = stop_everywhere(|| adding(false)).unwrap().accesses;
     assert!(accesses >= 10 && accesses.is_multiple_of(2), "{accesses}");
     let why = stop_everywhere(|| adding(true)).unwrap_err();
-    assert!(why.contains("stopped before access 1:") && why.contains("nobody can go on"), "{why}");
+    assert!(why.contains("stopped before access 1,") && why.contains("nobody can go on"), "{why}");
 }

@@ -47,6 +47,12 @@ pub trait Machine {
     fn unpark(&self, address: usize, at_most: usize) -> usize;
     /// Takes the time of plain work.
     fn work(&self, work: Work);
+    /// Processors.
+    fn processors(&self) -> usize;
+    /// Time for which a thread, or all of them together, have had processors.
+    fn processor_time(&self, thread: Option<usize>) -> Duration;
+    /// The number of the cache line at `address`: the same in each run, unlike addresses.
+    fn line(&self, address: usize) -> usize;
     /// Number of the calling thread, from 0.
     fn thread_number(&self) -> usize;
     /// Starts a thread of the machine; gives its number.
@@ -115,6 +121,20 @@ pub fn reads<T: ?Sized>(data: &T) {
 #[track_caller]
 pub fn writes<T: ?Sized>(data: &T) {
     tell(std::ptr::from_ref(data).cast::<()>().addr(), size_of_val(data), Access::Store);
+}
+
+/// The machine of the calling thread, for who measures: none, at no cost, where nothing is ever simulated.
+#[inline]
+#[must_use]
+pub fn simulated() -> Option<&'static dyn Machine> {
+    if cfg!(feature = "sim") { current() } else { None }
+}
+
+/// A number for what lies at `address`, to spread things by: of its cache line, the same in each run of a machine.
+#[inline]
+#[must_use]
+pub fn line_of(address: usize) -> usize {
+    simulated().map_or(address >> 6, |machine| machine.line(address))
 }
 
 /// Tells the machine, if there is one, of work.

@@ -6,11 +6,15 @@
 //! stop, let the analyzer turn ticks into nanoseconds.
 
 use crate::file::{ClockSample, TimeSource};
+use azekura_base::sync::machine::simulated;
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::OnceLock;
 
-/// The clock this machine offers; asked once.
+/// The clock this machine offers; asked once. A simulated one has a clock of nanoseconds.
 pub(super) fn time_source() -> TimeSource {
+    if simulated().is_some() {
+        return TimeSource::Monotonic;
+    }
     static SOURCE: OnceLock<TimeSource> = OnceLock::new();
     *SOURCE.get_or_init(|| if has_invariant_tsc() { TimeSource::Tsc } else { TimeSource::Monotonic })
 }
@@ -39,18 +43,28 @@ pub(super) fn ticks(source: TimeSource) -> u64 {
     }
 }
 
-/// Nanoseconds of `CLOCK_MONOTONIC`.
+/// Nanoseconds of `CLOCK_MONOTONIC`, or of the simulated machine's clock.
 pub(super) fn monotonic_ns() -> u64 {
+    if let Some(machine) = simulated() {
+        return machine.now().as_nanos() as u64;
+    }
     nanoseconds(ClockId::Monotonic)
 }
 
 /// CPU time of the calling thread, exact; about 200 ns.
 pub(super) fn thread_cpu_ns() -> u64 {
+    if let Some(machine) = simulated() {
+        return machine.processor_time(Some(machine.thread_number())).as_nanos() as u64;
+    }
     nanoseconds(ClockId::ThreadCPUTime)
 }
 
 /// CPU time of another thread of this process; `None` when it is gone.
 pub(super) fn cpu_ns_of(os_id: u32) -> Option<u64> {
+    if let Some(machine) = simulated() {
+        let thread = (os_id as usize).checked_sub(1)?;
+        return Some(machine.processor_time(Some(thread)).as_nanos() as u64);
+    }
     /// The kernel's encoding of "CPU clock of one thread": the id's complement over three bits of kind.
     const PER_THREAD_SCHED: i32 = 0b110;
     let clock = !i32::try_from(os_id).ok()? << 3 | PER_THREAD_SCHED;
@@ -77,7 +91,23 @@ pub(super) fn sample(source: TimeSource) -> ClockSample {
         .min()
         .expect("sixteen tries");
     let monotonic_ns = if source == TimeSource::Monotonic { ticks } else { monotonic_ns };
-    ClockSample { ticks, monotonic_ns, process_cpu_ns: nanoseconds(ClockId::ProcessCPUTime) }
+    ClockSample { ticks, monotonic_ns, process_cpu_ns: process_cpu_ns() }
+}
+
+/// CPU time of the process; on a simulated machine, of all its threads.
+pub(super) fn process_cpu_ns() -> u64 {
+    match simulated() {
+        Some(machine) => machine.processor_time(None).as_nanos() as u64,
+        None => nanoseconds(ClockId::ProcessCPUTime),
+    }
+}
+
+/// The calling thread's number to the system, from 1.
+pub(super) fn thread_id() -> u32 {
+    match simulated() {
+        Some(machine) => machine.thread_number() as u32 + 1,
+        None => rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs(),
+    }
 }
 
 /// The wall clock, ns since 1970: only to label the recording.

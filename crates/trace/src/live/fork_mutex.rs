@@ -4,8 +4,10 @@
 //! guards may be half changed. (std's mutex and not the workspace's: that one parks in a table of the process, whose
 //! locks would be copied as well.)
 
+use azekura_base::sync::machine::simulated;
+use azekura_base::sync::thread;
 use std::cell::UnsafeCell;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// A mutex that can be replaced when only one thread is left.
 pub(super) struct ForkMutex<T>(UnsafeCell<Mutex<T>>);
@@ -34,6 +36,14 @@ impl<T> ForkMutex<T> {
     pub(super) fn lock(&self) -> MutexGuard<'_, T> {
         // SAFETY: the only exclusive use is `renew`, which excludes this one.
         let mutex = unsafe { &*self.0.get() };
+        // A thread of a simulated machine may not block the thread that carries them all, the holder too.
+        while simulated().is_some() {
+            match mutex.try_lock() {
+                Ok(guard) => return guard,
+                Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => thread::yield_now(),
+            }
+        }
         mutex.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,10 +1,14 @@
 //! What the kernel tells about the machine and this process in /proc: read at the start and end, never by a probe.
 
 use crate::file::Module;
+use azekura_base::sync::machine::simulated;
 
 /// CPU time that the whole machine has used since its start; `None` when the kernel does not tell. Counted by the kernel
 /// in steps of its user clock, 10 ms.
 pub(super) fn cpu_ns() -> Option<u64> {
+    if simulated().is_some() {
+        return Some(super::clock::process_cpu_ns()); // it runs nothing else
+    }
     parse_stat(&std::fs::read_to_string("/proc/stat").ok()?)
 }
 
@@ -15,6 +19,14 @@ fn parse_stat(stat: &str) -> Option<u64> {
     let fields: Vec<u64> = first.split_whitespace().map_while(|f| f.parse().ok()).take(8).collect();
     let busy = fields.iter().enumerate().filter(|(i, _)| !matches!(i, 3 | 4)).map(|(_, n)| *n);
     (fields.len() >= 4).then(|| busy.sum::<u64>().saturating_mul(TICK_NS))
+}
+
+/// Processors.
+pub(super) fn processors() -> u32 {
+    match simulated() {
+        Some(machine) => machine.processors() as u32,
+        None => std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
+    }
 }
 
 /// What files are mapped into this process, and where.

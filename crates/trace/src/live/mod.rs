@@ -36,17 +36,16 @@ use std::marker::PhantomData;
 use std::num::NonZeroU32;
 use std::ptr;
 
-thread_local! {
-    static RECORDER: Cell<*mut Recorder> = const { Cell::new(ptr::null_mut()) };
-    static STATE: Cell<State> = const { Cell::new(State::Open) };
-    static OWNER: Owner = const { Owner };
-    static TAG: Cell<u32> = const { Cell::new(0) };
-    /// Before the recorder: most holds are only counted, and here that costs least. Holds up to and with the next one that the
-    /// recorder looks at; 0 before the first. What is left of an earlier recording counts on in the next: the lot has no memory.
-    static HOLDS_LEFT: Cell<u32> = const { Cell::new(0) };
-    /// Not 0: the thread waited, so the recorder looks at the very next hold, and so many would have been left.
-    static HOLDS_KEPT: Cell<u32> = const { Cell::new(0) };
-}
+// Through the door, so that each thread of a simulated machine has its own.
+azekura_base::per_thread! { static RECORDER: Cell<*mut Recorder> = const { Cell::new(ptr::null_mut()) }; }
+azekura_base::per_thread! { static STATE: Cell<State> = const { Cell::new(State::Open) }; }
+azekura_base::per_thread! { static OWNER: Owner = const { Owner }; }
+azekura_base::per_thread! { static TAG: Cell<u32> = const { Cell::new(0) }; }
+// Before the recorder: most holds are only counted, and here that costs least. Holds up to and with the next one that the
+// recorder looks at; 0 before the first. What is left of an earlier recording counts on in the next: the lot has no memory.
+azekura_base::per_thread! { static HOLDS_LEFT: Cell<u32> = const { Cell::new(0) }; }
+// Not 0: the thread waited, so the recorder looks at the very next hold, and so many would have been left.
+azekura_base::per_thread! { static HOLDS_KEPT: Cell<u32> = const { Cell::new(0) }; }
 
 /// Whether the hold that begins is nobody's business; counts it then.
 #[inline]

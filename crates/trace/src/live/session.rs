@@ -16,7 +16,7 @@ use super::fork_mutex::ForkMutex;
 use super::lot::MOST_LOG;
 use super::recorder::{Common, Recorder, When};
 use super::stride::LONG_NS;
-use super::{clock, cpu};
+use super::{clock, cpu, machine};
 use crate::error::{StartError, StopError};
 use crate::event::EventKind;
 use crate::file::{CpuSource, SessionInfo, ThreadInfo, TimeSource};
@@ -24,6 +24,7 @@ use crate::recording::{CpuTime, Options, Recording};
 use crate::ring;
 use azekura_base::CachePadded;
 use azekura_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use azekura_base::sync::machine::simulated;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -103,7 +104,8 @@ pub fn stop() -> Result<Recording, StopError> {
 fn session_info(options: &Options) -> Result<SessionInfo, StartError> {
     let time = clock::time_source();
     let first = clock::sample(time);
-    let works = cpu::rseq_works(); // sleeps a millisecond, which also gives the clock a first rate
+    // Sleeps a millisecond, which also gives the clock a first rate. A simulated machine's kernel has no such sign.
+    let works = simulated().is_none() && cpu::rseq_works();
     let second = clock::sample(time);
     let cpu = match options.cpu {
         CpuTime::Off => CpuSource::None,
@@ -118,9 +120,12 @@ fn session_info(options: &Options) -> Result<SessionInfo, StartError> {
         cpu,
         hold_sampling: options.hold_sampling.clamp(1, 1 << MOST_LOG).next_power_of_two(),
         event_cost_ps: event_cost_ps(time, cpu),
-        ticks_per_second: (u128::from(ticks) * 1_000_000_000 / u128::from(ns)) as u64,
+        ticks_per_second: match time {
+            TimeSource::Monotonic => 1_000_000_000,
+            TimeSource::Tsc => (u128::from(ticks) * 1_000_000_000 / u128::from(ns)) as u64,
+        },
         process_id: std::process::id(),
-        processors: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
+        processors: machine::processors(),
         started_wall_ns: clock::wall_ns(),
         label: options.label.clone(),
     })
@@ -167,7 +172,7 @@ pub(super) fn join(tag: u32) -> Option<Recorder> {
     let recorder = Recorder::new(common, tag, producer);
     let thread = ThreadInfo {
         tag,
-        os_id: rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs(),
+        os_id: clock::thread_id(),
         name: rustix::thread::name()
             .map_or_else(|_| String::new(), |name| name.to_string_lossy().into_owned()),
         cpu: recorder.cpu_source(),

@@ -2,9 +2,9 @@
 
 use crate::sync::machine::current;
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::thread::LocalKey;
+use std::thread::{AccessError, LocalKey};
 
 /// A thread-local made by [`per_thread!`](crate::per_thread).
 #[derive(Debug)]
@@ -29,6 +29,37 @@ impl<T: 'static> PerThread<T> {
         let Some(machine) = current() else { return self.real.with(f) };
         let value = machine.local(std::ptr::from_ref(self).addr(), &|| Rc::new((self.make)()) as Rc<dyn Any>);
         f(value.downcast_ref().expect("made above, of this type"))
+    }
+}
+
+impl<T: 'static> PerThread<T> {
+    /// The same, while the thread is not ending.
+    ///
+    /// # Errors
+    ///
+    /// std's, when the thread is ending.
+    pub fn try_with<R>(&'static self, f: impl FnOnce(&T) -> R) -> Result<R, AccessError> {
+        if current().is_some() { Ok(self.with(f)) } else { self.real.try_with(f) }
+    }
+}
+
+impl<T: 'static> PerThread<Cell<T>> {
+    /// The thread's value.
+    pub fn get(&'static self) -> T
+    where
+        T: Copy,
+    {
+        self.with(Cell::get)
+    }
+
+    /// Sets the thread's value.
+    pub fn set(&'static self, value: T) {
+        self.with(|cell| cell.set(value));
+    }
+
+    /// Sets the thread's value; gives the one before.
+    pub fn replace(&'static self, value: T) -> T {
+        self.with(|cell| cell.replace(value))
     }
 }
 

@@ -1,18 +1,22 @@
-//! Hazard G10: a thread that stops for ever at any access to shared memory holds nobody up, in every operation that claims to be lock-free. The
-//! locked rival shows that the test can fail.
+//! The page cache on a machine: a thread that stops for ever at any access to shared memory holds nobody up (hazard G10), in every operation
+//! that claims to be lock-free. The locked rival shows that the test can fail.
 #![cfg(feature = "sim")]
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
 use azekura_base::durable::NoLog;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use azekura_base::{Lsn, PageBuf, PageId};
-use azekura_buffer::{BufferPool, HandKind, PageStore, Peek, Policy, PoolOptions, StoreError};
+use azekura_base::{Lsn, PageId};
+use azekura_buffer::{BufferPool, HandKind, Peek, Policy, PoolOptions};
 use azekura_latch::TtasLock;
 use azekura_sim::LineAllocator;
 use azekura_sim::explore::{Scene, at_random, stop_everywhere};
 use azekura_trace::Site;
 use std::collections::HashMap;
 use std::sync::Arc;
+
+mod common;
+
+use common::Zeroes;
 
 #[global_allocator]
 static ALLOCATOR: LineAllocator = LineAllocator;
@@ -21,23 +25,6 @@ const FRAMES: usize = 5;
 const PAGES: u64 = 12;
 const POLICIES: [Policy; 3] =
     [Policy::NbGclock(HandKind::Atomic), Policy::NbGclock(HandKind::Striped), Policy::TwoRings];
-
-/// Pages of zeroes, from nowhere: [`MemStore`](azekura_buffer::MemStore) is a map under a lock.
-#[derive(Debug)]
-struct Zeroes;
-
-impl PageStore for Zeroes {
-    fn read_page(&self, _id: PageId, out: &mut [u8]) -> Result<(), StoreError> {
-        out.fill(0);
-        Ok(())
-    }
-    fn write_pages(&self, _batch: &mut [(PageId, PageBuf)]) -> Result<(), StoreError> {
-        Ok(())
-    }
-    fn sync(&self) -> Result<(), StoreError> {
-        Ok(())
-    }
-}
 
 fn pool(policy: Policy) -> Arc<BufferPool> {
     let options = PoolOptions { page_size: 4096, capacity_bytes: FRAMES * 4096, policy };

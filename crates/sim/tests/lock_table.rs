@@ -1,0 +1,173 @@
+//! The lock table on a machine. No lock is lock-free; what is claimed is that intents on a table disturb nobody but those who lock all of it,
+//! whoever stops for ever (hazard G10). And schedules of grants, upgrades and deadlocks.
+#![cfg(feature = "sim")]
+#![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
+
+use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use azekura_base::{Lsn, TreeId, TxnId};
+use azekura_lock::{KeyMode, KeyRef, LockError, LockOptions, LockTable, TableMode, TxnLocks};
+use azekura_sim::LineAllocator;
+use azekura_sim::explore::{Failure, Scene, at_random, exhaust, stop_everywhere_under};
+use std::sync::Arc;
+
+#[global_allocator]
+static ALLOCATOR: LineAllocator = LineAllocator;
+
+const TREE: TreeId = TreeId(0);
+const KEY: KeyRef<'static> = KeyRef::Key(b"k");
+const OTHER: KeyRef<'static> = KeyRef::Key(b"j");
+
+fn table(stripes: usize) -> Arc<LockTable> {
+    Arc::new(LockTable::new(LockOptions { stripes, dependency_slots: 1, timeout: None, seed: 1 }))
+}
+
+/// A transaction's work with its locks.
+type Work = fn(&LockTable, &mut TxnLocks);
+
+/// Threads with a transaction each, begun before: thread 0 does one thing, the others another, three times.
+fn transactions(first: Work, others: Work) -> Scene {
+    let table = table(64);
+    let mut scene = Scene::new();
+    for thread in 0..3 {
+        let (mut locks, table) = (table.begin(TxnId(thread + 1)), Arc::clone(&table));
+        let work = if thread == 0 { first } else { others };
+        scene.thread(move || {
+            for turn in 0..3 {
+                work(&table, &mut locks);
+                table.release(&mut locks, Some(Lsn(turn + 1)));
+                table.begin_again(&mut locks, TxnId(10 * (turn + 1) + thread));
+            }
+            table.release_all(locks, None);
+        });
+    }
+    let left = Arc::clone(&table);
+    scene.check(move || match left.stats().locks {
+        0 => Ok(()),
+        locks => Err(format!("{locks} locks are left")),
+    });
+    scene
+}
+
+fn lock(table: &LockTable, locks: &mut TxnLocks, mode: TableMode) {
+    table.lock_table(locks, TREE, mode).unwrap();
+}
+
+const INTENT: Work = |table, locks| {
+    lock(table, locks, TableMode::IS);
+    lock(table, locks, TableMode::IX);
+};
+const WHOLE: Work = |table, locks| lock(table, locks, TableMode::S);
+const KEY_WRITE: Work = |table, locks| {
+    table.lock_key(locks, TREE, KEY, KeyMode::UPDATE).unwrap();
+};
+const OTHER_READ: Work = |table, locks| {
+    table.lock_key(locks, TREE, OTHER, KeyMode::READ).unwrap();
+};
+
+#[test]
+fn g10_who_stops_with_an_intent_holds_up_no_intent_and_with_a_key_no_key_of_another_stripe() {
+    let stopped = stop_everywhere_under(1..40, || transactions(INTENT, INTENT)).unwrap();
+    assert!(stopped.accesses >= 20 && stopped.was_in("table.rs"), "{stopped:?}");
+    stop_everywhere_under(1..40, || transactions(KEY_WRITE, OTHER_READ)).unwrap();
+}
+
+#[test]
+fn g10_who_stops_with_an_intent_holds_up_who_locks_the_table_and_with_a_key_who_locks_it() {
+    for (first, others) in [(INTENT, WHOLE), (KEY_WRITE, KEY_WRITE)] {
+        let why = stop_everywhere_under(1..40, || transactions(first, others)).unwrap_err();
+        assert!(why.contains("nobody can go on"), "{why}");
+    }
+}
+
+/// Threads that add to a number under a lock which they get as `acquire` says, and are told how many gave way.
+fn adding(threads: u64, acquire: fn(&LockTable, &mut TxnLocks, u64) -> Result<(), LockError>) -> Scene {
+    let (table, number, victims) = (table(1), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let mut scene = Scene::new();
+    for thread in 0..threads {
+        let (table, number, victims) = (Arc::clone(&table), Arc::clone(&number), Arc::clone(&victims));
+        scene.thread(move || {
+            let mut locks = table.begin(TxnId(thread + 1));
+            match acquire(&table, &mut locks, thread) {
+                // In two steps: a lock that lets two in loses one.
+                Ok(()) => number.store(number.load(Relaxed) + 1, Relaxed),
+                Err(LockError::Deadlock { .. }) => {
+                    victims.fetch_add(1, Relaxed);
+                }
+                Err(other) => panic!("{other}"),
+            }
+            table.release_all(locks, None);
+        });
+    }
+    scene.check(move || {
+        let (added, gave_way) = (number.load(Relaxed), victims.load(Relaxed));
+        let left = table.stats().locks;
+        if added + gave_way == threads && added > 0 && left == 0 {
+            Ok(())
+        } else {
+            Err(format!("{added} added, {gave_way} gave way, {left} locks are left"))
+        }
+    });
+    scene
+}
+
+fn search(scene: impl Fn() -> Scene) -> Result<(), Box<Failure>> {
+    exhaust(1, &scene)?;
+    at_random(300, 1, &scene)
+}
+
+#[test]
+fn writers_of_a_key_come_one_after_another() {
+    search(|| adding(3, |table, locks, _| table.lock_key(locks, TREE, KEY, KeyMode::UPDATE).map(drop)))
+        .unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+#[test]
+fn of_two_readers_that_both_want_to_write_one_gives_way() {
+    search(|| {
+        adding(2, |table, locks, _| {
+            table.lock_key(locks, TREE, KEY, KeyMode::READ)?;
+            table.lock_key(locks, TREE, KEY, KeyMode::UPDATE).map(drop)
+        })
+    })
+    .unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+#[test]
+fn of_transactions_that_wait_in_a_circle_one_gives_way() {
+    const KEYS: [KeyRef<'static>; 3] = [KEY, OTHER, KeyRef::End];
+    search(|| {
+        adding(3, |table, locks, thread| {
+            for turn in [thread, thread + 1] {
+                table.lock_key(locks, TREE, KEYS[turn as usize % 3], KeyMode::UPDATE)?;
+            }
+            // They share keys by twos only, so the number has a lock of its own.
+            table.lock_key(locks, TREE, KeyRef::Key(b"number"), KeyMode::UPDATE).map(drop)
+        })
+    })
+    .unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+#[test]
+fn a_table_that_is_locked_whole_has_no_intents_beside_it() {
+    search(|| {
+        adding(2, |table, locks, thread| {
+            let mode = if thread == 0 { TableMode::IX } else { TableMode::X };
+            table.lock_table(locks, TREE, mode).map(drop)
+        })
+    })
+    .unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+#[test]
+fn a_lock_that_is_not_taken_is_missed_and_the_schedule_is_made_small() {
+    let failure = search(|| {
+        adding(2, |table, locks, thread| {
+            let mode = if thread == 0 { KeyMode::READ } else { KeyMode::UPDATE };
+            let key = if thread == 0 { OTHER } else { KEY };
+            table.lock_key(locks, TREE, key, mode).map(drop)
+        })
+    })
+    .unwrap_err();
+    assert!(failure.reason.contains("1 added") && failure.preemptions.len() == 1, "{failure}");
+    assert!(failure.to_string().contains("lock_table.rs"), "{failure}");
+}

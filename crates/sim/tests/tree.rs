@@ -1,0 +1,186 @@
+//! The B+tree on a machine. What is claimed of it (`azekura_btree::descent`): a reader holds nothing, so it may stop for ever anywhere and holds
+//! nobody up (hazard G10); a writer that stops holds up those who come to the nodes that it has latched, and nobody else: one leaf for a
+//! change in place, the leaf and its parent for a split. And schedules of splits against readers (HOP-1, HOP-3).
+#![cfg(feature = "sim")]
+#![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
+
+use azekura_base::durable::NoLog;
+use azekura_base::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use azekura_base::{DurableLog, LogFailed, Lsn, TreeId, TxnId};
+use azekura_btree::{
+    Env, EnvOptions, Log, NoLocks, Outcome, PutMode, Tree, UndoLog, WriteCtx, Written, verify,
+};
+use azekura_buffer::{BufferPool, PoolOptions};
+use azekura_sim::LineAllocator;
+use azekura_sim::explore::{Scene, at_random, exhaust, stop_everywhere_under};
+use azekura_wal::{AppendError, WorkerId};
+use std::sync::Arc;
+
+mod common;
+
+use common::Zeroes;
+
+#[global_allocator]
+static ALLOCATOR: LineAllocator = LineAllocator;
+
+const PAGE: usize = 4096;
+/// Even numbers are there from the beginning, odd ones may come.
+const KEYS: u64 = 40;
+/// So that a leaf has room for few.
+const VALUE: usize = 500;
+
+/// A log that only counts: it holds nobody up.
+#[derive(Debug)]
+struct Counts(AtomicU64);
+
+impl DurableLog for Counts {
+    fn next_lsn(&self) -> Lsn {
+        Lsn(self.0.load(SeqCst))
+    }
+    fn durable_lsn(&self) -> Lsn {
+        Lsn(self.0.load(SeqCst) - 1)
+    }
+    fn make_durable(&self, _lsn: Lsn) -> Result<(), LogFailed> {
+        Ok(())
+    }
+}
+
+impl Log for Counts {
+    fn append(&self, _worker: WorkerId, _body: &[u8]) -> Result<Lsn, AppendError> {
+        Ok(Lsn(self.0.fetch_add(1, SeqCst)))
+    }
+}
+
+/// A tree of a root and some leaves, all of them in the pool.
+struct Store {
+    env: Env,
+    tree: Tree,
+}
+
+impl Store {
+    fn new() -> Arc<Self> {
+        let options = PoolOptions { page_size: PAGE, capacity_bytes: 64 * PAGE, ..PoolOptions::default() };
+        let pool = BufferPool::new(options, Arc::new(Zeroes), Arc::new(NoLog)).unwrap();
+        let env = Env::new(Arc::new(pool), Arc::new(Counts(AtomicU64::new(1))), EnvOptions::default());
+        let tree = env.format(WorkerId::from_index(0)).unwrap();
+        let store = Self { env, tree };
+        (0..KEYS).step_by(2).for_each(|key| store.put(key, PutMode::Insert));
+        Arc::new(store)
+    }
+
+    fn put(&self, key: u64, mode: PutMode) {
+        let (mut undo, worker) = (UndoLog::new(), WorkerId::from_index(0));
+        let mut ctx = WriteCtx { txn: TxnId(1), worker, undo: &mut undo, locks: &mut NoLocks };
+        let value = [key as u8; VALUE];
+        let written = self.tree.put(&self.env, &mut ctx, &key.to_be_bytes(), &value, mode, None).unwrap();
+        assert!(matches!(written, Outcome::Done(Written::Inserted | Written::Replaced)), "{written:?}");
+    }
+
+    fn remove(&self, key: u64) {
+        let (mut undo, worker) = (UndoLog::new(), WorkerId::from_index(0));
+        let mut ctx = WriteCtx { txn: TxnId(1), worker, undo: &mut undo, locks: &mut NoLocks };
+        let removed = self.tree.remove(&self.env, &mut ctx, &key.to_be_bytes(), None).unwrap();
+        assert_eq!(removed, Outcome::Done(true), "{key} was there");
+    }
+
+    fn has(&self, key: u64) -> bool {
+        let mut value = Vec::new();
+        let is_there = self.tree.get(&self.env, &key.to_be_bytes(), &mut value).unwrap();
+        assert!(!is_there || value == [key as u8; VALUE], "{key} has another's value");
+        is_there
+    }
+
+    /// Reads all keys that were there from the beginning.
+    fn read_all(&self) {
+        (0..KEYS).step_by(2).for_each(|key| assert!(self.has(key), "{key} is not found"));
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let report =
+            verify(&self.env, &[self.tree], &[], &mut |_, _| {}).map_err(|error| error.to_string())?;
+        if report.is_clean() { Ok(()) } else { Err(format!("{:?}", report.findings)) }
+    }
+}
+
+/// What a thread does.
+type Work = fn(&Store);
+
+fn scene(first: Work, others: [Work; 2]) -> Scene {
+    let store = Store::new();
+    let mut scene = Scene::new();
+    for work in [first, others[0], others[1]] {
+        let store = Arc::clone(&store);
+        scene.thread(move || work(&store));
+    }
+    scene.check(move || store.check());
+    scene
+}
+
+const READ: Work = Store::read_all;
+const CHANGE_FIRST: Work = |store| store.put(0, PutMode::Replace);
+const READ_FIRST: Work = |store| assert!(store.has(0));
+const CHANGE_LAST: Work = |store| store.put(KEYS - 2, PutMode::Replace);
+const READ_LAST: Work = |store| assert!(store.has(KEYS - 2));
+const READ_LAST_OFTEN: Work = |store| (0..10).for_each(|_| READ_LAST(store));
+/// More than its leaf has room for.
+const SPLIT_FIRST: Work = |store| [1, 3, 5, 7, 9].iter().for_each(|&key| store.put(key, PutMode::Insert));
+const SPLIT_LAST: Work = |store| (1..6).for_each(|more| store.put(KEYS - 2 + more, PutMode::Insert));
+/// The leaves in the middle are merged, and the pages that they leave become leaves at the end.
+const MERGE_AND_REUSE: Work = |store| {
+    (10..30).step_by(2).filter(|key| !KEPT.contains(key)).for_each(|key| store.remove(key));
+    (KEYS..KEYS + 12).for_each(|key| store.put(key, PutMode::Insert));
+};
+/// Records that stay, and move.
+const KEPT: [u64; 3] = [14, 20, 26];
+const READ_KEPT: Work = |store| {
+    for key in KEPT {
+        assert!(store.has(key), "{key} is not found");
+    }
+};
+
+#[test]
+fn the_tree_has_leaves_enough_for_these_tests() {
+    let store = Store::new();
+    let leaves =
+        |store: &Store| verify(&store.env, &[store.tree], &[], &mut |_, _| {}).unwrap().trees[0].leaf_pages;
+    let before = leaves(&store);
+    SPLIT_FIRST(&store);
+    assert!(before >= 3 && leaves(&store) > before, "{before} leaves, then {}", leaves(&store));
+    assert_eq!(store.tree.id, TreeId(0));
+}
+
+#[test]
+fn g10_a_reader_that_stops_holds_up_no_writer_no_split_and_no_reader() {
+    let stopped = stop_everywhere_under(1..3, || scene(READ, [SPLIT_FIRST, CHANGE_LAST])).unwrap();
+    assert!(stopped.accesses >= 60 && stopped.was_in("hybrid.rs"), "{stopped:?}");
+}
+
+#[test]
+fn g10_a_writer_that_stops_in_a_leaf_holds_up_nobody_who_goes_to_other_leaves() {
+    let stopped =
+        stop_everywhere_under(1..10, || scene(CHANGE_FIRST, [READ_LAST_OFTEN, CHANGE_LAST])).unwrap();
+    assert!(stopped.accesses >= 10, "{stopped:?}");
+}
+
+#[test]
+fn g10_a_writer_that_stops_holds_up_those_who_come_to_its_leaf_and_in_a_split_to_the_parent() {
+    for (first, others) in [
+        (CHANGE_FIRST, [READ_FIRST, READ_FIRST]),
+        (CHANGE_FIRST, [CHANGE_FIRST, READ_LAST]),
+        (SPLIT_FIRST, [READ_LAST_OFTEN, READ_LAST]),
+    ] {
+        let why = stop_everywhere_under(1..10, || scene(first, others)).unwrap_err();
+        assert!(why.contains("nobody can go on") && why.contains("hybrid.rs"), "{why}");
+    }
+}
+
+#[test]
+fn hop_1_readers_find_every_key_in_schedules_of_splits() {
+    let small: fn() -> Scene = || scene(SPLIT_FIRST, [READ_FIRST, READ_LAST]);
+    let runs = exhaust(1, small).unwrap_or_else(|failure| panic!("{failure}"));
+    assert!(runs > 200, "{runs}");
+    at_random(60, 1, || scene(MERGE_AND_REUSE, [READ_KEPT, READ_KEPT]))
+        .unwrap_or_else(|failure| panic!("{failure}"));
+    at_random(40, 1, || scene(SPLIT_FIRST, [READ, READ])).unwrap_or_else(|failure| panic!("{failure}"));
+    at_random(40, 1, || scene(SPLIT_FIRST, [SPLIT_LAST, READ])).unwrap_or_else(|failure| panic!("{failure}"));
+}
