@@ -20,7 +20,8 @@ pub(super) unsafe extern "C" fn opendir(path: *const c_char) -> *mut DIR {
         // SAFETY: passed on.
         let entries = with_ordinary_memory(|| unsafe { OPENDIR.get()(path) });
         // SAFETY: the caller's text.
-        if !entries.is_null() || super::errno() != libc::EFAULT || unsafe { !super::again::touch_text(path) } {
+        if !entries.is_null() || super::errno() != libc::EFAULT || unsafe { !super::again::touch_text(path) }
+        {
             return entries;
         }
     }

@@ -80,7 +80,8 @@ pub(crate) fn take_over() -> Result<(), UnknownStreams> {
     if !exists(c"_IO_file_read") || !exists(c"_IO_file_write") {
         return Err(UnknownStreams);
     }
-    let (theirs, ours) = ([READ.get() as usize, WRITE.get() as usize], [read as Read as usize, write as Write as usize]);
+    let (theirs, ours) =
+        ([READ.get() as usize, WRITE.get() as usize], [read as Read as usize, write as Write as usize]);
     let tables = tables(theirs[0]).ok_or(UnknownStreams)?;
     let protect = |protection: c_int| {
         // SAFETY: the C library's constants, which stay as readable as they were.
@@ -127,7 +128,8 @@ unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _size: usize, data: *mu
         let start = base + header.p_vaddr as usize;
         start..start + header.p_memsz as usize
     };
-    let has = |header: &&libc::Elf64_Phdr| header.p_type == libc::PT_LOAD && place(header).contains(&search.0);
+    let has =
+        |header: &&libc::Elf64_Phdr| header.p_type == libc::PT_LOAD && place(header).contains(&search.0);
     if headers.iter().find(has).is_none() {
         return 0;
     }

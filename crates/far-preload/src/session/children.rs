@@ -52,7 +52,8 @@ pub(super) fn heap() -> Option<&'static Heap> {
 }
 
 extern "C" fn before() {
-    let frozen = super::heap().and_then(|heap| heap.freeze().map_err(|error| REASON.set(error.to_string())).ok());
+    let frozen =
+        super::heap().and_then(|heap| heap.freeze().map_err(|error| REASON.set(error.to_string())).ok());
     // Last: the heap's own locks are taken by threads that have this one not.
     let blocks = blocks();
     // SAFETY: this thread has the lock now.

@@ -15,8 +15,10 @@
 #define MUST(what) do { if (!(what)) return printf("line %d: %s: %s\n", __LINE__, #what, strerror(errno)), 1; } while (0)
 
 enum { MB = 1 << 20, LONG = 3 * MB };
+__attribute__((weak)) int allocated_here(const void *block); /* the allocator's */
+
 static char *far;
-static unsigned char *crowd;
+static unsigned char *volatile crowd;
 
 static void sweep(void)
 {
@@ -135,6 +137,9 @@ static int directory(void)
     int found = 0;
     DIR *entries = opendir(name);
     MUST(entries);
+    /* The kernel fails only if the page leaves between the C library's look at it and the call: so it is asked whose memory it is. */
+    MUST(!allocated_here || allocated_here(malloc(1)));
+    MUST(!allocated_here || !getenv("AZEKURA_FAR_SERVERS") || !allocated_here(entries));
     sweep();
     for (struct dirent *entry; errno = 0, entry = readdir(entries);)
         found += entry->d_name[0] != '.';
@@ -153,6 +158,10 @@ static int directory(void)
 
 int main(void)
 {
+    for (int i = 0; i < 3; i++) { /* what an allocator mapped before far memory was there */
+        void *volatile used = malloc(100 << 10);
+        if (!used) return 1;
+    }
     far = malloc(4 * MB), crowd = malloc(6 * MB);
     if (buffered(NULL, 0) || buffered(far + MB, 5000) || buffered(far + MB + 77, 100000) || texts() || lines() || directory()) return 1;
     setvbuf(stdout, far, _IOFBF, 65536);
