@@ -13,7 +13,8 @@
 //! | `hooks::map` | `mmap`, `munmap`, `mremap`, `madvise`, `mprotect` of private anonymous memory |
 //! | `hooks::transfer` | `read`, `write` and their like, where the kernel does not wait for far memory |
 //! | `hooks::message` | messages of sockets, likewise |
-//! | `hooks::stream` | `fread`, `fwrite`, `fputs`, likewise |
+//! | `hooks::stream` | streams (`FILE`), likewise |
+//! | `hooks::directory` | `opendir`, likewise |
 //! | `hooks::again` | system calls that can be asked again, likewise |
 //! | `hooks::thread` | our own threads, and their memory |
 //! | `hooks::bounce` | ordinary memory that such a transfer goes through |
@@ -30,9 +31,7 @@
 //!
 //! Stacks, files and shared memory stay ordinary memory, and so do small blocks; with the `sigsegv` mechanism static arrays, too. A child made by `fork` has a copy of its parent's far memory, for which
 //! the servers need room; where it cannot have one (by SIGSEGV, or without room) it is ended when it touches it. Without the right to use userfaultfd for the kernel, the calls in `hooks` work on far memory; others, and those that the C library makes on its own
-//! (of `pthread_mutex_lock`, `printf` of a long text, `readdir`), give `EFAULT`. So does a stream whose own buffer is far, which the C library
-//! takes from an allocator that the program brings (most likely why redis with jemalloc does this: under load a saving child once in a while says "Bad address" and saves nothing;
-//! what is in memory stays right).
+//! (of `pthread_mutex_lock`, of `scandir` with an allocator that the program brings), give `EFAULT`.
 
 #![cfg_attr(not(all(target_os = "linux", target_env = "gnu")), allow(unused))]
 #![cfg(not(loom))]

@@ -147,6 +147,9 @@ fn open(launch: &'static Launch) -> &'static Session {
 fn install(heap: Heap, launch: &'static Launch) -> &'static Session {
     let (base, length) = (heap.memory().as_ptr() as usize, heap.memory().len());
     if !heap.memory().mechanism().serves_system_calls() {
+        if let Err(error) = crate::hooks::take_streams_over() {
+            refuse(&error);
+        }
         let region = base..base + length;
         let ranges = [region].into_iter().chain(heap.memory().adopted().iter().cloned());
         for (range, place) in ranges.zip(&UNSERVED) {

@@ -50,20 +50,46 @@ fn mechanisms() -> Vec<Mechanism> {
     Mechanism::LADDER.into_iter().filter(can).collect()
 }
 
-/// The program made of `name.c`, made once: several tests may run it at the same time.
-fn compiled(name: &str) -> PathBuf {
+/// Where they are made: several tests may run the same at the same time.
+fn made(name: &str, make: impl FnOnce(&Path) -> Command) -> PathBuf {
     static DIRECTORY: OnceLock<TempDir> = OnceLock::new();
     static MADE: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let program = DIRECTORY.get_or_init(|| tempfile::tempdir().unwrap()).path().join(name);
     let mut made = MADE.lock().unwrap();
     if made.insert(name.to_owned()) {
-        let source =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name).with_extension("c");
-        let cc = ["-O1", "-pthread", "-Wall"];
-        let out = Command::new("cc").args(cc).arg(source).arg("-o").arg(&program).output().unwrap();
+        let out = make(&program).output().unwrap();
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     }
     program
+}
+
+fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name).with_extension("c")
+}
+
+fn cc(source: &Path, to: &Path) -> Command {
+    let mut command = Command::new("cc");
+    command.args(["-O1", "-pthread", "-Wall"]).arg(source).arg("-o").arg(to);
+    command
+}
+
+/// The program made of `name.c`.
+fn compiled(name: &str) -> PathBuf {
+    made(name, |program| cc(&source(name), program))
+}
+
+/// The same with an allocator of its own, a library.
+fn with_allocator(name: &str) -> PathBuf {
+    let library = made("liballocator.so", |library| {
+        let mut command = cc(&source("allocator"), library);
+        command.args(["-shared", "-fPIC", "-fno-builtin"]);
+        command
+    });
+    made(&format!("{name}-with-allocator"), |program| {
+        let mut command = cc(&source(name), program);
+        command.arg(&library).arg(format!("-Wl,-rpath,{}", library.parent().unwrap().display()));
+        command
+    })
 }
 
 fn run(mut command: Command, launch: Option<&Launch>) -> Output {
@@ -75,9 +101,13 @@ fn run(mut command: Command, launch: Option<&Launch>) -> Output {
 
 /// The program's output is the same with far memory as without, and pages were really away.
 fn same(name: &str, arguments: &[&str], mechanism: Mechanism) {
-    let program = compiled(name);
+    same_of(&compiled(name), arguments, mechanism);
+}
+
+fn same_of(program: &Path, arguments: &[&str], mechanism: Mechanism) {
+    let name = program.display();
     let command = || {
-        let mut command = Command::new(&program);
+        let mut command = Command::new(program);
         command.args(arguments);
         command
     };
@@ -173,6 +203,17 @@ fn f1_system_calls_on_pages_that_are_away_are_served() {
 #[test]
 fn f1_calls_of_every_kind_work_on_pages_that_are_away() {
     mechanisms().into_iter().for_each(|mechanism| same("calls", &[], mechanism));
+}
+
+#[test]
+fn f1_streams_write_and_read_through_buffers_that_are_away() {
+    mechanisms().into_iter().for_each(|mechanism| same("streams", &[], mechanism));
+}
+
+#[test]
+fn f1_what_the_c_library_takes_from_a_far_allocator_for_the_kernel_is_served() {
+    let program = with_allocator("streams");
+    mechanisms().into_iter().for_each(|mechanism| same_of(&program, &[], mechanism));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::ffi::{c_int, c_long, c_void};
 use std::ptr;
 
 /// Who fails so often in a row has another reason.
-const TRIES: usize = 1000;
+pub(super) const TRIES: usize = 1000;
 /// What is touched of a buffer whose length only the kernel knows.
 const SOME: usize = 4096;
 const STEP: usize = 4096;
@@ -82,6 +82,20 @@ unsafe fn texts(at: usize) -> impl Iterator<Item = usize> {
     let at = ptr::with_exposed_provenance::<usize>(at);
     // SAFETY: the caller's, and a null ends it.
     (0..MOST_STRINGS).map(move |i| unsafe { *at.add(i) }).take_while(|&text| text != 0)
+}
+
+/// Has a text come, if the kernel does not reach it; whether that is so.
+///
+/// # Safety
+///
+/// It is a text, or null.
+pub(super) unsafe fn touch_text(at: Path) -> bool {
+    let is_far = text(at).is_far();
+    if is_far {
+        // SAFETY: the caller's; what is far is not null.
+        unsafe { text(at).touch() };
+    }
+    is_far
 }
 
 /// What a call gives: -1 if it failed.

@@ -3,7 +3,7 @@
 //! A message is one: it goes through one bounce, and what is longer than that is no message but a stream, of which a part is as good.
 
 use super::bounce::{BOUNCE, Bounce, Parts};
-use super::transfer::{bounced_in, bounced_out, unserved_parts};
+use super::transfer::{bounced_in, bounced_out, one, unserved_parts};
 use super::{errno, fail};
 use crate::next::Next;
 use crate::session::is_unserved;
@@ -33,10 +33,6 @@ static SENDMMSG: Next<SendMessages> = Next::new(c"sendmmsg");
 
 /// Bytes of ancillary data that go through here; the kernel's own limit is about 20 KiB.
 const CONTROL: usize = 32 << 10;
-
-fn one(at: *const c_void, bytes: size_t) -> [iovec; 1] {
-    [iovec { iov_base: at.cast_mut(), iov_len: bytes }]
-}
 
 /// # Safety
 ///

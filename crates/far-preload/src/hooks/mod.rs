@@ -3,11 +3,15 @@
 mod again;
 mod block;
 mod bounce;
+mod directory;
 mod map;
 mod message;
 mod stream;
 mod thread;
 mod transfer;
+
+pub(crate) use stream::take_over as take_streams_over;
+pub(crate) use thread::{Blocks, blocks};
 
 use std::ffi::c_int;
 
@@ -16,6 +20,7 @@ use std::ffi::c_int;
 pub(crate) fn settle() {
     again::settle();
     block::settle();
+    directory::settle();
     map::settle();
     message::settle();
     stream::settle();

@@ -1,186 +1,148 @@
-//! Streams of the C library enter the kernel by a way of their own, so their large transfers go piece by piece where the kernel does not wait
-//! for far memory (F1): what is smaller than a stream's buffer is copied by the C library itself, and waits.
+//! Streams of the C library enter the kernel by a way of their own (F1). Each kind of stream has a table of functions, two of which speak with the
+//! kernel: `_IO_file_read` and `_IO_file_write`. Where the kernel does not wait for far memory, ours stand in the tables in their place, and
+//! what is far goes by way of a bounce.
+//!
+//! So it does not matter whose memory it is: a large block that `fwrite`, `printf` or `fread` hands on past the stream's buffer; a buffer that the program
+//! chose (`setvbuf`); or the stream's own, which the C library takes from the program's allocator. That one may be far, too, and it was touched a moment
+//! ago, so a call fails only if the page has left since: redis with jemalloc, under load, then said "Bad address" and saved nothing.
+//!
+//! The tables are constant once the program is loaded, so they are made writable for a moment, before `main`. That they are what we
+//! take them for is seen from what stands in them: the addresses of the two functions, by which the C library exports them since 1997.
 
-use super::bounce::{BOUNCE, Bounce};
-use crate::next::Next;
+use super::bounce::Parts;
+use super::transfer::{bounced_in, bounced_out, one};
+use crate::next::{Next, exists};
 use crate::session::is_unserved;
-use libc::{FILE, size_t};
-use std::ffi::{CStr, c_char, c_int, c_void};
-use std::ptr;
+use libc::{FILE, ssize_t};
+use std::ffi::{c_int, c_void};
+use std::ops::Range;
+use std::sync::atomic::{
+    AtomicBool, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
-type In = unsafe extern "C" fn(*mut c_void, size_t, size_t, *mut FILE) -> size_t;
-type Out = unsafe extern "C" fn(*const c_void, size_t, size_t, *mut FILE) -> size_t;
-type Text = unsafe extern "C" fn(*const c_char, *mut FILE) -> c_int;
-type Line = unsafe extern "C" fn(*const c_char) -> c_int;
+type Read = unsafe extern "C" fn(*mut FILE, *mut c_void, ssize_t) -> ssize_t;
+type Write = unsafe extern "C" fn(*mut FILE, *const c_void, ssize_t) -> ssize_t;
 
-static FREAD: Next<In> = Next::new(c"fread");
-static FREAD_UNLOCKED: Next<In> = Next::new(c"fread_unlocked");
-static FWRITE: Next<Out> = Next::new(c"fwrite");
-static FWRITE_UNLOCKED: Next<Out> = Next::new(c"fwrite_unlocked");
-static FPUTS: Next<Text> = Next::new(c"fputs");
-static FPUTS_UNLOCKED: Next<Text> = Next::new(c"fputs_unlocked");
-static PUTS: Next<Line> = Next::new(c"puts");
+static READ: Next<Read> = Next::new(c"_IO_file_read");
+static WRITE: Next<Write> = Next::new(c"_IO_file_write");
 
-/// Whether the kernel could be asked to take or fill the program's own buffer, and would not reach it. If the sizes are no sizes, the C
-/// library says so.
-fn goes_by_bounce(at: usize, size: size_t, count: size_t) -> Option<usize> {
-    const SMALL: usize = 1024; // no stream that has a buffer passes by it for so little
-    size.checked_mul(count).filter(|&bytes| bytes >= SMALL && is_unserved(at, bytes))
+unsafe extern "C" fn read(stream: *mut FILE, at: *mut c_void, bytes: ssize_t) -> ssize_t {
+    // SAFETY: passed on; the C library asks for no less than nothing.
+    unsafe {
+        let length = usize::try_from(bytes).unwrap_or(0);
+        if !is_unserved(at as usize, length) {
+            return READ.get()(stream, at, bytes);
+        }
+        // One call: what a pipe gives is enough, and the C library asks again if it wants more.
+        bounced_in(
+            Parts(&one(at, length)),
+            || false,
+            |to, n, _| READ.get()(stream, to.cast(), n.cast_signed()),
+        )
+    }
 }
 
-/// Items done, by pieces that each say how many bytes they did, until one came short.
-fn in_pieces(size: size_t, bytes: usize, one: impl Fn(*mut u8, usize, usize) -> usize) -> Option<size_t> {
-    let bounce = Bounce::take()?;
-    let mut done = 0;
-    while done < bytes {
-        let piece = (bytes - done).min(BOUNCE);
-        let here = one(bounce.at(), done, piece);
-        done += here;
-        if here < piece {
-            break;
+unsafe extern "C" fn write(stream: *mut FILE, at: *const c_void, bytes: ssize_t) -> ssize_t {
+    // SAFETY: passed on.
+    unsafe {
+        let length = usize::try_from(bytes).unwrap_or(0);
+        if is_unserved(at as usize, length) {
+            let put = |from: *mut u8, n: usize, _| WRITE.get()(stream, from.cast(), n.cast_signed());
+            let written = bounced_out(Parts(&one(at, length)), || true, put);
+            // Without memory for a bounce the C library's own may still find the page there, and marks the stream if it does not.
+            if written >= 0 {
+                return written;
+            }
+        }
+        WRITE.get()(stream, at, bytes)
+    }
+}
+
+/// The C library's streams cannot be led past the kernel.
+#[derive(Debug)]
+pub(crate) struct UnknownStreams;
+
+impl std::fmt::Display for UnknownStreams {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the tables of this C library's streams are not where they are known to be, and the kernel does not wait for far memory; where it does (as root, say) they are not needed")
+    }
+}
+
+impl std::error::Error for UnknownStreams {}
+
+/// Leads streams by way of bounces, from now on. The first time only, before there are threads.
+pub(crate) fn take_over() -> Result<(), UnknownStreams> {
+    static DONE: AtomicBool = AtomicBool::new(false);
+    if DONE.load(Acquire) {
+        return Ok(());
+    }
+    if !exists(c"_IO_file_read") || !exists(c"_IO_file_write") {
+        return Err(UnknownStreams);
+    }
+    let (theirs, ours) =
+        ([READ.get() as usize, WRITE.get() as usize], [read as Read as usize, write as Write as usize]);
+    let tables = tables(theirs[0]).ok_or(UnknownStreams)?;
+    let protect = |protection: c_int| {
+        // SAFETY: the C library's constants, which stay as readable as they were.
+        unsafe { libc::mprotect(tables.start as *mut c_void, tables.len(), protection) == 0 }
+    };
+    if !protect(libc::PROT_READ | libc::PROT_WRITE) {
+        return Err(UnknownStreams);
+    }
+    let mut found = [0; 2];
+    for word in tables.clone().step_by(size_of::<usize>()) {
+        // SAFETY: within the tables, aligned, writable now, and nobody but the loader ever writes there.
+        let word = unsafe { AtomicUsize::from_ptr(word as *mut usize) };
+        // Relaxed: a function like another; streams that are in use see the one or the other.
+        if let Some(which) = theirs.iter().position(|&theirs| theirs == word.load(Relaxed)) {
+            word.store(ours[which], Relaxed);
+            found[which] += 1;
         }
     }
-    bounce.give_back();
-    Some(done / size)
-}
-
-unsafe fn read_by(next: In, at: *mut c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t {
-    // SAFETY: passed on; pieces are within the caller's buffer, and no longer than the bounce.
-    unsafe {
-        let bounced = goes_by_bounce(at as usize, size, count).and_then(|bytes| {
-            in_pieces(size, bytes, |bounce, from, piece| {
-                let got = next(bounce.cast(), 1, piece, stream);
-                ptr::copy_nonoverlapping(bounce, at.cast::<u8>().add(from), got);
-                got
-            })
-        });
-        bounced.unwrap_or_else(|| next(at, size, count, stream))
+    protect(libc::PROT_READ);
+    if found.contains(&0) {
+        return Err(UnknownStreams);
     }
+    // Release: pairs with Acquire above, though whoever comes later is of the same thread, or of one that began after.
+    DONE.store(true, Release);
+    Ok(())
 }
 
-unsafe fn write_by(next: Out, at: *const c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t {
-    // SAFETY: as above.
-    unsafe {
-        let bounced = goes_by_bounce(at as usize, size, count).and_then(|bytes| {
-            in_pieces(size, bytes, |bounce, from, piece| {
-                ptr::copy_nonoverlapping(at.cast::<u8>().add(from), bounce, piece);
-                next(bounce.cast(), 1, piece, stream)
-            })
-        });
-        bounced.unwrap_or_else(|| next(at, size, count, stream))
+/// What the loader made constant of the library that has this function.
+fn tables(function: usize) -> Option<Range<usize>> {
+    let mut search: (usize, Option<Range<usize>>) = (function, None);
+    // SAFETY: the callback gets our data, which lives through the call.
+    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut search).cast()) };
+    search.1.filter(|tables| !tables.is_empty())
+}
+
+unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
+    // SAFETY: the loader passes an object with so many headers, and our own data.
+    let (base, headers, search) = unsafe {
+        let info = &*info;
+        let headers = std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum));
+        (info.dlpi_addr as usize, headers, &mut *data.cast::<(usize, Option<Range<usize>>)>())
+    };
+    let place = |header: &libc::Elf64_Phdr| {
+        let start = base + header.p_vaddr as usize;
+        start..start + header.p_memsz as usize
+    };
+    let has =
+        |header: &&libc::Elf64_Phdr| header.p_type == libc::PT_LOAD && place(header).contains(&search.0);
+    if headers.iter().find(has).is_none() {
+        return 0;
     }
-}
-
-/// Writes a text by `fwrite` if it is far, with a line's end or without.
-unsafe fn put_by(next: Out, text: *const c_char, stream: *mut FILE, ends_line: bool) -> Option<c_int> {
-    if !is_unserved(text as usize, 1) {
-        return None;
-    }
-    // SAFETY: the caller's text ends in NUL.
-    unsafe {
-        let bytes = CStr::from_ptr(text).count_bytes();
-        let done = write_by(next, text.cast(), 1, bytes, stream) == bytes
-            && (!ends_line || next(c"\n".as_ptr().cast(), 1, 1, stream) == 1);
-        Some(if done { 1 } else { libc::EOF })
-    }
-}
-
-/// # Safety
-///
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn fread(
-    at: *mut c_void,
-    size: size_t,
-    count: size_t,
-    stream: *mut FILE,
-) -> size_t {
-    // SAFETY: passed on.
-    unsafe { read_by(FREAD.get(), at, size, count, stream) }
-}
-
-/// # Safety
-///
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn fread_unlocked(
-    at: *mut c_void,
-    size: size_t,
-    count: size_t,
-    stream: *mut FILE,
-) -> size_t {
-    // SAFETY: passed on.
-    unsafe { read_by(FREAD_UNLOCKED.get(), at, size, count, stream) }
-}
-
-/// # Safety
-///
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn fwrite(
-    at: *const c_void,
-    size: size_t,
-    count: size_t,
-    stream: *mut FILE,
-) -> size_t {
-    // SAFETY: passed on.
-    unsafe { write_by(FWRITE.get(), at, size, count, stream) }
-}
-
-/// # Safety
-///
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn fwrite_unlocked(
-    at: *const c_void,
-    size: size_t,
-    count: size_t,
-    stream: *mut FILE,
-) -> size_t {
-    // SAFETY: passed on.
-    unsafe { write_by(FWRITE_UNLOCKED.get(), at, size, count, stream) }
-}
-
-/// # Safety
-///
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn fputs(text: *const c_char, stream: *mut FILE) -> c_int {
-    // SAFETY: passed on.
-    unsafe { put_by(FWRITE.get(), text, stream, false).unwrap_or_else(|| FPUTS.get()(text, stream)) }
-}
-
-/// # Safety
-///
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn fputs_unlocked(text: *const c_char, stream: *mut FILE) -> c_int {
-    // SAFETY: passed on.
-    unsafe {
-        put_by(FWRITE_UNLOCKED.get(), text, stream, false)
-            .unwrap_or_else(|| FPUTS_UNLOCKED.get()(text, stream))
-    }
-}
-
-/// # Safety
-///
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn puts(text: *const c_char) -> c_int {
-    unsafe extern "C" {
-        static stdout: *mut FILE;
-    }
-    // SAFETY: passed on; the C library's own stream.
-    unsafe { put_by(FWRITE.get(), text, stdout, true).unwrap_or_else(|| PUTS.get()(text)) }
+    // The loader protects whole pages, and leaves a last one that is shared with what is not constant.
+    let constants = headers.iter().find(|header| header.p_type == libc::PT_GNU_RELRO).map(place);
+    // SAFETY: no memory is passed.
+    let piece = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
+    search.1 = constants.map(|all| all.start / piece * piece..all.end / piece * piece);
+    1
 }
 
 /// Finds the C library's functions.
 pub(super) fn settle() {
-    FREAD.settle();
-    FREAD_UNLOCKED.settle();
-    FWRITE.settle();
-    FWRITE_UNLOCKED.settle();
-    FPUTS.settle();
-    FPUTS_UNLOCKED.settle();
-    PUTS.settle();
+    READ.settle();
+    WRITE.settle();
 }

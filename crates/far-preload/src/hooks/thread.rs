@@ -24,20 +24,31 @@ type Create =
     unsafe extern "C" fn(*mut libc::pthread_t, *const libc::pthread_attr_t, Start, *mut c_void) -> c_int;
 
 static CREATE: Next<Create> = Next::new(c"pthread_create");
-/// Blocks of our threads. Only they take this lock, and they touch no far memory under it.
+/// Blocks of our threads, and of calls that are to have ordinary memory. Nobody touches far memory under this lock.
 static BLOCKS: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
+
+/// The lock on these blocks: who forks has it, so that the child finds it free.
+pub(crate) type Blocks = MutexGuard<'static, BTreeSet<usize>>;
 
 thread_local! {
     static IS_OURS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread is one of ours.
+/// Whether this thread is one of ours, or to be treated like one.
 #[inline]
 pub(super) fn is_ours() -> bool {
     IS_OURS.get()
 }
 
-fn blocks() -> MutexGuard<'static, BTreeSet<usize>> {
+/// Calls with what is allocated meanwhile ordinary memory, from the C library's own heap; to be given back likewise.
+pub(super) fn with_ordinary_memory<R>(call: impl FnOnce() -> R) -> R {
+    let before = IS_OURS.replace(true);
+    let result = call();
+    IS_OURS.set(before);
+    result
+}
+
+pub(crate) fn blocks() -> Blocks {
     BLOCKS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -114,7 +114,8 @@ fn is_file(fd: c_int) -> bool {
     }
 }
 
-fn one(at: *const c_void, bytes: size_t) -> [iovec; 1] {
+/// A buffer of one part.
+pub(super) fn one(at: *const c_void, bytes: size_t) -> [iovec; 1] {
     [iovec { iov_base: at.cast_mut(), iov_len: bytes }]
 }
 

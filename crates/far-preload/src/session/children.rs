@@ -10,6 +10,7 @@
 
 use super::{CODE, HEAP, LAUNCH, PLACE, THRESHOLD, UNSERVED_RANGES, VOICE, install, open, say};
 use crate::heap::{FrozenHeap, Heap};
+use crate::hooks::{Blocks, blocks};
 use std::cell::UnsafeCell;
 use std::error::Error;
 use std::ffi::{c_int, c_void};
@@ -20,10 +21,10 @@ use std::sync::atomic::{
     Ordering::{Relaxed, Release},
 };
 
-/// A heap that stands still between the handlers.
-struct Forking(UnsafeCell<Option<FrozenHeap<'static>>>);
+/// What stands still between the handlers: the heap, if there is one, and the lock on our threads' blocks.
+struct Forking(UnsafeCell<Option<(Option<FrozenHeap<'static>>, Blocks)>>);
 
-// SAFETY: only the thread that holds the heap's lock, which is part of what lies here, writes and reads it.
+// SAFETY: only the thread that holds the lock, which is part of what lies here, writes and reads it.
 unsafe impl Sync for Forking {}
 
 static FORKING: Forking = Forking(UnsafeCell::new(None));
@@ -51,22 +52,22 @@ pub(super) fn heap() -> Option<&'static Heap> {
 }
 
 extern "C" fn before() {
-    let Some(heap) = super::heap() else { return };
-    match heap.freeze() {
-        // SAFETY: this thread has the heap's lock now.
-        Ok(frozen) => unsafe { *FORKING.0.get() = Some(frozen) },
-        Err(error) => {
-            let _ = REASON.set(error.to_string());
-        }
-    }
+    let frozen =
+        super::heap().and_then(|heap| heap.freeze().map_err(|error| REASON.set(error.to_string())).ok());
+    // Last: the heap's own locks are taken by threads that have this one not.
+    let blocks = blocks();
+    // SAFETY: this thread has the lock now.
+    unsafe { *FORKING.0.get() = Some((frozen, blocks)) };
+}
+
+/// What `before` left, with the lock on our threads' blocks given back.
+fn frozen() -> Option<FrozenHeap<'static>> {
+    // SAFETY: `before` left it in this thread, which has the lock, or in the child's only one.
+    unsafe { (*FORKING.0.get()).take() }?.0
 }
 
 extern "C" fn in_parent() {
-    if super::heap().is_none() {
-        return;
-    }
-    // SAFETY: `before` left it in this thread, which has the heap's lock; or it failed, and nobody else writes it.
-    if let Some(frozen) = unsafe { (*FORKING.0.get()).take() } {
+    if let Some(frozen) = frozen() {
         frozen.in_parent();
     }
 }
@@ -77,11 +78,10 @@ extern "C" fn in_child() {
         // SAFETY: ours; who waits for the end of standard error is not to wait for a child that closed its own.
         unsafe { libc::close(voice) };
     }
+    let frozen = frozen();
     if super::heap().is_none() {
         return;
     }
-    // SAFETY: as in the parent: the child has one thread, which is that one.
-    let frozen = unsafe { (*FORKING.0.get()).take() };
     // Release: as in `install`.
     HEAP.store(ptr::null_mut(), Release);
     // SAFETY: in the child; the parent's session is not used here any more, and it is never dropped.
