@@ -6,10 +6,10 @@ use std::str::FromStr;
 use crate::cluster::{self, Genes};
 use crate::himeno::{self, Grid};
 use crate::memory::{Memory, OutOfMemory};
-use crate::npb::{Class, cg, ft, is, mg};
+use crate::npb::{Class, cg, ft, is, mg, sp};
 use crate::verdict::Verdict;
 
-/// A program with its size. As text: `himeno.xs` to `himeno.l`; `is`, `ft`, `cg`, `mg` with `.s`, `.w` or `.a`; `cluster.` and a number of genes.
+/// A program with its size. As text: `himeno.xs` to `himeno.l`; `is`, `ft`, `cg`, `mg`, `sp` with `.s`, `.w` or `.a`; `cluster.` and a number of genes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kernel {
@@ -25,6 +25,8 @@ pub enum Kernel {
     Cg(Class),
     /// Multigrid.
     Mg(Class),
+    /// Scalar pentadiagonal solver.
+    Sp(Class),
 }
 
 impl Kernel {
@@ -42,6 +44,7 @@ impl Kernel {
             Self::Ft(class),
             Self::Cg(class),
             Self::Mg(class),
+            Self::Sp(class),
             Self::Cluster(Genes(genes)),
         ]
     }
@@ -56,6 +59,7 @@ impl Kernel {
             Self::Ft(class) => ft::bytes(class),
             Self::Cg(class) => cg::bytes(class),
             Self::Mg(class) => mg::bytes(class),
+            Self::Sp(class) => sp::bytes(class),
         }
     }
 
@@ -72,6 +76,7 @@ impl Kernel {
             Self::Ft(class) => ft::run(class, memory),
             Self::Cg(class) => cg::run(class, memory),
             Self::Mg(class) => mg::run(class, memory),
+            Self::Sp(class) => sp::run(class, memory),
         }
     }
 
@@ -83,6 +88,7 @@ impl Kernel {
             Self::Ft(class) => ("ft", class.to_string()),
             Self::Cg(class) => ("cg", class.to_string()),
             Self::Mg(class) => ("mg", class.to_string()),
+            Self::Sp(class) => ("sp", class.to_string()),
         }
     }
 
@@ -103,7 +109,7 @@ impl fmt::Display for Kernel {
 /// No program has this name and size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "no program {0:?}: there are himeno.xs, .s, .m, .l; is, ft, cg, mg with .s, .w, .a; cluster. with 2 to 20000 genes"
+    "no program {0:?}: there are himeno.xs, .s, .m, .l; is, ft, cg, mg, sp with .s, .w, .a; cluster. with 2 to 20000 genes"
 )]
 pub struct ParseKernelError(pub String);
 
@@ -118,7 +124,7 @@ impl FromStr for Kernel {
             return Ok(Self::Cluster(Genes(genes.ok_or_else(unknown)?)));
         }
         let grids = Grid::ALL.into_iter().map(Self::Himeno);
-        let of_class = |class| [Self::Is(class), Self::Ft(class), Self::Cg(class), Self::Mg(class)];
+        let of_class = |class| [Self::Is, Self::Ft, Self::Cg, Self::Mg, Self::Sp].map(|kernel| kernel(class));
         grids
             .chain(Class::ALL.into_iter().flat_map(of_class))
             .find(|kernel| kernel.to_string() == text)

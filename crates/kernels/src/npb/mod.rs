@@ -6,6 +6,7 @@
 //! | [`ft`] | three-dimensional Fourier transform |
 //! | [`cg`] | conjugate gradient on a random sparse matrix |
 //! | [`mg`] | multigrid V-cycles |
+//! | [`sp`] | time steps of a flow, pentadiagonal systems along every line |
 //! | [`lcg`] | their random numbers |
 
 pub mod cg;
@@ -13,6 +14,7 @@ pub mod ft;
 pub mod is;
 pub mod lcg;
 pub mod mg;
+pub mod sp;
 
 use std::fmt;
 
