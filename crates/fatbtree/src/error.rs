@@ -28,6 +28,28 @@ pub enum Error {
         /// What it said.
         reason: String,
     },
+    /// A transaction takes place at one node, and its keys are at several.
+    #[error("the keys are at several nodes, and a transaction takes place at one")]
+    Elsewhere,
+    /// The leaf was not split or moved. It is where it was.
+    #[error("{pe}: {reason}")]
+    NotMoved {
+        /// Whose leaf.
+        pe: PeId,
+        /// What it said.
+        reason: String,
+    },
+    /// The request does not fit into a frame between nodes.
+    #[error("a request of {bytes} bytes; between nodes {most} are possible")]
+    TooLong {
+        /// What it takes.
+        bytes: usize,
+        /// What is possible.
+        most: usize,
+    },
+    /// The node has been stopped.
+    #[error("this node is stopping; ask another one")]
+    Stopped,
     /// The answer is not one to the question: the nodes run different programs.
     #[error("an answer that does not fit the request; upgrade the older node")]
     Protocol,
@@ -100,6 +122,14 @@ pub enum FrameError {
         found: u8,
         /// What this node speaks.
         expected: u8,
+    },
+    /// It says that it is from another node than the one at the other end of the connection.
+    #[error("from {found}, over the connection of {expected}")]
+    Sender {
+        /// What the head says.
+        found: PeId,
+        /// Who is at the other end.
+        expected: PeId,
     },
     /// From another cluster; correct the list of members.
     #[error("from cluster {found:016x}; this node belongs to {expected:016x}")]

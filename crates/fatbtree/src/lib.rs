@@ -39,7 +39,9 @@
 //! | [`store`] | what a PE keeps for good: in an [`azekura::Database`], or in memory |
 //! | `lock_service`, `page_service` | the paper's two services |
 //! | `message`, [`frame`] | what nodes say, and its envelope |
+//! | `membership` | who belongs to a cluster, and where: a file, or what stands behind `Meta` |
 //! | `world` | net, clock, chance and tasks, as traits |
+//! | [`tcp`] | all of these on a real machine |
 //! | [`sim`] | all of these in virtual time, with faults, from a seed |
 
 #![forbid(unsafe_code)]
@@ -51,6 +53,7 @@ mod index;
 mod key;
 mod leaf;
 mod lock_service;
+mod membership;
 mod message;
 pub mod node;
 mod options;
@@ -59,6 +62,7 @@ mod placement;
 mod ranges;
 pub mod sim;
 pub mod store;
+pub mod tcp;
 mod world;
 
 pub use error::{Error, FrameError, StoreError};
@@ -67,8 +71,9 @@ pub use index::{BuildOptions, Built, PageCopy, build};
 pub use key::{Key, KeyRange, Target};
 pub use leaf::{Fact, LeafHead, MoveId, Row, Staged};
 pub use lock_service::{Acquire, Held, LockMode, LockService};
+pub use membership::{FileMeta, Member, Membership, MembershipError, Meta, even_shares};
 pub use message::{Answer, Find, Message, Refusal, RequestId, Work};
-pub use node::{Application, Counts, MoveError, NoApplication, Node, Parts, Rows};
+pub use node::{Application, Asked, Counts, MoveError, NoApplication, Node, Parts, Ran, Rows, RunError};
 pub use options::{Options, Protocol};
 pub use page_service::{Access, PageService, StorePages};
 pub use placement::{Placement, UnknownPlacement};

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{PageNo, PeId};
 use crate::index::PageCopy;
-use crate::key::{KeyRange, Target};
+use crate::key::{Key, KeyRange, Target};
 use crate::leaf::{Fact, MoveId, Row, Staged};
 
 /// A request's name at the node that it came to first. Unique over restarts.
@@ -33,6 +33,8 @@ pub enum Work {
     Run {
         /// Whether it may change something.
         is_write: bool,
+        /// Further keys that it touches, in order, all above the target. They must be at the target's PE.
+        others: Vec<Key>,
         /// What only the application understands.
         bytes: Vec<u8>,
     },
@@ -43,6 +45,13 @@ pub enum Work {
         /// Most rows.
         limit: u32,
     },
+    /// Cut the leaf in two at the target, which becomes the first key of the right half.
+    Split,
+    /// Give the leaf to another PE.
+    Move {
+        /// To whom.
+        to: PeId,
+    },
 }
 
 impl Work {
@@ -50,9 +59,19 @@ impl Work {
     #[must_use]
     pub const fn is_write(&self) -> bool {
         match self {
-            Self::Put(_) | Self::Insert(_) | Self::Delete => true,
+            Self::Put(_) | Self::Insert(_) | Self::Delete | Self::Split | Self::Move { .. } => true,
             Self::Run { is_write, .. } => *is_write,
             Self::Get | Self::Rows { .. } => false,
+        }
+    }
+
+    /// About how many bytes it takes in a frame.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Put(value) | Self::Insert(value) => value.len(),
+            Self::Run { others, bytes, .. } => bytes.len() + others.iter().map(Vec::len).sum::<usize>(),
+            Self::Get | Self::Delete | Self::Rows { .. } | Self::Split | Self::Move { .. } => 0,
         }
     }
 }
@@ -103,6 +122,15 @@ pub enum Refusal {
     /// Its store refused.
     Store {
         /// Whose store.
+        pe: PeId,
+        /// What it said.
+        reason: String,
+    },
+    /// Some of the keys are at other PEs.
+    Elsewhere,
+    /// The leaf was not split, or not moved; and why.
+    NotMoved {
+        /// Whose leaf.
         pe: PeId,
         /// What it said.
         reason: String,

@@ -33,6 +33,9 @@ impl Protocol {
     }
 }
 
+/// Most that `leaf_bytes` can be: a leaf may grow somewhat beyond it before it is split.
+const MAX_LEAF_BYTES: usize = crate::frame::MAX_BYTES / 2;
+
 /// How a node works.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
@@ -43,6 +46,8 @@ pub struct Options {
     pub protocol: Protocol,
     /// A leaf with more rows than this is split.
     pub leaf_rows: usize,
+    /// A leaf with more bytes of keys and values than this is split. A whole leaf must fit into a frame to be moved.
+    pub leaf_bytes: usize,
     /// Entries of an index page.
     pub index_entries: usize,
     /// Whether a request that needs an index page of another PE goes to the one that owns the leaf, or to any that has a copy (the paper).
@@ -65,6 +70,7 @@ impl Default for Options {
             placement: Placement::FatBtree,
             protocol: Protocol::Lazy,
             leaf_rows: 4096,
+            leaf_bytes: 4 << 20,
             index_entries: 256,
             is_choice_by_range: true,
             request_timeout: Duration::from_secs(10),
@@ -86,6 +92,9 @@ impl Options {
         let refuse = |what: &str| Err(Error::Settings(what.to_owned()));
         if self.leaf_rows < 2 {
             return refuse("leaf_rows: a leaf must hold two rows, or it cannot be split");
+        }
+        if !(1..=MAX_LEAF_BYTES).contains(&self.leaf_bytes) {
+            return refuse("leaf_bytes: more than half a frame between nodes, so a leaf could not be moved; or 0");
         }
         if self.index_entries < 3 {
             return refuse("index_entries: an index page must hold three entries, or it cannot be split");

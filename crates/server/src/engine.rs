@@ -82,6 +82,11 @@ impl Pending {
         self.newest.is_some()
     }
 
+    /// What to wait for, for who waits elsewhere.
+    pub(crate) fn into_ticket(self) -> Option<CommitTicket> {
+        self.newest
+    }
+
     /// Blocks until all are durable.
     fn wait(&mut self) -> Result<(), azekura::Error> {
         self.newest.take().map_or(Ok(()), CommitTicket::wait)

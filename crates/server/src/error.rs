@@ -86,8 +86,18 @@ pub(crate) enum CommandError {
     ClientId,
     #[error("ERR {0} is not offered: {1}")]
     NotOffered(&'static str, &'static str),
+    #[error("ERR {0} is not offered in a cluster: {1}")]
+    NotInCluster(String, &'static str),
+    #[error("ERR this server is no node of a cluster: azekura cluster --help")]
+    Alone,
     #[error("UNAVAIL {0}")]
     Unavailable(String),
+    #[error("UNKNOWN {0}")]
+    Unknown(String),
+    #[error("CROSSNODE the keys are at several nodes, and a transaction takes place at one; AZ.CLUSTER MOVE brings leaves together")]
+    CrossNode,
+    #[error("ERR This instance has cluster support disabled: any node takes any key, and AZ.CLUSTER tells of the nodes")]
+    NoSlots,
     #[error("ERR storage: {0}")]
     Storage(String),
     #[error("ERR max number of clients reached")]
@@ -176,6 +186,12 @@ pub enum ServerError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The node of a cluster.
+    #[error(transparent)]
+    Node(#[from] azekura_fatbtree::tcp::StartError),
+    /// The list of members of a cluster.
+    #[error(transparent)]
+    Membership(#[from] azekura_fatbtree::MembershipError),
     /// The store.
     #[error(transparent)]
     Store(#[from] azekura::Error),

@@ -23,6 +23,7 @@
 //! | `session` | one client's state: protocol, password, `MULTI`, `WATCH`, interactive transaction |
 //! | `command` | the table of commands, and what each does: functions over a transaction |
 //! | `engine` | runs commands in transactions; here a cluster would route them |
+//! | `cluster` | this server as a node of a cluster: commands go to the owners of their keys |
 //! | `keyspace` | keys, values and their ends over the store's tables |
 //! | `watch`, `cursor`, `glob` | watched keys, places of scans, patterns |
 //! | [`resp`](RequestReader) | requests read, replies written |
@@ -35,6 +36,7 @@
 
 mod channel;
 mod clients;
+mod cluster;
 mod command;
 mod connection;
 mod counters;
@@ -53,6 +55,7 @@ mod session;
 mod tls;
 mod watch;
 
+pub use cluster::ClusterOptions;
 pub use engine::Clock;
 pub use error::ServerError;
 pub use options::{Password, ServerOptions};

@@ -7,6 +7,7 @@ use std::time::Duration;
 use azekura::Durability;
 use subtle::ConstantTimeEq;
 
+use crate::cluster::ClusterOptions;
 use crate::engine::Clock;
 use crate::error::ServerError;
 use crate::resp::WireLimits;
@@ -77,6 +78,8 @@ pub struct ServerOptions {
     pub clock: Clock,
     /// How often what has ended is looked for and removed.
     pub expiry_interval: Duration,
+    /// As a node of which cluster it serves; of none unless set.
+    pub cluster: Option<ClusterOptions>,
 }
 
 impl Default for ServerOptions {
@@ -97,6 +100,7 @@ impl Default for ServerOptions {
             drain_timeout: Duration::from_secs(10),
             clock: Clock::System,
             expiry_interval: Duration::from_millis(100),
+            cluster: None,
         }
     }
 }

@@ -6,15 +6,17 @@
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use azekura::Database;
+use azekura_fatbtree::tcp::NodeThread;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::channel::Channel;
 use crate::clients::{Clients, Released};
+use crate::cluster::{self, Cluster};
 use crate::connection::Connection;
 use crate::counters::Counters;
 use crate::cursor::Cursors;
@@ -37,6 +39,8 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) began: Instant,
     tls: Option<Tls>,
+    /// The node, if it serves as one.
+    pub(crate) cluster: OnceLock<Cluster>,
 }
 
 /// A running server. Dropped without [`stop`](Self::stop) it stops the same way, without telling what went wrong.
@@ -68,6 +72,8 @@ pub struct Server {
     /// Its end tells the threads below to end.
     stopping: Option<UnixStream>,
     threads: Vec<JoinHandle<()>>,
+    /// Stops after the last connection.
+    node: Option<NodeThread>,
 }
 
 impl Server {
@@ -88,7 +94,7 @@ impl Server {
         let around = Around {
             watches: Watches::default(),
             cursors: Cursors::new(),
-            max_value_bytes: options.wire.max_bulk_bytes,
+            max_value_bytes: cluster::max_value_bytes(&options),
             max_key_bytes: db.max_key_bytes(),
             max_reply_bytes: options.max_reply_bytes,
         };
@@ -100,7 +106,9 @@ impl Server {
             counters: Counters::new(),
             began: Instant::now(),
             tls,
+            cluster: OnceLock::new(),
         });
+        let node = cluster::start(&shared)?;
         let fleet = Fleet::start(shared.options.reactors).map_err(ServerError::Thread)?;
         let (stopping, stopped) = UnixStream::pair().map_err(ServerError::Thread)?;
         let mut server = Self {
@@ -110,6 +118,7 @@ impl Server {
             fleet: Arc::clone(&fleet),
             stopping: Some(stopping),
             threads: Vec::new(),
+            node,
         };
         server.spawn("expiry", &shared, &stopped, expire)?;
         server.spawn("listener", &shared, &stopped, move |shared, stopped| {
@@ -151,6 +160,12 @@ impl Server {
         self.metrics_address
     }
 
+    /// Where the other nodes of the cluster come in.
+    #[must_use]
+    pub fn node_address(&self) -> Option<SocketAddr> {
+        self.node.as_ref().map(NodeThread::address)
+    }
+
     /// Stops in order and closes the store. Blocks until requests that were accepted are answered,
     /// [`drain_timeout`](ServerOptions::drain_timeout) at most, and for a checkpoint.
     ///
@@ -172,6 +187,9 @@ impl Server {
         // Those that were cut off are about to end.
         shared.clients.wait_for_none(CUT_OFF);
         self.fleet.stop(CUT_OFF);
+        if let Some(node) = self.node.take() {
+            node.stop();
+        }
         match Arc::try_unwrap(shared) {
             Ok(shared) => Ok(shared.engine.db.close()?),
             // A thread still waits for a lock or the disk; the store closes when it ends.
@@ -190,7 +208,7 @@ impl Drop for Server {
     }
 }
 
-fn listen(address: SocketAddr) -> Result<TcpListener, ServerError> {
+pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener, ServerError> {
     let listener = TcpListener::bind(address).and_then(|listener| {
         listener.set_nonblocking(true)?;
         Ok(listener)

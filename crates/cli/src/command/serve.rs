@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use azekura::Durability;
-use azekura_server::{Password, Server, ServerOptions, TlsFiles};
+use azekura_auth::AuthKey;
+use azekura_fatbtree::{FileMeta, Membership, PeId};
+use azekura_server::{ClusterOptions, Password, Server, ServerOptions, TlsFiles};
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -23,6 +25,7 @@ Examples:
   redis-cli set greeting hello
   redis-cli az.range - + limit 10                       keys in order
   azekura serve my.db --listen 0.0.0.0:6379 --auth password.txt --tls cert.pem key.pem
+  azekura serve node-0.db --cluster cluster.toml --node 0   one node of several; see azekura cluster --help
   azekura serve my.db --metrics 127.0.0.1:9121          Prometheus: /metrics, and /healthz
 
 A write is answered once it survives power loss. Ctrl-C or SIGTERM: answers what was accepted, closes the store,
@@ -41,9 +44,9 @@ pub(crate) struct Serve {
     #[arg(value_name = "DB")]
     path: PathBuf,
 
-    /// Where clients connect; port 0 is any free one
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6379")]
-    listen: SocketAddr,
+    /// Where clients connect; port 0 is any free one [unless given: 127.0.0.1:6379, or what the list of members says]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
 
     /// File whose content is the password that clients need; any other address than a loopback one needs it
     #[arg(long, value_name = "FILE")]
@@ -85,6 +88,14 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     idle_timeout: Option<Duration>,
 
+    /// Serve as a node of the cluster whose list of members this is
+    #[arg(long, value_name = "FILE", requires = "node")]
+    cluster: Option<PathBuf>,
+
+    /// Which node of the list it is
+    #[arg(long, value_name = "N", requires = "cluster", value_parser = clap::value_parser!(u16))]
+    node: Option<u16>,
+
     /// Roll back interactive transactions that are open for so long
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "10")]
     transaction_timeout: Duration,
@@ -98,6 +109,9 @@ impl Serve {
         let mut signals = signals()?;
         let server = Server::start(store.open_or_create(&self.path)?, options)?;
         writeln!(out, "serving {} on {}", self.path.display(), server.address())?;
+        if let (Some(address), Some(node)) = (server.node_address(), self.node) {
+            writeln!(out, "node {node} of {}, for other nodes on {address}", self.cluster_name())?;
+        }
         if let Some(address) = server.metrics_address() {
             writeln!(out, "metrics on http://{address}/metrics")?;
         }
@@ -111,7 +125,12 @@ impl Serve {
 
     fn options(&self) -> Result<ServerOptions> {
         let mut options = ServerOptions::default();
-        options.listen = self.listen;
+        if let (Some(file), Some(node)) = (&self.cluster, self.node) {
+            let (cluster, clients) = membership(file, PeId(node))?;
+            options.cluster = Some(cluster);
+            options.listen = clients.unwrap_or(options.listen);
+        }
+        options.listen = self.listen.unwrap_or(options.listen);
         options.metrics = self.metrics;
         options.password = self.password()?;
         options.tls = self.tls.as_deref().and_then(|files| match files {
@@ -133,6 +152,10 @@ impl Serve {
         Ok(options)
     }
 
+    fn cluster_name(&self) -> String {
+        self.cluster.as_ref().map_or_else(String::new, |file| file.display().to_string())
+    }
+
     fn password(&self) -> Result<Option<Password>> {
         if let Some(path) = &self.auth {
             let bytes = read_short(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -143,6 +166,16 @@ impl Serve {
             Some(text) => Ok(Some(Password::new(text.as_encoded_bytes()).context(PASSWORD)?)),
         }
     }
+}
+
+/// What a node of a cluster needs, and where its clients connect.
+fn membership(file: &Path, node: PeId) -> Result<(ClusterOptions, Option<SocketAddr>)> {
+    let members = Membership::read(file).with_context(|| format!("cluster {}", file.display()))?;
+    let member = members.node(node);
+    let member = member.with_context(|| format!("{} has no node {}", file.display(), node.0))?;
+    let path = members.key_file();
+    let key = AuthKey::read(path).with_context(|| format!("key file {}", path.display()))?;
+    Ok((ClusterOptions::new(Arc::new(FileMeta::new(file)), node, key), member.clients))
 }
 
 /// A file, or as much of it as shows that it is too long for a password.

@@ -12,60 +12,13 @@
 //! where others can write into a TCP stream, put it through a tunnel.
 
 use super::VERSION;
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
-use std::fmt;
+pub use azekura_auth::AuthKey;
+use azekura_auth::PROOF_BYTES;
+pub(crate) use azekura_auth::nonce;
 use std::io::{self, Read, Write};
 
 const MAGIC: [u8; 8] = *b"AZKFAR\r\n";
 const HELLO: usize = 48;
-
-/// The key that clients and servers of one installation share.
-#[derive(Clone)]
-pub struct AuthKey(Vec<u8>);
-
-impl AuthKey {
-    /// The least number of bytes: less could be guessed.
-    pub const MIN_BYTES: usize = 16;
-
-    /// A key of these bytes, or `None` if they are fewer than [`MIN_BYTES`](Self::MIN_BYTES).
-    #[must_use]
-    pub fn new(bytes: &[u8]) -> Option<Self> {
-        (bytes.len() >= Self::MIN_BYTES).then(|| Self(bytes.to_vec()))
-    }
-
-    /// A key from a file, without white space at its end.
-    ///
-    /// # Errors
-    ///
-    /// The file cannot be read, or it is too short.
-    pub fn read(path: &std::path::Path) -> io::Result<Self> {
-        let bytes = std::fs::read(path)?;
-        Self::new(bytes.trim_ascii_end()).ok_or_else(|| {
-            io::Error::new(
-                io::ErrorKind::InvalidData,
-                format!(
-                    "a key has at least {} bytes; make one: head -c 32 /dev/urandom | base64",
-                    Self::MIN_BYTES
-                ),
-            )
-        })
-    }
-
-    fn mac(&self, label: &str, hello: &[u8], challenge: &[u8]) -> Hmac<Sha256> {
-        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
-        mac.update(label.as_bytes());
-        mac.update(hello);
-        mac.update(challenge);
-        mac
-    }
-}
-
-impl fmt::Debug for AuthKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("AuthKey(…)")
-    }
-}
 
 /// Why a handshake came to nothing.
 #[derive(Debug, thiserror::Error)]
@@ -93,16 +46,6 @@ pub enum AuthError {
 
 const CLIENT: &str = "azekura far client";
 const SERVER: &str = "azekura far server";
-
-/// Bytes that nobody can guess.
-pub(crate) fn nonce<const N: usize>() -> io::Result<[u8; N]> {
-    let mut nonce = [0; N];
-    let mut filled = 0;
-    while filled < nonce.len() {
-        filled += rustix::rand::getrandom(&mut nonce[filled..], rustix::rand::GetRandomFlags::empty())?;
-    }
-    Ok(nonce)
-}
 
 fn hello(needs_key: bool) -> io::Result<[u8; HELLO]> {
     let mut hello = [0; HELLO];
@@ -140,10 +83,7 @@ pub fn introduce(stream: &mut (impl Read + Write), key: Option<&AuthKey>) -> Res
         (None, true) => return Err(AuthError::KeyNeeded),
         (Some(_), false) => return Err(AuthError::KeyUnknown),
     };
-    let mut proof = [0; 32];
-    if let Some(key) = key {
-        proof.copy_from_slice(&key.mac(CLIENT, &hello, &challenge).finalize().into_bytes());
-    }
+    let proof = key.map_or([0; PROOF_BYTES], |key| key.proof(CLIENT, &[&hello, &challenge]));
     stream.write_all(&proof)?;
     let mut answer = [0; 33];
     stream.read_exact(&mut answer)?;
@@ -152,10 +92,8 @@ pub fn introduce(stream: &mut (impl Read + Write), key: Option<&AuthKey>) -> Res
     }
     match key {
         // In constant time, as the library does it.
-        Some(key) => {
-            key.mac(SERVER, &hello, &challenge).verify_slice(&answer[1..]).map_err(|_| AuthError::KeyWrong)
-        }
-        None => Ok(()),
+        Some(key) if !key.is_proof(SERVER, &[&hello, &challenge], &answer[1..]) => Err(AuthError::KeyWrong),
+        _ => Ok(()),
     }
 }
 
@@ -174,11 +112,11 @@ pub fn admit(stream: &mut (impl Read + Write), key: Option<&AuthKey>) -> Result<
     stream.read_exact(&mut proof)?;
     let mut answer = [0; 33];
     if let Some(key) = key {
-        if key.mac(CLIENT, &greeting, &challenge).verify_slice(&proof).is_err() {
+        if !key.is_proof(CLIENT, &[&greeting, &challenge], &proof) {
             stream.write_all(&answer)?;
             return Err(AuthError::KeyWrong);
         }
-        answer[1..].copy_from_slice(&key.mac(SERVER, &greeting, &challenge).finalize().into_bytes());
+        answer[1..].copy_from_slice(&key.proof(SERVER, &[&greeting, &challenge]));
     }
     answer[0] = 1;
     stream.write_all(&answer)?;

@@ -17,9 +17,11 @@ use crate::id::{PageNo, PeId};
 use crate::index::{Choice, PageCopy};
 use crate::leaf::Fact;
 use crate::lock_service::LockMode;
-use crate::message::{Answer, Find, Message, Refusal, RequestId, Work};
+use crate::message::{Find, Message, Refusal, RequestId, Work};
 use crate::node::Node;
 use crate::node::find::MOST_HOPS;
+use crate::node::state::Load;
+use crate::node::work::Worked;
 use crate::options::Protocol;
 use crate::page_service::Access;
 use crate::placement::Placement;
@@ -32,7 +34,7 @@ impl Node {
         let pe = if self.options.placement.has_index(self.me) { self.me } else { Placement::INDEX_PE };
         let root = PageCopy { pe, page: PageNo::ROOT };
         self.acquire(find.id, root, intent(&find.work)).await;
-        let indexed = self.members.iter().copied().filter(|pe| self.options.placement.has_index(*pe));
+        let indexed = self.members.borrow().clone().into_iter().filter(|pe| self.options.placement.has_index(*pe));
         let roots = indexed.map(|pe| PageCopy { pe, page: PageNo::ROOT }).collect();
         find.page = root.page;
         if pe == self.me {
@@ -93,14 +95,12 @@ impl Node {
         let access = if find.work.is_write() { Access::Change } else { Access::Read };
         self.pages.fix(leaf.page, access).await;
         self.pages.fix(leaf.page, Access::Again).await;
-        let result = self.work(&find.target, &find.work, &leaf).await;
+        let Worked { result, rows, bytes, durable, .. } = self.work(&find, &leaf).await;
+        let result = self.lasting(result, durable).await;
         self.count(|counts| counts.worked += 1);
         self.release(find.id, here);
-        let is_more = matches!(
-            (&find.work, &result),
-            (Work::Put(_) | Work::Insert(_), Ok(Answer::Done { existed: false }))
-        );
-        if is_more && self.recount(leaf.page, 1).await.is_some_and(|rows| rows > self.options.leaf_rows) {
+        let load = if rows > 0 && result.is_ok() { self.recount(leaf.page, rows, bytes).await } else { None };
+        if load.is_some_and(|load| load.is_more_than(&self.options)) {
             self.split_coupled(find.id, leaf.page, &way).await;
         }
         self.answer(find.id.origin, find.id, result, Some(leaf.fact(self.me)), find.hops);
@@ -166,8 +166,9 @@ impl Node {
     async fn split_locked(&self, page: PageNo) -> Option<Vec<Fact>> {
         let old = self.leaf(page)?;
         let weight = self.store.weigh(old.range.clone()).await.ok()?;
-        self.state.borrow_mut().rows.insert(page, weight.rows);
-        let middle = weight.middle.filter(|_| weight.rows > self.options.leaf_rows)?;
+        let load = Load::from(&weight);
+        self.state.borrow_mut().loads.insert(page, load);
+        let middle = weight.middle.filter(|_| load.is_more_than(&self.options))?;
         let right = self.state.borrow_mut().next_page();
         let (left, right) = old.halves(middle, right);
         self.pages.fix(left.page, Access::Change).await;
@@ -179,8 +180,9 @@ impl Node {
         }
         let facts = vec![left.fact(self.me), right.fact(self.me)];
         let mut state = self.state.borrow_mut();
-        state.rows.insert(left.page, weight.rows / 2);
-        state.rows.insert(right.page, weight.rows - weight.rows / 2);
+        let (left_load, right_load) = load.halves();
+        state.loads.insert(left.page, left_load);
+        state.loads.insert(right.page, right_load);
         state.put_leaf_only(left);
         state.put_leaf_only(right);
         self.count(|counts| counts.splits += 1);

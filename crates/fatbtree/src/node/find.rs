@@ -24,7 +24,13 @@ const MOST_DESCENTS: usize = 16;
 
 impl Node {
     /// Looks for the leaf of a request, and has the work done there or sends it on.
-    pub(super) async fn find(&self, from: PeId, mut find: Find) {
+    pub(super) async fn find(&self, from: PeId, find: Find) {
+        self.open_finds.set(self.open_finds.get() + 1);
+        self.look_for(from, find).await;
+        self.open_finds.set(self.open_finds.get() - 1);
+    }
+
+    async fn look_for(&self, from: PeId, mut find: Find) {
         if let Some(reason) = self.failure() {
             let refusal = Refusal::Store { pe: self.me, reason };
             return self.answer(find.id.origin, find.id, Err(refusal), None, find.hops);
@@ -105,7 +111,7 @@ impl Node {
 
     fn send_on(&self, from: PeId, find: &mut Find, route: &Route) {
         let is_newer = route.owner_at.is_none_or(|version| version > find.floor);
-        if route.to.pe == self.me || !is_newer || find.hops >= MOST_HOPS {
+        if route.to.pe == self.me || !is_newer || find.hops >= MOST_HOPS || !self.world.net.is_up(route.to.pe) {
             return self.lost(find);
         }
         self.count(|counts| counts.sent_on += 1);
@@ -125,7 +131,7 @@ impl Node {
         }
     }
 
-    fn lost(&self, find: &Find) {
+    pub(super) fn lost(&self, find: &Find) {
         self.count(|counts| counts.lost += 1);
         let fact = self.known(&find.target);
         self.answer(find.id.origin, find.id, Err(Refusal::Lost), fact, find.hops);

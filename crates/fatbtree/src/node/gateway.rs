@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::frame;
 use crate::id::{PageNo, PeId};
 use crate::key::{Key, KeyRange, Target};
 use crate::leaf::{Fact, Row};
@@ -26,6 +27,9 @@ pub struct Rows {
     /// What is left of the range; nothing at its end.
     pub rest: Option<KeyRange>,
 }
+
+/// Most bytes that a request brings along: half a frame, so that it fits together with its surroundings.
+const MOST_REQUEST_BYTES: usize = frame::MAX_BYTES / 2;
 
 /// What is waited before a request that was lost is sent again, at most.
 const MOST_PAUSE: Duration = Duration::from_millis(100);
@@ -92,7 +96,12 @@ impl Node {
     /// # Errors
     ///
     /// [`Error::Unavailable`]: nothing happened. [`Error::Unknown`]: a write may have happened. [`Error::Store`]: the owner's store refused.
+    /// [`Error::Elsewhere`], [`Error::NotMoved`], [`Error::TooLong`]: what was asked for cannot be done so.
     pub async fn call(&self, target: Target, work: Work) -> Result<(Answer, Option<Fact>), Error> {
+        let bytes = work.bytes();
+        if bytes > MOST_REQUEST_BYTES {
+            return Err(Error::TooLong { bytes, most: MOST_REQUEST_BYTES });
+        }
         let deadline = self.world.clock.now() + self.options.request_timeout;
         let timeout_ms = self.options.request_timeout.as_millis() as u64;
         let mut pause = FIRST_PAUSE;
@@ -119,6 +128,10 @@ impl Node {
                 }
                 Some(Reply { result: Err(Refusal::Store { pe, reason }), .. }) => {
                     return Err(Error::Store { pe, reason });
+                }
+                Some(Reply { result: Err(Refusal::Elsewhere), .. }) => return Err(Error::Elsewhere),
+                Some(Reply { result: Err(Refusal::NotMoved { pe, reason }), .. }) => {
+                    return Err(Error::NotMoved { pe, reason });
                 }
                 Some(Reply { result: Err(Refusal::Failed { .. }), .. }) => {
                     return Err(Error::Unknown { timeout_ms });

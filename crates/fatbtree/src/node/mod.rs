@@ -20,7 +20,8 @@
 //!
 //! - **NODE-1** A leaf answers only under a lock, after its fences were compared with the target *under that lock*. That is the
 //!   linearization point; index pages decide about the number of hops only.
-//! - **NODE-2** Nobody who holds a lock waits for a lock of another node. A merge locks two leaves from left to right; all else locks one. A
+//! - **NODE-2** Nobody who holds a lock waits for a lock of another node. A merge locks two leaves, and a transaction of several keys all of theirs,
+//!   from left to right (a leaf's first key never changes while it has its number); all else locks one. A
 //!   move waits for another node under a lock, but not for a lock of that node, and not longer than `move_timeout`. So there is no circle (B3).
 //! - **NODE-3** A request that is sent on because its receiver owns the leaf carries the version of that fact. A receiver that does not own
 //!   it knows a newer fact (I3) or says so; so versions grow along the way, and it ends.
@@ -35,6 +36,7 @@ mod transfer;
 mod work;
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::rc::{Rc, Weak};
 
@@ -42,10 +44,10 @@ use crate::error::{Error, FrameError, StoreError};
 use crate::frame::{self, Address};
 use crate::id::{PageNo, PeId};
 use crate::index::Built;
-use crate::key::Target;
+use crate::key::{Key, KeyRange, Target};
 use crate::leaf::{Fact, LeafHead};
 use crate::lock_service::LockService;
-use crate::message::Message;
+use crate::message::{Message, Refusal};
 use crate::options::Options;
 use crate::page_service::{Access, PageService};
 use crate::placement::Placement;
@@ -57,10 +59,53 @@ pub use transfer::MoveError;
 
 use state::State;
 
+/// What an application is asked to do at the owner of some keys, while their leaves are locked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// Where: a key, or the end of a walk backwards.
+    pub target: Target,
+    /// The leaf of the target. Other keys may be touched if they are among `others`.
+    pub range: KeyRange,
+    /// Further keys, in order.
+    pub others: Vec<Key>,
+    /// Whether it may change something.
+    pub is_write: bool,
+    /// What only the application understands.
+    pub bytes: Vec<u8>,
+}
+
+/// What an application did.
+#[derive(Default)]
+pub struct Ran {
+    /// What only the application understands.
+    pub bytes: Vec<u8>,
+    /// Rows that the leaf has more now, about.
+    pub rows: isize,
+    /// Bytes that the leaf has more now, about.
+    pub more_bytes: usize,
+    /// Ends when it will not be lost, if it is not durable yet. Waited for without the leaf's lock.
+    pub durable: Option<Task<'static, Result<(), String>>>,
+}
+
+impl fmt::Debug for Ran {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ran").field("rows", &self.rows).finish_non_exhaustive()
+    }
+}
+
+/// Why an application did not do it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RunError {
+    /// Nothing was changed.
+    Refused(String),
+    /// Whether something was changed is not known.
+    Failed(String),
+}
+
 /// Runs what an application sends to the owner of a key ([`Work::Run`](crate::Work::Run)).
 pub trait Application {
-    /// Runs it on the rows of this node, in a transaction of its own that touches keys of `range` only.
-    fn run(&self, key: Vec<u8>, is_write: bool, bytes: Vec<u8>) -> Task<'_, Result<Vec<u8>, String>>;
+    /// Runs it on the rows of this node, in a transaction of its own.
+    fn run(&self, asked: Asked) -> Task<'_, Result<Ran, RunError>>;
 }
 
 /// No application: refuses.
@@ -68,8 +113,9 @@ pub trait Application {
 pub struct NoApplication;
 
 impl Application for NoApplication {
-    fn run(&self, _: Vec<u8>, _: bool, _: Vec<u8>) -> Task<'_, Result<Vec<u8>, String>> {
-        Box::pin(std::future::ready(Err("no application runs at this node".to_owned())))
+    fn run(&self, _: Asked) -> Task<'_, Result<Ran, RunError>> {
+        let error = RunError::Refused("no application runs at this node".to_owned());
+        Box::pin(std::future::ready(Err(error)))
     }
 }
 
@@ -85,6 +131,8 @@ pub struct Parts {
     pub application: Rc<dyn Application>,
     /// How the cluster began.
     pub founding: Founding,
+    /// Nodes that came later: they had no keys when it began.
+    pub joined: Vec<PeId>,
     /// Settings.
     pub options: Options,
     /// The index, if the leaves were built with one; else it is made from the leaves.
@@ -125,10 +173,13 @@ pub struct Counts {
     pub refused_frames: u64,
 }
 
+/// Requests that one node works on at once; who sends more is told to ask again.
+const MOST_OPEN_FINDS: usize = 1 << 16;
+
 /// A running node. It ends when the last handle and the last of its tasks go.
 pub struct Node {
     me: PeId,
-    members: Vec<PeId>,
+    members: RefCell<Vec<PeId>>,
     cluster: u64,
     options: Options,
     world: World,
@@ -140,6 +191,8 @@ pub struct Node {
     /// A leaf that came was installed, or dropped.
     changed: Bell,
     counts: Cell<Counts>,
+    /// Requests that are looking for their leaf here, or are worked on.
+    open_finds: Cell<usize>,
     /// Why the store cannot be trusted with changes of structure any more.
     failure: RefCell<Option<String>>,
     itself: Weak<Node>,
@@ -162,7 +215,7 @@ impl Node {
     ///
     /// The store's; and [`Error::Settings`] if the settings do not fit together.
     pub async fn start(parts: Parts) -> Result<Rc<Self>, Error> {
-        let Parts { world, store, pages, application, founding, options, built } = parts;
+        let Parts { world, store, pages, application, founding, joined, options, built } = parts;
         options.validate()?;
         let me = founding.pe;
         let failed = |error: StoreError| Error::Store { pe: me, reason: error.to_string() };
@@ -170,12 +223,11 @@ impl Node {
         // What was built together knows everything already.
         let is_built = built.is_some();
         let state = State::recover(&founding, &options, recovered, built.map(|built| built.index));
-        let mut members: Vec<_> = founding.shares.iter().map(|(_, pe)| *pe).chain([me]).collect();
-        members.sort_unstable();
-        members.dedup();
+        let members = founding.shares.iter().map(|(_, pe)| *pe).chain(joined).chain([me]);
+        let members = members.collect::<BTreeSet<_>>().into_iter().collect();
         let node = Rc::new_cyclic(|itself| Self {
             me,
-            members,
+            members: RefCell::new(members),
             cluster: founding.cluster,
             options,
             world,
@@ -186,15 +238,37 @@ impl Node {
             state: RefCell::new(state),
             changed: Bell::default(),
             counts: Cell::default(),
+            open_finds: Cell::new(0),
             failure: RefCell::default(),
             itself: itself.clone(),
         });
         node.resume_moves();
-        for pe in node.others().filter(|_| !is_built) {
-            node.send(pe, &Message::Hello);
-            node.tell_own(pe);
+        for pe in node.others().into_iter().filter(|_| !is_built) {
+            node.greet(pe);
         }
         Ok(node)
+    }
+
+    /// Tells another node what is here, and asks what is there: it was started, or can be reached again.
+    pub fn greet(&self, pe: PeId) {
+        self.send(pe, &Message::Hello);
+        self.tell_own(pe);
+    }
+
+    /// Takes a new node into the cluster. It gets keys when leaves are moved to it.
+    pub fn join(&self, pe: PeId) {
+        let mut members = self.members.borrow_mut();
+        if let Err(place) = members.binary_search(&pe) {
+            members.insert(place, pe);
+            drop(members);
+            self.greet(pe);
+        }
+    }
+
+    /// All nodes of the cluster that this one knows of, itself too.
+    #[must_use]
+    pub fn members(&self) -> Vec<PeId> {
+        self.members.borrow().clone()
     }
 
     /// Takes a frame from the net, without its length. A frame that is refused changes nothing.
@@ -203,7 +277,28 @@ impl Node {
     ///
     /// [`FrameError`]: what is wrong with it; over a stream, close the connection.
     pub fn receive(&self, bytes: &[u8]) -> Result<(), FrameError> {
-        let decoded = frame::decode(bytes, self.cluster, self.options.epoch);
+        self.receive_by(bytes, |_| Ok(()))
+    }
+
+    /// Takes a frame that came over a connection whose other end has shown that it is `peer`.
+    ///
+    /// # Errors
+    ///
+    /// [`FrameError`], also if the frame says that it is from another node: close the connection.
+    pub fn receive_from(&self, peer: PeId, bytes: &[u8]) -> Result<(), FrameError> {
+        self.receive_by(bytes, |from| match from == peer {
+            true => Ok(()),
+            false => Err(FrameError::Sender { found: from, expected: peer }),
+        })
+    }
+
+    fn receive_by(
+        &self,
+        bytes: &[u8],
+        judge: impl FnOnce(PeId) -> Result<(), FrameError>,
+    ) -> Result<(), FrameError> {
+        let decoded = frame::decode(bytes, self.cluster, self.options.epoch)
+            .and_then(|(from, message)| judge(from).map(|()| (from, message)));
         let (from, message) = decoded.inspect_err(|_| self.count(|counts| counts.refused_frames += 1))?;
         self.take(from, message);
         Ok(())
@@ -248,13 +343,20 @@ impl Node {
         self.failure.borrow().clone()
     }
 
-    fn others(&self) -> impl Iterator<Item = PeId> {
-        self.members.iter().copied().filter(|pe| *pe != self.me)
+    fn others(&self) -> Vec<PeId> {
+        self.members.borrow().iter().copied().filter(|pe| *pe != self.me).collect()
     }
 
     fn send(&self, to: PeId, message: &Message) {
         let address = Address { cluster: self.cluster, from: self.me, epoch: self.options.epoch };
-        self.world.net.send(to, frame::encode(address, message));
+        let frame = frame::encode(address, message);
+        if frame.len() <= frame::MAX_BYTES {
+            self.world.net.send(to, frame);
+        } else if let Message::Answered { id, fact, hops, .. } = message {
+            let reason = format!("the answer of {} bytes does not fit between nodes; ask for less at once", frame.len());
+            let (result, fact, hops) = (Err(Refusal::Store { pe: self.me, reason }), fact.clone(), *hops);
+            self.send(to, &Message::Answered { id: *id, result, fact, hops });
+        }
     }
 
     fn spawn(&self, task: impl FnOnce(Rc<Self>) -> Task<'static, ()>) {
@@ -271,6 +373,7 @@ impl Node {
 
     fn take(&self, from: PeId, message: Message) {
         match message {
+            Message::Find(find) if self.open_finds.get() >= MOST_OPEN_FINDS => self.lost(&find),
             Message::Find(find) => self.spawn(|node| Box::pin(async move { node.find(from, find).await })),
             Message::Answered { id, result, fact, hops } => self.answered(id, result, fact, hops),
             Message::Facts(facts) => self.spawn(|node| Box::pin(async move { node.patch(&facts).await })),
@@ -323,7 +426,7 @@ impl Node {
         let sharers = match self.options.placement {
             Placement::FatBtree => self.state.borrow().index.sharers(&target),
             Placement::SingleIndex => [Placement::INDEX_PE].into(),
-            Placement::CopyWhole => self.others().collect(),
+            Placement::CopyWhole => self.others().into_iter().collect(),
         };
         for pe in sharers.into_iter().filter(|pe| *pe != self.me) {
             self.send(pe, &Message::Facts(facts.to_vec()));

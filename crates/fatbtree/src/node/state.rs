@@ -12,8 +12,32 @@ use crate::message::RequestId;
 use crate::node::gateway::Reply;
 use crate::options::Options;
 use crate::ranges::Ranges;
-use crate::store::{Founding, Recovered};
+use crate::store::{Founding, Recovered, Weight};
 use crate::world::Slot;
+
+/// How much a leaf holds. An estimate between countings.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Load {
+    pub(super) rows: usize,
+    pub(super) bytes: usize,
+}
+
+impl Load {
+    pub(super) fn halves(self) -> (Self, Self) {
+        let half = Self { rows: self.rows / 2, bytes: self.bytes / 2 };
+        (half, Self { rows: self.rows - half.rows, bytes: self.bytes - half.bytes })
+    }
+
+    pub(super) fn is_more_than(self, options: &Options) -> bool {
+        self.rows > options.leaf_rows || self.bytes > options.leaf_bytes
+    }
+}
+
+impl From<&Weight> for Load {
+    fn from(weight: &Weight) -> Self {
+        Self { rows: weight.rows, bytes: weight.bytes }
+    }
+}
 
 pub(super) struct State {
     pub(super) incarnation: u64,
@@ -22,8 +46,8 @@ pub(super) struct State {
     pub(super) leaves: BTreeMap<PageNo, LeafHead>,
     /// The leaves in key order, by their first keys.
     by_low: BTreeMap<Key, PageNo>,
-    /// Rows of leaves, where they have been counted.
-    pub(super) rows: BTreeMap<PageNo, usize>,
+    /// What is in leaves, where it has been counted.
+    pub(super) loads: BTreeMap<PageNo, Load>,
     pub(super) index: Index,
     /// Who was given keys of this PE, newest first; durable.
     pub(super) given: Ranges<PageCopy>,
@@ -69,7 +93,7 @@ impl State {
             next_number: 0,
             next_page: recovered.next_page,
             leaves: recovered.heads.into_iter().map(|head| (head.page, head)).collect(),
-            rows: BTreeMap::new(),
+            loads: BTreeMap::new(),
             index,
             given,
             staged: recovered.staged.into_iter().map(|staged| (staged.id, staged)).collect(),
@@ -116,7 +140,7 @@ impl State {
         if let Some(head) = self.leaves.remove(&page) {
             self.by_low.remove(&head.range.low);
         }
-        self.rows.remove(&page);
+        self.loads.remove(&page);
     }
 
     /// The leaf of the target at this PE, whatever the index knows. It keeps the single index's other PEs from needing one, and finds neighbours.

@@ -2,27 +2,25 @@
 
 use crate::error::StoreError;
 use crate::id::PageNo;
-use crate::key::{KeyRange, Target};
+use crate::key::{Key, KeyRange, Target};
 use crate::leaf::LeafHead;
 use crate::lock_service::{Held, LockMode};
-use crate::message::{Answer, Refusal, Work};
-use crate::node::Node;
+use crate::node::state::Load;
+use crate::node::{MoveError, Node};
+use crate::options::Protocol;
 use crate::page_service::Access;
 use crate::store::Change;
 
 impl Node {
-    /// After a write: splits a leaf that is too full, merges one that is too empty.
-    pub(super) async fn keep_balance(&self, page: PageNo, work: &Work, result: &Result<Answer, Refusal>) {
-        let change = match (work, result) {
-            (Work::Delete, Ok(Answer::Done { existed: true })) => -1,
-            (Work::Put(_) | Work::Insert(_), Ok(Answer::Done { existed: false }))
-            | (Work::Run { .. }, Ok(_)) => 1,
-            _ => return,
-        };
-        let Some(rows) = self.recount(page, change).await else { return };
-        let done = if change > 0 && rows > self.options.leaf_rows {
+    /// After a write that brought so many more rows and bytes: splits a leaf that is too full, merges one that is too empty.
+    pub(super) async fn keep_balance(&self, page: PageNo, rows: isize, bytes: usize) {
+        if rows == 0 && bytes == 0 {
+            return;
+        }
+        let Some(load) = self.recount(page, rows, bytes).await else { return };
+        let done = if rows >= 0 && load.is_more_than(&self.options) {
             self.split(page).await
-        } else if change < 0 && rows < self.options.leaf_rows / 4 {
+        } else if rows < 0 && load.rows < self.options.leaf_rows / 4 {
             self.merge(page).await
         } else {
             Ok(())
@@ -32,15 +30,35 @@ impl Node {
         }
     }
 
-    /// Rows of a leaf after a change. An estimate: what is decided on it is counted again under the leaf's lock.
-    pub(super) async fn recount(&self, page: PageNo, change: isize) -> Option<usize> {
-        let known = self.state.borrow().rows.get(&page).copied();
-        let rows = match known {
-            Some(rows) => rows.saturating_add_signed(change),
-            None => self.store.weigh(self.leaf(page)?.range).await.ok()?.rows,
+    /// What a leaf holds after a change. An estimate: what is decided on it is counted again under the leaf's lock.
+    pub(super) async fn recount(&self, page: PageNo, rows: isize, bytes: usize) -> Option<Load> {
+        let known = self.state.borrow().loads.get(&page).copied();
+        let load = match known {
+            Some(load) => Load { rows: load.rows.saturating_add_signed(rows), bytes: load.bytes + bytes },
+            None => Load::from(&self.store.weigh(self.leaf(page)?.range).await.ok()?),
         };
-        self.state.borrow_mut().rows.insert(page, rows);
-        Some(rows)
+        self.state.borrow_mut().loads.insert(page, load);
+        Some(load)
+    }
+
+    /// Cuts a leaf in two at `middle`, which becomes the first key of the right half.
+    ///
+    /// # Errors
+    ///
+    /// [`MoveError::NotHere`] if the leaf does not cover the key any more, [`MoveError::CannotSplit`] if nothing would be left of it.
+    pub async fn split_leaf(&self, page: PageNo, middle: Key) -> Result<(), MoveError> {
+        if self.options.protocol != Protocol::Lazy {
+            return Err(MoveError::Protocol);
+        }
+        let held = self.locks.lock(page, LockMode::X).await;
+        let old = self.leaf(page).filter(|leaf| leaf.range.contains(&middle));
+        let old = old.ok_or(MoveError::NotHere(page))?;
+        if old.range.low == middle {
+            return Err(MoveError::CannotSplit(page));
+        }
+        let weight = self.store.weigh(old.range.clone()).await?;
+        self.split_at(held, &old, middle, Load::from(&weight)).await.inspect_err(|error| self.fail(error))?;
+        Ok(())
     }
 
     async fn split(&self, page: PageNo) -> Result<(), StoreError> {
@@ -48,11 +66,12 @@ impl Node {
         let held = self.locks.lock(page, LockMode::X).await;
         let Some(old) = self.leaf(page) else { return Ok(()) };
         let weight = self.store.weigh(old.range.clone()).await?;
-        self.state.borrow_mut().rows.insert(page, weight.rows);
-        let Some(middle) = weight.middle.filter(|_| weight.rows > self.options.leaf_rows) else {
+        let load = Load::from(&weight);
+        self.state.borrow_mut().loads.insert(page, load);
+        let Some(middle) = weight.middle.filter(|_| load.is_more_than(&self.options)) else {
             return Ok(());
         };
-        self.split_at(held, &old, middle, weight.rows).await
+        self.split_at(held, &old, middle, load).await
     }
 
     async fn split_at(
@@ -60,7 +79,7 @@ impl Node {
         held: Held,
         old: &LeafHead,
         middle: Vec<u8>,
-        rows: usize,
+        load: Load,
     ) -> Result<(), StoreError> {
         let right_page = self.state.borrow_mut().next_page();
         let (left, right) = old.halves(middle, right_page);
@@ -71,8 +90,9 @@ impl Node {
             let mut state = self.state.borrow_mut();
             state.put_leaf(self.me, left.clone());
             state.put_leaf(self.me, right.clone());
-            state.rows.insert(left.page, rows / 2);
-            state.rows.insert(right.page, rows - rows / 2);
+            let (left_load, right_load) = load.halves();
+            state.loads.insert(left.page, left_load);
+            state.loads.insert(right.page, right_load);
         }
         self.count(|counts| counts.splits += 1);
         drop(held);
@@ -92,7 +112,7 @@ impl Node {
         }
         let range = KeyRange { low: left.range.low.clone(), high: right.range.high.clone() };
         let weight = self.store.weigh(range.clone()).await?;
-        if weight.rows > self.options.leaf_rows * 3 / 4 {
+        if weight.rows > self.options.leaf_rows * 3 / 4 || weight.bytes > self.options.leaf_bytes * 3 / 4 {
             return Ok(());
         }
         // LEAF-2: newer than either.
@@ -104,7 +124,7 @@ impl Node {
         {
             let mut state = self.state.borrow_mut();
             state.remove_leaf(right.page);
-            state.rows.insert(merged.page, weight.rows);
+            state.loads.insert(merged.page, Load::from(&weight));
             state.put_leaf(self.me, merged.clone());
         }
         self.count(|counts| counts.merges += 1);

@@ -16,12 +16,14 @@
 use std::fmt;
 
 use crate::error::StoreError;
+use crate::frame;
 use crate::id::{PageNo, PeId};
 use crate::key::Target;
 use crate::leaf::{LeafHead, MoveId, Staged};
 use crate::lock_service::{Held, LockMode};
 use crate::message::Message;
 use crate::node::Node;
+use crate::node::state::Load;
 use crate::options::Protocol;
 use crate::page_service::Access;
 use crate::store::Change;
@@ -37,9 +39,20 @@ pub enum MoveError {
     /// There is no such node, or it is this one.
     #[error("{0} is no other member of the cluster")]
     NoSuchMember(PeId),
+    /// The leaf begins with the key: nothing would be left of it.
+    #[error("{0} begins with this key; cut it at a later one")]
+    CannotSplit(PageNo),
     /// The paper's protocols do not move leaves.
-    #[error("leaves move by the lazy protocol only")]
+    #[error("leaves are moved, and split on demand, by the lazy protocol only")]
     Protocol,
+    /// It does not fit into a frame between nodes. Split it first.
+    #[error("{page} has {bytes} bytes; {MOST_BYTES} can be moved at once, split it first")]
+    TooLarge {
+        /// The leaf.
+        page: PageNo,
+        /// What it holds.
+        bytes: usize,
+    },
     /// The receiver did not answer in time.
     #[error("{0} did not take the leaf in time")]
     NoAnswer(PeId),
@@ -47,6 +60,9 @@ pub enum MoveError {
     #[error("a store failed: {0}")]
     Store(String),
 }
+
+/// Most bytes of rows that are moved at once: with their lengths, and what is known of their surroundings, they fit into a frame.
+const MOST_BYTES: usize = frame::MAX_BYTES / 4 * 3;
 
 /// Stands for the table of who was given what; no leaf has this number.
 const DECISIONS: PageNo = PageNo(0);
@@ -73,12 +89,16 @@ impl Node {
         if self.options.protocol != Protocol::Lazy {
             return Err(MoveError::Protocol);
         }
-        if to == self.me || !self.members.contains(&to) {
+        if to == self.me || !self.members.borrow().contains(&to) {
             return Err(MoveError::NoSuchMember(to));
         }
         let held = self.locks.lock(page, LockMode::X).await;
         let head = self.leaf(page).ok_or(MoveError::NotHere(page))?;
         let rows = self.store.rows(head.range.clone(), usize::MAX, false).await?;
+        let bytes = rows.iter().map(|(key, value)| key.len() + value.len()).sum();
+        if bytes > MOST_BYTES {
+            return Err(MoveError::TooLarge { page, bytes });
+        }
         let (id, slot) = {
             let mut state = self.state.borrow_mut();
             let id = MoveId { source: self.me, incarnation: state.incarnation, number: state.next_number() };
@@ -235,7 +255,8 @@ impl Node {
     async fn own(&self, staged: Staged) -> Result<(), StoreError> {
         let Staged { id, head, rows, path } = staged;
         let head = LeafHead { right: None, version: head.version + 1, ..head };
-        let count = rows.len();
+        let bytes = rows.iter().map(|(key, value)| key.len() + value.len()).sum();
+        let load = Load { rows: rows.len(), bytes };
         let change = Change { put: vec![head.clone()], rows, unstage: Some(id), ..Change::default() };
         self.pages.fix(head.page, Access::Change).await;
         self.store.change(change).await?;
@@ -245,7 +266,7 @@ impl Node {
             for fact in path.iter().filter(|fact| fact.pe != self.me) {
                 state.index.learn(fact);
             }
-            state.rows.insert(head.page, count);
+            state.loads.insert(head.page, load);
             state.put_leaf(self.me, head.clone());
             state.staged.remove(&id);
         }

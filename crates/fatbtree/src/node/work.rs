@@ -1,17 +1,42 @@
 //! What is done at a leaf, under its lock.
+//!
+//! A transaction of several keys locks all their leaves, from left to right (NODE-2). The first key of a leaf never changes while the leaf has its
+//! number, so everybody means the same by that.
 
 use crate::id::PageNo;
-use crate::key::Target;
+use crate::key::{Key, Target};
 use crate::leaf::LeafHead;
-use crate::lock_service::LockMode;
+use crate::lock_service::{Held, LockMode};
 use crate::message::{Answer, Find, Refusal, Work};
-use crate::node::Node;
+use crate::node::{Asked, MoveError, Node, RunError};
 use crate::page_service::Access;
 use crate::store::Edit;
+use crate::world::Task;
+
+/// What came of some work.
+pub(super) struct Worked {
+    pub(super) result: Result<Answer, Refusal>,
+    /// Rows and bytes that the leaf has more now, about.
+    pub(super) rows: isize,
+    pub(super) bytes: usize,
+    /// Ends when what the result tells of will not be lost; no lock has to be held for it.
+    pub(super) durable: Option<Task<'static, Result<(), String>>>,
+    /// Other leaves that a transaction has touched.
+    touched: Vec<PageNo>,
+}
+
+impl From<Result<Answer, Refusal>> for Worked {
+    fn from(result: Result<Answer, Refusal>) -> Self {
+        Self { result, rows: 0, bytes: 0, durable: None, touched: Vec::new() }
+    }
+}
 
 impl Node {
     /// Does the work at a leaf and answers, unless the leaf does not cover the target any more when its lock is there.
     pub(super) async fn work_at(&self, find: &Find, page: PageNo) -> bool {
+        if matches!(find.work, Work::Split | Work::Move { .. }) {
+            return self.change_leaf(find, page).await;
+        }
         let is_write = find.work.is_write();
         let mode = if is_write { LockMode::IX } else { LockMode::IS };
         self.pages.lock().await;
@@ -19,56 +44,163 @@ impl Node {
         // NODE-1: from here the fences stay.
         let Some(leaf) = self.leaf(page).filter(|leaf| find.target.is_in(&leaf.range)) else { return false };
         self.pages.fix(page, Access::Again).await;
-        let result = self.work(&find.target, &find.work, &leaf).await;
+        let Worked { result, rows, bytes, durable, touched } = self.work(find, &leaf).await;
+        // A split or a move of what is not durable yet has a later place in the same log, so it does not last without it.
         drop(held);
+        let result = self.lasting(result, durable).await;
         self.count(|counts| counts.worked += 1);
         if is_write && result.is_ok() {
-            self.keep_balance(page, &find.work, &result).await;
+            for page in touched.into_iter().chain([page]) {
+                self.keep_balance(page, rows, bytes).await;
+            }
         }
         // The leaf may have been split since; its fact was true all the same.
         self.answer(find.id.origin, find.id, result, Some(leaf.fact(self.me)), find.hops);
         true
     }
 
-    pub(super) async fn work(
+    /// The result, once it lasts.
+    pub(super) async fn lasting(
         &self,
-        target: &Target,
-        work: &Work,
-        leaf: &LeafHead,
+        result: Result<Answer, Refusal>,
+        durable: Option<Task<'static, Result<(), String>>>,
     ) -> Result<Answer, Refusal> {
+        match durable {
+            Some(durable) => {
+                durable.await.map_err(|reason| Refusal::Failed { pe: self.me, reason }).and(result)
+            }
+            None => result,
+        }
+    }
+
+    pub(super) async fn work(&self, find: &Find, leaf: &LeafHead) -> Worked {
         let refused = |reason: String| Refusal::Store { pe: self.me, reason };
-        if let Work::Rows { within, limit } = work {
-            let range = within.intersection(&leaf.range);
-            let limit = *limit as usize;
-            let reverse = matches!(target, Target::Before(_));
-            let rows = self.store.rows(range, limit.saturating_add(1), reverse).await;
-            let mut rows = rows.map_err(|error| refused(error.to_string()))?;
-            let is_more = rows.len() > limit;
-            rows.truncate(limit);
-            return Ok(Answer::Rows { rows, is_more });
+        match &find.work {
+            Work::Rows { within, limit } => {
+                let range = within.intersection(&leaf.range);
+                let limit = *limit as usize;
+                let reverse = matches!(find.target, Target::Before(_));
+                let rows = self.store.rows(range, limit.saturating_add(1), reverse).await;
+                let rows = rows.map(|mut rows| {
+                    let is_more = rows.len() > limit;
+                    rows.truncate(limit);
+                    Answer::Rows { rows, is_more }
+                });
+                rows.map_err(|error| refused(error.to_string())).into()
+            }
+            Work::Run { .. } => self.run(find, leaf).await,
+            work => match &find.target {
+                Target::At(key) => self.edit(key.clone(), work).await,
+                Target::Before(_) => Err(refused("work on a single key needs the key".to_owned())).into(),
+            },
         }
-        let Target::At(key) = target else {
-            return Err(refused("work on a single key needs the key".to_owned()));
-        };
-        let key = key.clone();
-        let edit = match work {
-            Work::Get => {
+    }
+
+    async fn edit(&self, key: Key, work: &Work) -> Worked {
+        let (edit, bytes) = match work {
+            Work::Put(value) => (Edit::Put(value.clone()), key.len() + value.len()),
+            Work::Insert(value) => (Edit::Insert(value.clone()), key.len() + value.len()),
+            Work::Delete => (Edit::Delete, 0),
+            _ => {
                 let value = self.store.read(key).await;
-                return value.map(Answer::Value).map_err(|error| refused(error.to_string()));
+                let refused = |reason: String| Refusal::Store { pe: self.me, reason };
+                return value.map(Answer::Value).map_err(|error| refused(error.to_string())).into();
             }
-            Work::Run { is_write, bytes } => {
-                let ran = self.application.run(key, *is_write, bytes.clone()).await;
-                return ran.map(Answer::Ran).map_err(refused);
-            }
-            Work::Put(value) => Edit::Put(value.clone()),
-            Work::Insert(value) => Edit::Insert(value.clone()),
-            Work::Delete => Edit::Delete,
-            Work::Rows { .. } => unreachable!("handled above"),
         };
+        let is_delete = edit == Edit::Delete;
         match self.store.write(key, edit).await {
-            Ok(existed) => Ok(Answer::Done { existed }),
+            Ok(existed) => Worked {
+                rows: if existed { -isize::from(is_delete) } else { isize::from(!is_delete) },
+                bytes,
+                ..Ok(Answer::Done { existed }).into()
+            },
             // It may have been in the log when that failed.
-            Err(error) => Err(Refusal::Failed { pe: self.me, reason: error.to_string() }),
+            Err(error) => Err(Refusal::Failed { pe: self.me, reason: error.to_string() }).into(),
         }
+    }
+
+    /// Has the application do it, at the leaves of all its keys.
+    async fn run(&self, find: &Find, leaf: &LeafHead) -> Worked {
+        let Work::Run { is_write, others, bytes } = &find.work else { return Err(Refusal::Lost).into() };
+        let locked = match self.lock_others(&find.target, leaf, others, *is_write).await {
+            Ok(locked) => locked,
+            Err(refusal) => return Err(refusal).into(),
+        };
+        let asked = Asked {
+            target: find.target.clone(),
+            range: leaf.range.clone(),
+            others: others.clone(),
+            is_write: *is_write,
+            bytes: bytes.clone(),
+        };
+        let ran = self.application.run(asked).await;
+        match ran {
+            Ok(ran) => Worked {
+                result: Ok(Answer::Ran(ran.bytes)),
+                rows: ran.rows,
+                bytes: ran.more_bytes,
+                durable: ran.durable,
+                touched: locked.iter().map(|(page, _)| *page).collect(),
+            },
+            Err(RunError::Refused(reason)) => Err(Refusal::Store { pe: self.me, reason }).into(),
+            Err(RunError::Failed(reason)) => Err(Refusal::Failed { pe: self.me, reason }).into(),
+        }
+    }
+
+    /// Locks the leaves of the other keys of a transaction whose first leaf is locked.
+    async fn lock_others(
+        &self,
+        first: &Target,
+        leaf: &LeafHead,
+        keys: &[Key],
+        is_write: bool,
+    ) -> Result<Vec<(PageNo, Held)>, Refusal> {
+        let is_sorted = keys.is_sorted() && keys.first().is_none_or(|key| !Target::At(key.clone()).is_left_of(low_of(first)));
+        if !is_sorted {
+            // NODE-2 rests on it.
+            let reason = "the keys of a transaction must come in order".to_owned();
+            return Err(Refusal::Store { pe: self.me, reason });
+        }
+        let mode = if is_write { LockMode::IX } else { LockMode::IS };
+        let (mut locked, mut end) = (Vec::new(), leaf.range.high.clone());
+        for key in keys {
+            let target = Target::At(key.clone());
+            while target.is_right_of(end.as_deref()) {
+                let page = self.state.borrow().own_leaf(&target).map(|leaf| leaf.page);
+                let page = page.ok_or(Refusal::Elsewhere)?;
+                let held = self.locks.lock(page, mode).await;
+                // It may have been split, merged or moved meanwhile: look again.
+                if let Some(leaf) = self.leaf(page).filter(|leaf| target.is_in(&leaf.range)) {
+                    end.clone_from(&leaf.range.high);
+                    locked.push((page, held));
+                }
+            }
+        }
+        Ok(locked)
+    }
+
+    /// Splits or moves a leaf because somebody asked for it.
+    async fn change_leaf(&self, find: &Find, page: PageNo) -> bool {
+        let done = match (&find.work, &find.target) {
+            (Work::Move { to }, _) if *to == self.me => Ok(()),
+            (Work::Move { to }, _) => self.move_leaf(page, *to).await,
+            (_, Target::At(key)) => self.split_leaf(page, key.clone()).await,
+            (_, Target::Before(_)) => Err(MoveError::CannotSplit(page)),
+        };
+        let result = match done {
+            Ok(()) => Ok(Answer::Done { existed: true }),
+            Err(MoveError::NotHere(_)) => return false,
+            Err(MoveError::Store(reason)) => Err(Refusal::Failed { pe: self.me, reason }),
+            Err(error) => Err(Refusal::NotMoved { pe: self.me, reason: error.to_string() }),
+        };
+        self.answer(find.id.origin, find.id, result, None, find.hops);
+        true
+    }
+}
+
+fn low_of(target: &Target) -> &[u8] {
+    match target {
+        Target::At(key) | Target::Before(Some(key)) => key,
+        Target::Before(None) => &[],
     }
 }

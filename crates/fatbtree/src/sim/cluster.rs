@@ -178,7 +178,7 @@ impl Cluster {
         let options = inner.options.node.clone();
         let application = Rc::new(NoApplication);
         let built = inner.built.borrow_mut().remove(&pe);
-        let parts = Parts { world, store, pages, application, founding, options, built };
+        let parts = Parts { world, store, pages, application, founding, joined: Vec::new(), options, built };
         let node = Node::start(parts).await?;
         inner.network.connect(pe, Some(&node));
         inner.running.borrow_mut().insert(pe, (Rc::clone(&node), group));

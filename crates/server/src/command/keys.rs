@@ -131,25 +131,34 @@ pub(super) fn random_key(keys: &Keyspace<'_>, _: Request<'_>) -> CommandResult {
 
 /// `FLUSHDB`, `FLUSHALL [ASYNC | SYNC]`
 pub(super) fn flush(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
-    let mut options = Options::from(request, 1);
-    if let Some(option) = options.next()
-        && !(is_word(option, "ASYNC") || is_word(option, "SYNC"))
-    {
-        return Err(CommandError::Syntax.into());
-    }
+    flush_options(request)?;
     keys.remove_all()?;
     Ok(Reply::OK)
 }
 
+/// Whether `FLUSHDB` is asked for as it may be.
+pub(crate) fn flush_options(request: Request<'_>) -> Result<(), CommandError> {
+    match Options::from(request, 1).next() {
+        Some(option) if !(is_word(option, "ASYNC") || is_word(option, "SYNC")) => Err(CommandError::Syntax),
+        _ => Ok(()),
+    }
+}
+
 /// What `SCAN` was asked for.
-struct ScanOptions<'a> {
-    pattern: Option<&'a [u8]>,
-    count: usize,
+pub(crate) struct ScanOptions<'a> {
+    pub(crate) pattern: Option<&'a [u8]>,
+    pub(crate) count: usize,
     /// Strings are all there is: with another type nothing is found.
-    is_other_type: bool,
+    pub(crate) is_other_type: bool,
 }
 
 impl<'a> ScanOptions<'a> {
+    /// The cursor and the options of a request.
+    pub(crate) fn of(request: Request<'a>) -> Result<(u64, Self), CommandError> {
+        let cursor = std::str::from_utf8(request.arg(1)).ok().and_then(|text| text.parse().ok());
+        Ok((cursor.ok_or(CommandError::Cursor)?, Self::parse(request)?))
+    }
+
     fn parse(request: Request<'a>) -> Result<Self, CommandError> {
         let mut scan = Self { pattern: None, count: 10, is_other_type: false };
         let mut options = Options::from(request, 2);
@@ -173,15 +182,13 @@ impl<'a> ScanOptions<'a> {
 }
 
 /// The keys that can fit a pattern: those with its literal beginning.
-fn range_of(pattern: Option<&[u8]>) -> KeyRange {
+pub(crate) fn range_of(pattern: Option<&[u8]>) -> KeyRange {
     pattern.map_or(KeyRange::ALL, |pattern| KeyRange::prefix(&glob::literal_prefix(pattern)))
 }
 
 /// `SCAN cursor [MATCH pattern] [COUNT n] [TYPE t]`: the next keys in order, of `n` looked at.
 pub(super) fn scan(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
-    let cursor = std::str::from_utf8(request.arg(1)).ok().and_then(|text| text.parse().ok());
-    let cursor: u64 = cursor.ok_or(CommandError::Cursor)?;
-    let options = ScanOptions::parse(request)?;
+    let (cursor, options) = ScanOptions::of(request)?;
     let mut range = range_of(options.pattern);
     if cursor != 0 {
         range = range.after(keys.around.cursors.last_key(cursor).ok_or(CommandError::Cursor)?);

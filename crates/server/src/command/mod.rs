@@ -20,7 +20,8 @@ use crate::keyspace::Keyspace;
 use crate::resp::{Reply, Request};
 
 pub(crate) use arguments::{integer, is_word};
-pub(crate) use keys::{Step, step};
+pub(crate) use keys::{ScanOptions, Step, flush_options, range_of, step};
+pub(crate) use ordered::{RangeOptions, range_request};
 pub(crate) use table::TABLE;
 
 pub(crate) type CommandResult = Result<Reply, Failure>;
@@ -87,6 +88,8 @@ pub(crate) enum SessionCommand {
     Commit,
     Abort,
     Txn,
+    Cluster,
+    AzCluster,
 }
 
 impl SessionCommand {
@@ -102,6 +105,23 @@ impl Spec {
         let wanted = usize::from(self.arity.unsigned_abs());
         if self.arity < 0 { arguments >= wanted } else { arguments == wanted }
     }
+}
+
+/// Where the keys are among so many arguments, the command's name included.
+pub(crate) fn key_places(spec: &Spec, arguments: usize) -> impl Iterator<Item = usize> {
+    let KeyPositions(first, last, step) = spec.keys;
+    let place = |at: i64| usize::try_from(at).unwrap_or(0);
+    let end = match last {
+        _ if first == 0 => 0,
+        ..0 => arguments,
+        _ => (place(last) + 1).min(arguments),
+    };
+    (place(first)..end).step_by(place(step).max(1))
+}
+
+/// The keys of a request.
+pub(crate) fn keys_of<'a>(spec: &Spec, request: Request<'a>) -> Vec<&'a [u8]> {
+    key_places(spec, request.len()).map(|at| request.arg(at)).collect()
 }
 
 static INDEX: LazyLock<HashMap<&'static [u8], usize>> =

@@ -20,10 +20,18 @@ fn range(request: Request<'_>) -> Result<KeyRange, CommandError> {
 }
 
 #[derive(Debug)]
-struct RangeOptions {
-    is_backward: bool,
-    limit: usize,
-    keys_only: bool,
+pub(crate) struct RangeOptions {
+    pub(crate) is_backward: bool,
+    pub(crate) limit: usize,
+    pub(crate) keys_only: bool,
+}
+
+/// The range and the options of a request that allows these.
+pub(crate) fn range_request(
+    request: Request<'_>,
+    allows: &[&str],
+) -> Result<(KeyRange, RangeOptions), CommandError> {
+    Ok((range(request)?, RangeOptions::parse(request, allows)?))
 }
 
 impl RangeOptions {

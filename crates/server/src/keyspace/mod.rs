@@ -12,6 +12,7 @@
 mod expiry;
 mod pick;
 mod record;
+mod rows;
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -21,6 +22,7 @@ use azekura::{Error, OpenTable, Savepoint, Table, Transaction};
 
 pub(crate) use expiry::drop_ended;
 pub(crate) use record::{Record, RecordRef};
+pub(crate) use rows::{attach, detach};
 
 use crate::cursor::Cursors;
 use crate::error::{CommandError, Failure};

@@ -37,6 +37,8 @@ pub(crate) enum Reply {
     /// Pairs; a flat array in RESP2.
     Map(Vec<(Self, Self)>),
     Error(CommandError),
+    /// A reply that another node has encoded already, for this connection.
+    Encoded(Vec<u8>),
 }
 
 impl Reply {
@@ -85,6 +87,7 @@ impl Reply {
                     value.encode(protocol, out);
                 }
             }
+            Self::Encoded(bytes) => out.extend_from_slice(bytes),
             Self::Error(error) => {
                 out.push(b'-');
                 // A message may carry bytes of a client; a line break in it would end the reply.

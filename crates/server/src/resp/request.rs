@@ -151,15 +151,7 @@ impl<'a> Request<'a> {
     }
 
     pub(crate) fn to_owned(self) -> OwnedRequest {
-        let mut bytes = Vec::with_capacity(self.iter().map(<[u8]>::len).sum());
-        let arguments = self
-            .iter()
-            .map(|argument| {
-                bytes.extend_from_slice(argument);
-                bytes.len() - argument.len()..bytes.len()
-            })
-            .collect();
-        OwnedRequest { bytes, arguments }
+        OwnedRequest::from_arguments(self.iter())
     }
 }
 
@@ -171,6 +163,16 @@ pub(crate) struct OwnedRequest {
 }
 
 impl OwnedRequest {
+    /// A request of these arguments.
+    pub(crate) fn from_arguments<'a>(given: impl Iterator<Item = &'a [u8]>) -> Self {
+        let (mut bytes, mut arguments) = (Vec::new(), Vec::new());
+        for argument in given {
+            bytes.extend_from_slice(argument);
+            arguments.push(bytes.len() - argument.len()..bytes.len());
+        }
+        Self { bytes, arguments }
+    }
+
     pub(crate) fn as_request(&self) -> Request<'_> {
         Request { bytes: &self.bytes, arguments: &self.arguments }
     }

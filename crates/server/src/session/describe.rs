@@ -66,12 +66,10 @@ fn keys_of(request: Request<'_>) -> Result<Reply, CommandError> {
     if !spec.takes(arguments) {
         return Err(CommandError::Protocol("Invalid number of arguments specified for command".into()));
     }
-    let KeyPositions(first, last, step) = spec.keys;
-    let place = |at: i64| usize::try_from(at).unwrap_or(0);
-    let last = if last < 0 { arguments - 1 } else { place(last) };
-    if first == 0 {
+    let keys: Vec<_> =
+        command::key_places(spec, arguments).map(|at| Reply::Bulk(request.arg(2 + at).to_vec())).collect();
+    if keys.is_empty() {
         return Err(CommandError::Protocol("The command has no key arguments".into()));
     }
-    let keys = (place(first)..=last).step_by(place(step)).map(|at| Reply::Bulk(request.arg(2 + at).to_vec()));
-    Ok(Reply::Array(keys.collect()))
+    Ok(Reply::Array(keys))
 }

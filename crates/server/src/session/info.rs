@@ -159,8 +159,21 @@ fn replication(_: &Shared, text: &mut String) {
     put(text, "connected_slaves", 0);
 }
 
-fn cluster(_: &Shared, text: &mut String) {
+fn cluster(shared: &Shared, text: &mut String) {
+    // It is asked for slots, and there are none.
     put(text, "cluster_enabled", 0);
+    if let Some(cluster) = shared.cluster.get() {
+        cluster.tell(text);
+    }
+}
+
+/// `CLUSTER INFO | MYID | …`: a client that wants to know the slots of a cluster of Redis is told that there are none, and goes on as with one server.
+pub(super) fn cluster_command(request: Request<'_>) -> Result<Reply, CommandError> {
+    if is_word(request.arg(1), "INFO") {
+        let text = "cluster_enabled:0\r\ncluster_state:ok\r\ncluster_slots_assigned:0\r\ncluster_known_nodes:1\r\ncluster_size:0\r\n";
+        return Ok(Reply::text(text));
+    }
+    Err(CommandError::NoSlots)
 }
 
 fn command_stats(shared: &Shared, text: &mut String) {

@@ -155,6 +155,9 @@ impl Session {
         if self.queue.is_some() {
             return self.enqueue(spec, request);
         }
+        if let (Some(cluster), Run::Data(_) | Run::Walk(_)) = (self.shared.cluster.get(), spec.run) {
+            return cluster.run(&self.shared, spec, request, self.protocol);
+        }
         match (&self.open, spec.run) {
             (Open::Failed(error), _) => Err(error.clone()),
             (_, Run::Session(command)) => self.plain(command, request),
@@ -207,7 +210,13 @@ impl Session {
             }
             return Err(CommandError::NotInside(spec.name.to_ascii_uppercase(), inside));
         }
+        if self.shared.cluster.get().is_some() && matches!(command, Watch | Begin | Txn) {
+            let why = "a transaction over several requests stays at one node; MULTI is offered";
+            return Err(CommandError::NotInCluster(spec.name.to_ascii_uppercase(), why));
+        }
         match command {
+            Cluster => info::cluster_command(request),
+            AzCluster => self.shared.cluster.get().ok_or(CommandError::Alone)?.administer(request),
             Hello => self.hello(request),
             Auth => self.auth(request),
             Reset => Ok(self.reset()),

@@ -8,6 +8,7 @@ use std::time::Instant;
 use azekura::{Durability, Transaction};
 
 use super::Session;
+use crate::cluster::Cluster;
 use crate::command::{Run, Spec, is_word};
 use crate::engine::{Pending, run_inside};
 use crate::error::{CommandError, Failure};
@@ -89,6 +90,9 @@ impl Session {
         pending: &mut Pending,
     ) -> Result<Reply, CommandError> {
         let shared = std::sync::Arc::clone(&self.shared);
+        if let Some(cluster) = shared.cluster.get() {
+            return self.run_queue_in(cluster, queue);
+        }
         let writes = queue.commands.iter().any(|(spec, _)| spec.is_write);
         shared.engine.run(pending, |keys| {
             if !still_as_watched(keys, watched, writes)? {
@@ -110,6 +114,20 @@ impl Session {
             }
             Ok(Reply::Array(replies))
         })
+    }
+
+    /// Runs the queue at the node that has all of its keys.
+    fn run_queue_in(&mut self, cluster: &Cluster, queue: &Queue) -> Result<Reply, CommandError> {
+        let is_data = |spec: &Spec| !matches!(spec.run, Run::Session(_));
+        let commands = queue.commands.iter().filter(|(spec, _)| is_data(spec));
+        let mut replies = cluster.run_queue(commands, self.protocol)?.into_iter();
+        let all = queue.commands.iter().map(|(spec, request)| match spec.run {
+            Run::Session(command) => {
+                Ok(self.plain(command, request.as_request()).unwrap_or_else(Reply::Error))
+            }
+            _ => replies.next().ok_or_else(|| CommandError::Unavailable("the owner answered less than it was asked".into())),
+        });
+        Ok(Reply::Array(all.collect::<Result<_, _>>()?))
     }
 
     /// `WATCH key…`

@@ -1,0 +1,123 @@
+//! A key that two machines share, and how they show each other that they have it without saying it.
+//!
+//! It is the part that the handshakes of memory servers and of cluster nodes have in common; what each of them says, and in which order, is its own.
+//! Both sides draw a [`nonce`], and each gives a [`proof`](AuthKey::proof) over all that was said before, with a label of its own: so a proof cannot
+//! be sent back to who made it, nor used again.
+//!
+//! ```
+//! use azekura_auth::{AuthKey, nonce};
+//! let key = AuthKey::new(b"sixteen bytes at least").unwrap();
+//! let (mine, yours) = (nonce::<32>()?, nonce::<32>()?);
+//! let proof = key.proof("who asks", &[&mine, &yours]);
+//! assert!(key.is_proof("who asks", &[&mine, &yours], &proof));
+//! assert!(!key.is_proof("who answers", &[&mine, &yours], &proof));
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+/// Bytes of a proof.
+pub const PROOF_BYTES: usize = 32;
+
+/// The key that the machines of one installation share.
+#[derive(Clone)]
+pub struct AuthKey(Vec<u8>);
+
+impl AuthKey {
+    /// The least number of bytes: less could be guessed.
+    pub const MIN_BYTES: usize = 16;
+
+    /// A key of these bytes, or `None` if they are fewer than [`MIN_BYTES`](Self::MIN_BYTES).
+    #[must_use]
+    pub fn new(bytes: &[u8]) -> Option<Self> {
+        (bytes.len() >= Self::MIN_BYTES).then(|| Self(bytes.to_vec()))
+    }
+
+    /// A key from a file, without white space at its end.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or it is too short.
+    pub fn read(path: &Path) -> io::Result<Self> {
+        let bytes = std::fs::read(path)?;
+        Self::new(bytes.trim_ascii_end()).ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!(
+                    "a key has at least {} bytes; make one: head -c 32 /dev/urandom | base64",
+                    Self::MIN_BYTES
+                ),
+            )
+        })
+    }
+
+    /// HMAC-SHA256 of the label and of what was said, one after another. The parts must have sizes that are known beforehand, or two
+    /// different talks could look alike.
+    ///
+    /// # Panics
+    ///
+    /// Never: HMAC takes keys of any length.
+    #[must_use]
+    pub fn proof(&self, label: &str, said: &[&[u8]]) -> [u8; PROOF_BYTES] {
+        self.mac(label, said).finalize().into_bytes().into()
+    }
+
+    /// Whether `proof` is what [`proof`](Self::proof) gives, in a time that tells nothing of where they differ.
+    #[must_use]
+    pub fn is_proof(&self, label: &str, said: &[&[u8]], proof: &[u8]) -> bool {
+        self.mac(label, said).verify_slice(proof).is_ok()
+    }
+
+    fn mac(&self, label: &str, said: &[&[u8]]) -> Hmac<Sha256> {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
+        mac.update(label.as_bytes());
+        said.iter().for_each(|part| mac.update(part));
+        mac
+    }
+}
+
+impl fmt::Debug for AuthKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AuthKey(…)")
+    }
+}
+
+/// Bytes that nobody can guess.
+///
+/// # Errors
+///
+/// The operating system's.
+pub fn nonce<const N: usize>() -> io::Result<[u8; N]> {
+    let mut nonce = [0; N];
+    let mut filled = 0;
+    while filled < nonce.len() {
+        filled += rustix::rand::getrandom(&mut nonce[filled..], rustix::rand::GetRandomFlags::empty())?;
+    }
+    Ok(nonce)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proof_holds_for_its_label_its_talk_and_its_key_only() {
+        let key = AuthKey::new(b"0123456789abcdef").expect("long enough");
+        let other = AuthKey::new(b"0123456789abcdeF").expect("long enough");
+        let proof = key.proof("one", &[b"a", b"b"]);
+        assert!(key.is_proof("one", &[b"a", b"b"], &proof));
+        assert!(!key.is_proof("two", &[b"a", b"b"], &proof));
+        assert!(!key.is_proof("one", &[b"a", b"c"], &proof));
+        assert!(!other.is_proof("one", &[b"a", b"b"], &proof));
+        assert!(!key.is_proof("one", &[b"a", b"b"], &proof[..31]));
+        assert!(AuthKey::new(b"short").is_none());
+        assert!(!format!("{key:?}").contains("0123"));
+    }
+}

@@ -1,0 +1,318 @@
+//! Who belongs to a cluster, and where each node is: a file that every node has, or a service that knows.
+//!
+//! Nothing depends on it for where *keys* are: that is what leaves say. It says whom to ask, and how the keys were shared when the cluster began.
+//!
+//! ```
+//! use azekura_fatbtree::Membership;
+//! let text = r#"
+//!     cluster = "00000000000000a7"    # its name: 16 hexadecimal digits
+//!     key_file = "cluster.key"        # what nodes show that they know; beside this file
+//!
+//!     [[node]]
+//!     id = 0
+//!     address = "127.0.0.1:7100"      # where other nodes reach it
+//!     clients = "127.0.0.1:6379"      # where its clients do
+//!     from = ""                       # when the cluster began, its keys began here
+//!
+//!     [[node]]
+//!     id = 1
+//!     address = "127.0.0.1:7101"
+//!     from = "m"
+//!
+//!     [[node]]                        # came later, with no keys
+//!     id = 2
+//!     address = "127.0.0.1:7102"
+//! "#;
+//! let members = Membership::parse(text)?;
+//! assert_eq!(members.nodes().len(), 3);
+//! # Ok::<(), azekura_fatbtree::MembershipError>(())
+//! ```
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::PeId;
+use crate::key::Key;
+use crate::store::Founding;
+
+/// The nodes of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Membership {
+    cluster: u64,
+    key_file: PathBuf,
+    nodes: Vec<Member>,
+}
+
+/// A node of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Member {
+    /// Its number.
+    #[serde(rename = "id")]
+    pub pe: PeId,
+    /// Where other nodes reach it.
+    pub address: SocketAddr,
+    /// Where its clients reach it, if it says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clients: Option<SocketAddr>,
+    /// When the cluster began its keys began here; `None`: it came later.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    cluster: String,
+    key_file: PathBuf,
+    #[serde(default)]
+    node: Vec<Member>,
+}
+
+/// Why a membership is none.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MembershipError {
+    /// The file cannot be read or written.
+    #[error("{path}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+    /// It is not in the format.
+    #[error("not a list of members")]
+    Format(#[from] toml::de::Error),
+    /// What it says cannot be.
+    #[error("list of members: {0}")]
+    Content(String),
+}
+
+/// Where a node learns who else there is. A file, or a service such as etcd: it may change while nodes run, and be away for a time.
+pub trait Meta {
+    /// Who belongs to the cluster now.
+    ///
+    /// # Errors
+    ///
+    /// [`MembershipError`]; a node that runs goes on with what it knows.
+    fn members(&self) -> Result<Membership, MembershipError>;
+}
+
+/// A file, read anew each time.
+#[derive(Clone, Debug)]
+pub struct FileMeta(PathBuf);
+
+impl FileMeta {
+    /// The file at `path`.
+    #[must_use]
+    pub fn new(path: &Path) -> Self {
+        Self(path.to_owned())
+    }
+}
+
+impl Meta for FileMeta {
+    fn members(&self) -> Result<Membership, MembershipError> {
+        Membership::read(&self.0)
+    }
+}
+
+impl Meta for Membership {
+    fn members(&self) -> Result<Membership, MembershipError> {
+        Ok(self.clone())
+    }
+}
+
+impl Membership {
+    /// A cluster of these nodes.
+    ///
+    /// # Errors
+    ///
+    /// [`MembershipError::Content`]: two are the same, none has the first keys, and the like.
+    pub fn new(cluster: u64, key_file: PathBuf, mut nodes: Vec<Member>) -> Result<Self, MembershipError> {
+        nodes.sort_by_key(|member| member.pe);
+        let wrong = |what: String| Err(MembershipError::Content(what));
+        if let Some(member) = nodes.iter().find(|member| member.pe > PeId::MAX) {
+            return wrong(format!("id {} is above {}", member.pe.0, PeId::MAX.0));
+        }
+        if let Some(two) = nodes.windows(2).find(|two| two[0].pe == two[1].pe) {
+            return wrong(format!("two nodes have id {}", two[0].pe.0));
+        }
+        let mut addresses = BTreeSet::new();
+        if let Some(member) = nodes.iter().find(|member| !addresses.insert(member.address)) {
+            return wrong(format!("two nodes have address {}", member.address));
+        }
+        let mut firsts: Vec<_> = nodes.iter().filter_map(|member| member.from.as_ref()).collect();
+        firsts.sort_unstable();
+        if firsts.first().is_none_or(|first| !first.is_empty()) {
+            return wrong("one node needs from = \"\": the first keys".to_owned());
+        }
+        if let Some(two) = firsts.windows(2).find(|two| two[0] == two[1]) {
+            return wrong(format!("the keys of two nodes begin at {:?}", two[0]));
+        }
+        Ok(Self { cluster, key_file, nodes })
+    }
+
+    /// From a file. Paths in it are relative to its directory.
+    ///
+    /// # Errors
+    ///
+    /// [`MembershipError`].
+    pub fn read(path: &Path) -> Result<Self, MembershipError> {
+        let text = fs::read_to_string(path);
+        let text = text.map_err(|source| MembershipError::File { path: path.to_owned(), source })?;
+        let mut members = Self::parse(&text)?;
+        if let Some(directory) = path.parent() {
+            members.key_file = directory.join(&members.key_file);
+        }
+        Ok(members)
+    }
+
+    /// From the text of a file.
+    ///
+    /// # Errors
+    ///
+    /// [`MembershipError`].
+    pub fn parse(text: &str) -> Result<Self, MembershipError> {
+        let File { cluster, key_file, node } = toml::from_str(text)?;
+        let name = (cluster.len() == 16).then(|| u64::from_str_radix(&cluster, 16).ok()).flatten();
+        let name = name.ok_or_else(|| {
+            MembershipError::Content(format!("cluster = {cluster:?} is not 16 hexadecimal digits"))
+        })?;
+        Self::new(name, key_file, node)
+    }
+
+    /// As the text of a file, whose key file has this name.
+    ///
+    /// # Panics
+    ///
+    /// Never: it is plain data.
+    #[must_use]
+    pub fn to_text(&self, key_file: &Path) -> String {
+        let file =
+            File { cluster: format!("{:016x}", self.cluster), key_file: key_file.to_owned(), node: self.nodes.clone() };
+        let mut text = String::new();
+        let _ = writeln!(text, "# The nodes of a cluster. Every node has this file and the key file.");
+        text + &toml::to_string(&file).expect("plain data, tables last")
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn cluster(&self) -> u64 {
+        self.cluster
+    }
+
+    /// The file with the key that nodes share.
+    #[must_use]
+    pub fn key_file(&self) -> &Path {
+        &self.key_file
+    }
+
+    /// The nodes, by number.
+    #[must_use]
+    pub fn nodes(&self) -> &[Member] {
+        &self.nodes
+    }
+
+    /// A node.
+    #[must_use]
+    pub fn node(&self, pe: PeId) -> Option<&Member> {
+        self.nodes.iter().find(|member| member.pe == pe)
+    }
+
+    /// This cluster with one more node, which has no keys yet.
+    ///
+    /// # Errors
+    ///
+    /// [`MembershipError::Content`]: its number or address is taken.
+    pub fn with(&self, member: Member) -> Result<Self, MembershipError> {
+        let nodes = self.nodes.iter().cloned().chain([member]).collect();
+        Self::new(self.cluster, self.key_file.clone(), nodes)
+    }
+
+    /// How the cluster began, for the store of one of its nodes.
+    #[must_use]
+    pub fn founding(&self, pe: PeId) -> Founding {
+        let share = |member: &Member| Some((Key::from(member.from.as_ref()?.as_bytes()), member.pe));
+        let mut shares: Vec<_> = self.nodes.iter().filter_map(share).collect();
+        shares.sort_unstable();
+        Founding { cluster: self.cluster, pe, shares }
+    }
+}
+
+/// Keys at which the shares of `nodes` nodes begin, so that keys of letters and digits are spread evenly by their first byte.
+#[must_use]
+pub fn even_shares(nodes: u16) -> Vec<String> {
+    const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    let (nodes, letters) = (u64::from(nodes.max(1)), ALPHABET.len() as u64);
+    // One letter for up to 62 nodes, two beyond.
+    let begin = |node: u64| {
+        if node == 0 {
+            return String::new();
+        }
+        let place = node * letters * letters / nodes;
+        let (first, second) = ((place / letters) as usize, (place % letters) as usize);
+        let mut key = String::from(char::from(ALPHABET[first]));
+        if nodes > letters {
+            key.push(char::from(ALPHABET[second]));
+        }
+        key
+    };
+    (0..nodes).map(begin).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(pe: u16, from: Option<&str>) -> Member {
+        let address = SocketAddr::from(([127, 0, 0, 1], 7100 + pe));
+        Member { pe: PeId(pe), address, clients: None, from: from.map(str::to_owned) }
+    }
+
+    fn of(nodes: &[(u16, Option<&str>)]) -> Result<Membership, MembershipError> {
+        let nodes = nodes.iter().map(|(pe, from)| member(*pe, *from)).collect();
+        Membership::new(7, "cluster.key".into(), nodes)
+    }
+
+    #[test]
+    fn a_list_is_written_and_read_back() {
+        let members = of(&[(1, Some("m\"\n")), (0, Some("")), (5, None)]).expect("fine");
+        let read = Membership::parse(&members.to_text(Path::new("cluster.key"))).expect("fine");
+        assert_eq!(read, members);
+        let founding = read.founding(PeId(5));
+        assert_eq!(founding.shares, [(b"".to_vec(), PeId(0)), (b"m\"\n".to_vec(), PeId(1))]);
+        assert_eq!(founding.heads(), []);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_by_name() {
+        let text = |nodes| of(nodes).expect_err("it cannot be").to_string();
+        assert!(text(&[(0, Some("")), (0, Some("m"))]).contains("two nodes have id 0"));
+        assert!(text(&[(0, Some("a"))]).contains("first keys"));
+        assert!(text(&[]).contains("first keys"));
+        assert!(text(&[(0, Some("")), (1, Some("m")), (2, Some("m"))]).contains("begin at \"m\""));
+        assert!(text(&[(0, Some("")), (40_000, None)]).contains("above"));
+        let members = of(&[(0, Some(""))]).expect("fine");
+        assert!(members.with(Member { pe: PeId(1), ..member(0, None) }).is_err(), "the address is taken");
+        for wrong in ["", "cluster = \"7\"\nkey_file = \"k\"", "cluster = 7", "[[node]]\nid = 70000"] {
+            assert!(Membership::parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn shares_are_in_order_and_differ() {
+        assert_eq!(even_shares(3), ["", "K", "f"]);
+        for nodes in [1, 2, 16, 62, 63, 1000] {
+            let shares = even_shares(nodes);
+            assert_eq!(shares.len(), usize::from(nodes));
+            assert!(shares.is_sorted_by(|one, two| one < two), "{nodes}");
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! The handshake between nodes: who each is, of which cluster and version, and that both know one key, which neither says.
+//!
+//! | | who | bytes |
+//! |---|---|---|
+//! | 1 | caller | hello: magic 8, version 1, version of frames 1, zero 2, the epoch it takes the other to be at 4, cluster 8, its PE 2, the other's PE 2, zero 4, nonce 32 |
+//! | 2 | called | the same of its own, the first zero being its [`Verdict`]; after any but `Welcome` it closes |
+//! | 3 | caller | HMAC-SHA256(key, "azekura node calls" ‖ 1 ‖ 2) |
+//! | 4 | called | 1 for yes and the same of "azekura node answers"; or zeros, and it closes |
+//!
+//! Every message has a fixed size: nothing that a stranger sends is read for a length. What a node is not told before it has shown the key: anything
+//! but the other's cluster, PE and epoch. What follows are [frames](crate::frame), from the caller only, neither encrypted nor signed one by one: on a network
+//! where others can write into a TCP stream, use a tunnel.
+
+use std::io;
+
+use azekura_auth::{AuthKey, PROOF_BYTES, nonce};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use crate::frame;
+use crate::id::PeId;
+
+/// The version of the handshake.
+pub const VERSION: u8 = 1;
+/// Bytes of a hello.
+pub const HELLO_BYTES: usize = 64;
+
+const MAGIC: [u8; 8] = *b"AZKNODE\n";
+const CALLS: &str = "azekura node calls";
+const ANSWERS: &str = "azekura node answers";
+
+/// What a node is asked about who calls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The cluster.
+    pub cluster: u64,
+    /// The node.
+    pub pe: PeId,
+    /// How often another machine has taken it over.
+    pub epoch: u32,
+}
+
+/// What a called node says to a hello.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Verdict {
+    /// Go on.
+    Welcome = 0,
+    /// Another version of the protocol.
+    Version = 1,
+    /// Another cluster.
+    Cluster = 2,
+    /// Another PE was meant.
+    Pe = 3,
+    /// Another epoch of this PE was meant.
+    Epoch = 4,
+    /// The caller is no member.
+    Stranger = 5,
+}
+
+impl Verdict {
+    fn from_byte(byte: u8) -> Option<Self> {
+        [Self::Welcome, Self::Version, Self::Cluster, Self::Pe, Self::Epoch, Self::Stranger]
+            .into_iter()
+            .find(|verdict| *verdict as u8 == byte)
+    }
+}
+
+/// Why a handshake came to nothing. The connection has to be closed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HandshakeError {
+    /// The connection failed, or took too long.
+    #[error("the connection ended in the handshake")]
+    Io(#[from] io::Error),
+    /// The other side is no node.
+    #[error("the other side is no azekura node")]
+    Stranger,
+    /// The other side is of another version; upgrade the older one.
+    #[error("the other node speaks version {found}, this one {VERSION}.{}; upgrade the older one", frame::VERSION)]
+    Version {
+        /// Of handshake and frames.
+        found: String,
+    },
+    /// The other side belongs to another cluster; correct the list of members.
+    #[error("the other node belongs to cluster {found:016x}, this one to {expected:016x}; correct the list of members")]
+    Cluster {
+        /// The other's.
+        found: u64,
+        /// This node's.
+        expected: u64,
+    },
+    /// Another PE is there; correct the list of members.
+    #[error("{found} is there, {expected} was meant; correct the list of members")]
+    Pe {
+        /// Who is there.
+        found: PeId,
+        /// Who was meant.
+        expected: PeId,
+    },
+    /// The PE is at another epoch.
+    #[error("it is at epoch {found}, {expected} was meant")]
+    Epoch {
+        /// Where it is.
+        found: u32,
+        /// What was meant.
+        expected: u32,
+    },
+    /// The caller is not on the called node's list of members.
+    #[error("{0} is not on the list of members; give every node the same list")]
+    NoMember(PeId),
+    /// The keys differ.
+    #[error("the keys differ; give every node the same key file")]
+    Key,
+}
+
+/// A hello, taken apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Hello {
+    versions: (u8, u8),
+    verdict: u8,
+    epoch: u32,
+    cluster: u64,
+    from: PeId,
+    to: PeId,
+}
+
+impl Hello {
+    fn encode(&self) -> io::Result<[u8; HELLO_BYTES]> {
+        let mut bytes = [0; HELLO_BYTES];
+        bytes[..8].copy_from_slice(&MAGIC);
+        (bytes[8], bytes[9]) = self.versions;
+        bytes[10] = self.verdict;
+        bytes[12..16].copy_from_slice(&self.epoch.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.cluster.to_le_bytes());
+        bytes[24..26].copy_from_slice(&self.from.0.to_le_bytes());
+        bytes[26..28].copy_from_slice(&self.to.0.to_le_bytes());
+        bytes[32..].copy_from_slice(&nonce::<32>()?);
+        Ok(bytes)
+    }
+
+    fn decode(bytes: &[u8; HELLO_BYTES]) -> Option<Self> {
+        let number = |from: usize, to: usize| {
+            bytes[from..to].iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
+        };
+        (bytes[..8] == MAGIC).then(|| Self {
+            versions: (bytes[8], bytes[9]),
+            verdict: bytes[10],
+            epoch: number(12, 16) as u32,
+            cluster: number(16, 24),
+            from: PeId(number(24, 26) as u16),
+            to: PeId(number(26, 28) as u16),
+        })
+    }
+
+    fn version_error(&self) -> HandshakeError {
+        let (handshake, frames) = self.versions;
+        HandshakeError::Version { found: format!("{handshake}.{frames}") }
+    }
+}
+
+const VERSIONS: (u8, u8) = (VERSION, frame::VERSION);
+
+async fn read_hello(stream: &mut (impl AsyncRead + Unpin)) -> Result<([u8; HELLO_BYTES], Hello), HandshakeError> {
+    let mut bytes = [0; HELLO_BYTES];
+    // The magic first: a stranger who says less and waits is not waited for.
+    stream.read_exact(&mut bytes[..8]).await?;
+    if bytes[..8] != MAGIC {
+        return Err(HandshakeError::Stranger);
+    }
+    stream.read_exact(&mut bytes[8..]).await?;
+    let hello = Hello::decode(&bytes).ok_or(HandshakeError::Stranger)?;
+    Ok((bytes, hello))
+}
+
+/// The caller's side: shows the node at the other end, which should be `to`, who this one is.
+///
+/// # Errors
+///
+/// [`HandshakeError`].
+pub async fn call(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    me: Identity,
+    to: PeId,
+    epoch: u32,
+    key: &AuthKey,
+) -> Result<(), HandshakeError> {
+    let hello = Hello { versions: VERSIONS, verdict: 0, epoch, cluster: me.cluster, from: me.pe, to };
+    let hello = hello.encode()?;
+    stream.write_all(&hello).await?;
+    let (answer, other) = read_hello(stream).await?;
+    match Verdict::from_byte(other.verdict) {
+        Some(Verdict::Welcome) if other.versions == VERSIONS && (other.cluster, other.from) == (me.cluster, to) => {}
+        Some(Verdict::Cluster) => {
+            return Err(HandshakeError::Cluster { found: other.cluster, expected: me.cluster });
+        }
+        Some(Verdict::Pe) => return Err(HandshakeError::Pe { found: other.from, expected: to }),
+        Some(Verdict::Epoch) => {
+            return Err(HandshakeError::Epoch { found: other.epoch, expected: epoch });
+        }
+        Some(Verdict::Stranger) => return Err(HandshakeError::NoMember(me.pe)),
+        Some(Verdict::Version) => return Err(other.version_error()),
+        _ => return Err(HandshakeError::Stranger),
+    }
+    stream.write_all(&key.proof(CALLS, &[&hello, &answer])).await?;
+    let mut verdict = [0; 1 + PROOF_BYTES];
+    stream.read_exact(&mut verdict).await?;
+    let is_it = verdict[0] == 1 && key.is_proof(ANSWERS, &[&hello, &answer], &verdict[1..]);
+    if is_it { Ok(()) } else { Err(HandshakeError::Key) }
+}
+
+/// The called side: who calls, if it is a member that knows the key.
+///
+/// # Errors
+///
+/// [`HandshakeError`]; the caller was told, as far as it may know.
+pub async fn answer(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    me: Identity,
+    key: &AuthKey,
+    is_member: impl Fn(PeId) -> bool,
+) -> Result<PeId, HandshakeError> {
+    let (hello, other) = read_hello(stream).await?;
+    let (verdict, error) = judge(me, &other, is_member);
+    let answer = Hello {
+        versions: VERSIONS,
+        verdict: verdict as u8,
+        epoch: me.epoch,
+        cluster: me.cluster,
+        from: me.pe,
+        to: other.from,
+    };
+    let answer = answer.encode()?;
+    stream.write_all(&answer).await?;
+    if let Some(error) = error {
+        return Err(error);
+    }
+    let mut proof = [0; PROOF_BYTES];
+    stream.read_exact(&mut proof).await?;
+    let mut verdict = [0; 1 + PROOF_BYTES];
+    if !key.is_proof(CALLS, &[&hello, &answer], &proof) {
+        stream.write_all(&verdict).await?;
+        return Err(HandshakeError::Key);
+    }
+    verdict[0] = 1;
+    verdict[1..].copy_from_slice(&key.proof(ANSWERS, &[&hello, &answer]));
+    stream.write_all(&verdict).await?;
+    Ok(other.from)
+}
+
+fn judge(me: Identity, other: &Hello, is_member: impl Fn(PeId) -> bool) -> (Verdict, Option<HandshakeError>) {
+    if other.versions != VERSIONS {
+        (Verdict::Version, Some(other.version_error()))
+    } else if other.cluster != me.cluster {
+        (Verdict::Cluster, Some(HandshakeError::Cluster { found: other.cluster, expected: me.cluster }))
+    } else if other.to != me.pe {
+        (Verdict::Pe, Some(HandshakeError::Pe { found: me.pe, expected: other.to }))
+    } else if other.epoch != me.epoch {
+        (Verdict::Epoch, Some(HandshakeError::Epoch { found: me.epoch, expected: other.epoch }))
+    } else if other.from == me.pe || !is_member(other.from) {
+        (Verdict::Stranger, Some(HandshakeError::NoMember(other.from)))
+    } else {
+        (Verdict::Welcome, None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CALLER: Identity = Identity { cluster: 7, pe: PeId(1), epoch: 1 };
+    const CALLED: Identity = Identity { cluster: 7, pe: PeId(0), epoch: 1 };
+
+    fn key(text: &str) -> AuthKey {
+        AuthKey::new(text.as_bytes()).expect("long enough")
+    }
+
+    type Done<T> = Result<T, HandshakeError>;
+
+    async fn both(
+        caller: Identity,
+        to: PeId,
+        epoch: u32,
+        keys: (&str, &str),
+        is_member: bool,
+    ) -> (Done<()>, Done<PeId>) {
+        let (mut one, mut two) = tokio::io::duplex(64);
+        let (ours, theirs) = (key(keys.0), key(keys.1));
+        tokio::join!(async move { call(&mut one, caller, to, epoch, &ours).await }, async move {
+            answer(&mut two, CALLED, &theirs, |_| is_member).await
+        })
+    }
+
+    const SAME: (&str, &str) = ("0123456789abcdef", "0123456789abcdef");
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn members_with_one_key_meet() {
+        let (called, answered) = both(CALLER, PeId(0), 1, SAME, true).await;
+        called.expect("welcome");
+        assert_eq!(answered.expect("a member"), PeId(1));
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn another_key_is_refused_and_neither_side_goes_on() {
+        let (called, answered) = both(CALLER, PeId(0), 1, (SAME.0, "0123456789abcdeF"), true).await;
+        assert!(matches!((called, answered), (Err(HandshakeError::Key), Err(HandshakeError::Key))));
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn who_is_not_meant_is_told_what_is_wrong() {
+        use HandshakeError::{Cluster, Epoch, NoMember, Pe};
+        let stranger = Identity { cluster: 8, ..CALLER };
+        let (called, answered) = both(stranger, PeId(0), 1, SAME, true).await;
+        assert!(matches!(called, Err(Cluster { found: 7, expected: 8 })), "{called:?}");
+        assert!(matches!(answered, Err(Cluster { found: 8, expected: 7 })), "{answered:?}");
+        let (called, _) = both(CALLER, PeId(2), 1, SAME, true).await;
+        assert!(matches!(called, Err(Pe { found: PeId(0), expected: PeId(2) })), "{called:?}");
+        let (called, _) = both(CALLER, PeId(0), 2, SAME, true).await;
+        assert!(matches!(called, Err(Epoch { found: 1, expected: 2 })), "{called:?}");
+        let (called, _) = both(CALLER, PeId(0), 1, SAME, false).await;
+        assert!(matches!(called, Err(NoMember(PeId(1)))), "{called:?}");
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn another_version_and_no_node_at_all_are_told_apart() {
+        for (at, is_version) in [(0, false), (8, true), (9, true)] {
+            let hello = Hello { versions: VERSIONS, verdict: 0, epoch: 1, cluster: 7, from: PeId(1), to: PeId(0) };
+            let mut hello = hello.encode().expect("chance");
+            hello[at] ^= 0x40;
+            let (mut one, mut two) = tokio::io::duplex(256);
+            one.write_all(&hello).await.expect("room");
+            let refused = answer(&mut two, CALLED, &key(SAME.0), |_| true).await;
+            assert_eq!(matches!(refused, Err(HandshakeError::Version { .. })), is_version, "{refused:?}");
+            assert_eq!(matches!(refused, Err(HandshakeError::Stranger)), !is_version, "{refused:?}");
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! Links: one connection to each other node, for what this node has to say there.
+//!
+//! | state | means | frames |
+//! |---|---|---|
+//! | `Calling` | a connection is being made, and the handshake | wait |
+//! | `Up` | the other node has taken the handshake | go |
+//! | `Down` | it failed; the next call comes after a pause that grows | are dropped |
+//!
+//! - **LINK-1** What waits is bounded in bytes; beyond that frames are dropped, as a net may do. Nobody waits to send.
+//! - **LINK-2** When a connection ends, what waited for it goes too: nothing is sent that was asked for long ago.
+//! - **LINK-3** A connection on which nothing is taken for [`SILENCE`] is given up by the kernel (`TCP_USER_TIMEOUT`), and idle ones are probed; so a cut
+//!   cable ends a connection just as a killed process does.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use azekura_auth::AuthKey;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+
+use crate::id::PeId;
+use crate::tcp::handshake::{self, HandshakeError, Identity};
+use crate::world::{Net, Rng};
+
+/// Most bytes that wait for one connection.
+const MOST_WAITING_BYTES: usize = 64 << 20;
+/// Bytes that are given to the socket at once, about.
+const BATCH_BYTES: usize = 256 << 10;
+/// A connection and its handshake are made within this time, or not at all.
+pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(3);
+/// Pauses between calls.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const MOST_PAUSE: Duration = Duration::from_secs(1);
+/// After so long without a sign of life a connection is given up.
+pub(super) const SILENCE: Duration = Duration::from_secs(3);
+
+/// Whether another node can be reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LinkState {
+    /// A connection is being made.
+    Calling,
+    /// Frames go.
+    Up,
+    /// It cannot be reached, and why.
+    Down(String),
+}
+
+/// What is known of the way to another node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LinkStatus {
+    /// The other node.
+    pub pe: PeId,
+    /// Where it should be.
+    pub address: SocketAddr,
+    /// Whether it is there.
+    pub state: LinkState,
+    /// Connections made so far.
+    pub connections: u64,
+    /// Frames sent so far.
+    pub sent: u64,
+    /// Frames that were dropped: the other node was away, or too much waited.
+    pub dropped: u64,
+}
+
+struct Link {
+    pe: PeId,
+    address: Cell<SocketAddr>,
+    state: RefCell<LinkState>,
+    queue: RefCell<VecDeque<Vec<u8>>>,
+    waiting_bytes: Cell<usize>,
+    /// Something was put into the queue.
+    bell: Notify,
+    counts: Cell<(u64, u64, u64)>,
+}
+
+/// All links of a node.
+pub(super) struct Links {
+    me: Identity,
+    key: AuthKey,
+    rng: Rc<dyn Rng>,
+    links: RefCell<BTreeMap<PeId, Rc<Link>>>,
+}
+
+impl Net for Links {
+    fn send(&self, to: PeId, frame: Vec<u8>) {
+        if let Some(link) = self.links.borrow().get(&to) {
+            link.put(frame);
+        }
+    }
+
+    fn is_up(&self, to: PeId) -> bool {
+        let is_down = |link: &Rc<Link>| matches!(*link.state.borrow(), LinkState::Down(_));
+        self.links.borrow().get(&to).is_some_and(|link| !is_down(link))
+    }
+}
+
+impl Links {
+    pub(super) fn new(me: Identity, key: AuthKey, rng: Rc<dyn Rng>) -> Self {
+        Self { me, key, rng, links: RefCell::default() }
+    }
+
+    /// Begins to call a node, or calls it somewhere else from the next time on. `is_up` is told each time that it has been reached again.
+    pub(super) fn add(self: &Rc<Self>, pe: PeId, address: SocketAddr, is_up: Rc<dyn Fn(PeId)>) {
+        if let Some(link) = self.links.borrow().get(&pe) {
+            link.address.set(address);
+            return;
+        }
+        let link = Rc::new(Link {
+            pe,
+            address: Cell::new(address),
+            state: RefCell::new(LinkState::Calling),
+            queue: RefCell::default(),
+            waiting_bytes: Cell::new(0),
+            bell: Notify::new(),
+            counts: Cell::default(),
+        });
+        self.links.borrow_mut().insert(pe, Rc::clone(&link));
+        let links = Rc::clone(self);
+        tokio::task::spawn_local(async move { links.keep_up(&link, &*is_up).await });
+    }
+
+    pub(super) fn is_member(&self, pe: PeId) -> bool {
+        self.links.borrow().contains_key(&pe)
+    }
+
+    pub(super) fn status(&self) -> Vec<LinkStatus> {
+        self.links.borrow().values().map(|link| link.status()).collect()
+    }
+
+    /// Calls, sends until the connection ends, and calls again, for ever.
+    async fn keep_up(&self, link: &Link, is_up: &dyn Fn(PeId)) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            link.state.replace(LinkState::Calling);
+            let called = tokio::time::timeout(CALL_TIMEOUT, self.call(link)).await;
+            let error = match called {
+                Ok(Ok(stream)) => {
+                    pause = FIRST_PAUSE;
+                    let (connections, sent, dropped) = link.counts.get();
+                    link.counts.set((connections + 1, sent, dropped));
+                    link.state.replace(LinkState::Up);
+                    if connections > 0 {
+                        is_up(link.pe);
+                    }
+                    let ended = link.send_all(stream).await;
+                    format!("the connection ended: {ended}")
+                }
+                Ok(Err(error)) => tell(&error),
+                Err(_) => format!("no answer within {CALL_TIMEOUT:?}"),
+            };
+            link.fall(error);
+            let jitter = self.rng.below(1000) as f64 / 1000.0 + 0.5;
+            tokio::time::sleep(pause.mul_f64(jitter)).await;
+            pause = (pause * 2).min(MOST_PAUSE);
+        }
+    }
+
+    async fn call(&self, link: &Link) -> Result<TcpStream, HandshakeError> {
+        let mut stream = TcpStream::connect(link.address.get()).await?;
+        care(&stream)?;
+        // Epochs differ once machines take PEs over; until then all are at the same.
+        handshake::call(&mut stream, self.me, link.pe, self.me.epoch, &self.key).await?;
+        Ok(stream)
+    }
+}
+
+/// Settings of a connection between nodes, on both sides (LINK-3).
+pub(super) fn care(stream: &TcpStream) -> io::Result<()> {
+    use rustix::net::sockopt;
+    stream.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, Duration::from_secs(1))?;
+    sockopt::set_tcp_keepintvl(stream, Duration::from_secs(1))?;
+    sockopt::set_tcp_keepcnt(stream, SILENCE.as_secs() as u32)?;
+    #[cfg(target_os = "linux")]
+    sockopt::set_tcp_user_timeout(stream, SILENCE.as_millis() as u32)?;
+    Ok(())
+}
+
+/// An error with its causes.
+pub(super) fn tell(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
+impl Link {
+    fn put(&self, frame: Vec<u8>) {
+        let bytes = self.waiting_bytes.get() + frame.len();
+        let is_down = matches!(*self.state.borrow(), LinkState::Down(_));
+        if is_down || bytes > MOST_WAITING_BYTES {
+            return self.drop_frames(1);
+        }
+        self.waiting_bytes.set(bytes);
+        self.queue.borrow_mut().push_back(frame);
+        self.bell.notify_one();
+    }
+
+    fn drop_frames(&self, count: u64) {
+        let (connections, sent, dropped) = self.counts.get();
+        self.counts.set((connections, sent, dropped + count));
+    }
+
+    /// LINK-2.
+    fn fall(&self, why: String) {
+        self.state.replace(LinkState::Down(why));
+        let count = self.queue.borrow_mut().drain(..).count();
+        self.drop_frames(count as u64);
+        self.waiting_bytes.set(0);
+    }
+
+    /// Sends what comes until the connection ends, and says how.
+    async fn send_all(&self, stream: TcpStream) -> String {
+        let (mut reader, mut writer) = stream.into_split();
+        let mut byte = [0];
+        let sending = async {
+            let mut batch = Vec::new();
+            loop {
+                let count = self.fill(&mut batch);
+                if count == 0 {
+                    self.bell.notified().await;
+                    continue;
+                }
+                writer.write_all(&batch).await?;
+                let (connections, sent, dropped) = self.counts.get();
+                self.counts.set((connections, sent + count, dropped));
+            }
+        };
+        // Nothing is said over this connection by the other side, so whatever is read is its end.
+        tokio::select! {
+            ended = sending => { let ended: io::Result<()> = ended; ended.err().map_or_else(String::new, |error| error.to_string()) }
+            read = reader.read(&mut byte) => match read {
+                Ok(0) => "by the other side".to_owned(),
+                Ok(_) => "the other side said what it should not".to_owned(),
+                Err(error) => error.to_string(),
+            },
+        }
+    }
+
+    /// Takes some of what waits into `batch`; how many frames.
+    fn fill(&self, batch: &mut Vec<u8>) -> u64 {
+        batch.clear();
+        let (mut queue, mut count) = (self.queue.borrow_mut(), 0);
+        while batch.len() < BATCH_BYTES
+            && let Some(frame) = queue.pop_front()
+        {
+            batch.extend_from_slice(&frame);
+            count += 1;
+        }
+        self.waiting_bytes.set(self.waiting_bytes.get().saturating_sub(batch.len()));
+        count
+    }
+
+    fn status(&self) -> LinkStatus {
+        let (connections, sent, dropped) = self.counts.get();
+        LinkStatus {
+            pe: self.pe,
+            address: self.address.get(),
+            state: self.state.borrow().clone(),
+            connections,
+            sent,
+            dropped,
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! A node on a real machine: connections over TCP, the machine's clock, threads for what may block.
+//!
+//! | module | noun |
+//! |---|---|
+//! | [`handshake`] | who is at the other end |
+//! | `links` | one connection to each other node, for what this one says |
+//! | `listen` | connections of other nodes, for what they say |
+//! | `committer` | one thread that waits for the log, for everybody |
+//! | `world` | time, chance, tasks, threads |
+//! | `running` | the node's thread, and a handle for others |
+//!
+//! All of the node runs on one thread and never waits there. What may wait for the device or another transaction, a transaction's work, runs on a thread
+//! of a bounded pool; what waits for the log's flush, which may be milliseconds, waits with the [`Committer`], and keeps neither a thread nor a
+//! leaf's lock meanwhile.
+
+mod committer;
+pub mod handshake;
+mod links;
+mod listen;
+mod running;
+mod world;
+
+pub use committer::Committer;
+pub use links::{LinkState, LinkStatus};
+pub use listen::{Doorkeeping, receive_all};
+pub use running::{Here, NodeConfig, NodeHandle, NodeStatus, NodeThread, StartError, Tools};

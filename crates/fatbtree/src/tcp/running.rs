@@ -1,0 +1,361 @@
+//! A node that runs: its thread, and a handle for others.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use azekura::Database;
+use azekura_auth::AuthKey;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::LocalSet;
+
+use crate::error::Error;
+use crate::id::PeId;
+use crate::membership::Membership;
+use crate::node::{Application, Counts, Node, Parts};
+use crate::options::Options;
+use crate::page_service::StorePages;
+use crate::store::{Attachments, DatabaseStore, Offload};
+use crate::tcp::committer::Committer;
+use crate::tcp::handshake::Identity;
+use crate::tcp::links::{LinkStatus, Links};
+use crate::tcp::listen::{Door, Doorkeeping};
+use crate::tcp::world::{LocalTasks, RealClock, RealRng, Threads};
+use crate::world::{Task, World};
+
+/// Threads for what may wait in the store, at most.
+const STORE_THREADS: usize = 64;
+/// What a job of the store that has begun is given when the node stops.
+const STOP_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a node needs to run on this machine.
+#[derive(Debug)]
+pub struct NodeConfig {
+    /// Which node it is.
+    pub pe: PeId,
+    /// Who there is.
+    pub members: Membership,
+    /// What nodes show that they know.
+    pub key: AuthKey,
+    /// Where the other nodes come in.
+    pub listener: TcpListener,
+    /// Settings.
+    pub options: Options,
+    /// The table of the rows.
+    pub rows: String,
+}
+
+/// Why a node does not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// It is not on the list.
+    #[error("node {} is not on the list of members", .0.0)]
+    NoMember(PeId),
+    /// The system gives no thread, or the socket is of no use.
+    #[error("cannot start a node")]
+    Io(#[from] io::Error),
+    /// Its store, or its settings.
+    #[error(transparent)]
+    Node(#[from] Error),
+}
+
+/// What an application has to work with.
+#[derive(Clone, Debug)]
+pub struct Tools {
+    /// Waits for commits.
+    pub committer: Committer,
+}
+
+impl Tools {
+    /// Runs on another thread what may block, and gives its result; `None` if it panicked.
+    pub async fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        tokio::task::spawn_blocking(job).await.ok()
+    }
+}
+
+/// A node and its connections, on its own thread.
+pub struct Here {
+    /// The node.
+    pub node: Rc<Node>,
+    links: Rc<Links>,
+    door: Rc<Door>,
+    me: PeId,
+}
+
+impl fmt::Debug for Here {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Here").field("node", &self.node).finish_non_exhaustive()
+    }
+}
+
+/// How a node is.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NodeStatus {
+    /// Which one.
+    pub pe: PeId,
+    /// Why it takes no requests, if it takes none.
+    pub failure: Option<String>,
+    /// Leaves here.
+    pub leaves: usize,
+    /// Index pages here, and their levels.
+    pub index: (usize, u8),
+    /// What it has done.
+    pub counts: Counts,
+    /// The ways to the others.
+    pub links: Vec<LinkStatus>,
+    /// Who came in.
+    pub door: Doorkeeping,
+}
+
+impl Here {
+    /// How it is.
+    #[must_use]
+    pub fn status(&self) -> NodeStatus {
+        NodeStatus {
+            pe: self.me,
+            failure: self.node.failure(),
+            leaves: self.node.leaves().len(),
+            index: self.node.index_size(),
+            counts: self.node.counts(),
+            links: self.links.status(),
+            door: self.door.book.borrow().clone(),
+        }
+    }
+
+    /// Runs a task beside the others, from now on; the future waits for what comes of it, `None` if it panicked.
+    pub fn beside<T: 'static>(
+        self: &Rc<Self>,
+        job: impl FnOnce(Rc<Self>) -> Task<'static, T>,
+    ) -> Task<'static, Option<T>> {
+        let task = tokio::task::spawn_local(job(Rc::clone(self)));
+        Box::pin(async move { task.await.ok() })
+    }
+
+    /// Learns of nodes that have come, and where nodes are now. Nobody is forgotten.
+    pub fn learn_members(&self, members: &Membership) {
+        for member in members.nodes().iter().filter(|member| member.pe != self.me) {
+            self.links.add(member.pe, member.address, greeter(&self.node));
+            self.node.join(member.pe);
+        }
+    }
+}
+
+fn greeter(node: &Rc<Node>) -> Rc<dyn Fn(PeId)> {
+    let node = Rc::downgrade(node);
+    Rc::new(move |pe| {
+        if let Some(node) = node.upgrade() {
+            node.greet(pe);
+        }
+    })
+}
+
+type Job = Box<dyn FnOnce(Rc<Here>) -> Task<'static, ()> + Send>;
+
+/// Reaches a node from any thread. It is of no more use when the node has stopped.
+#[derive(Clone)]
+pub struct NodeHandle {
+    jobs: UnboundedSender<Job>,
+}
+
+impl fmt::Debug for NodeHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeHandle").finish_non_exhaustive()
+    }
+}
+
+impl NodeHandle {
+    /// Runs `job` beside the others of the node, and waits for what comes of it. Blocks the calling thread; says so first
+    /// (`azekura_base::blocking` at the caller).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Stopped`].
+    pub fn ask<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(Rc<Here>) -> Task<'static, T> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (tell, told) = sync_channel(1);
+        let job: Job = Box::new(move |here| {
+            let task = job(here);
+            Box::pin(async move {
+                // Who asked waits for it.
+                let _ = tell.send(task.await);
+            })
+        });
+        self.jobs.send(job).map_err(|_| Error::Stopped)?;
+        told.recv().map_err(|_| Error::Stopped)
+    }
+}
+
+/// A node on a thread of its own. Dropped, it stops.
+#[derive(Debug)]
+pub struct NodeThread {
+    handle: Option<NodeHandle>,
+    address: SocketAddr,
+    stop: UnboundedSender<()>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl NodeThread {
+    /// Starts a node. It takes requests when this returns, whether or not others run.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError`] says what to change.
+    pub fn start(
+        db: Database,
+        attachments: Arc<dyn Attachments>,
+        application: impl FnOnce(Tools) -> Rc<dyn Application> + Send + 'static,
+        config: NodeConfig,
+    ) -> Result<Self, StartError> {
+        if config.members.node(config.pe).is_none() {
+            return Err(StartError::NoMember(config.pe));
+        }
+        config.listener.set_nonblocking(true)?;
+        let address = config.listener.local_addr()?;
+        let committer = Committer::start()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .max_blocking_threads(STORE_THREADS)
+            .thread_name("azekura-store")
+            .build()?;
+        let (jobs, queue) = unbounded_channel();
+        let (stop, stopped) = unbounded_channel();
+        let (tell, told) = sync_channel(1);
+        let thread = thread::Builder::new().name(format!("azekura-pe-{}", config.pe.0)).spawn(move || {
+            let local = LocalSet::new();
+            let body = async {
+                let begun = begin(db, attachments, application(Tools { committer }), config).await;
+                match begun {
+                    Ok(here) => {
+                        // Who started it waits for it.
+                        let _ = tell.send(Ok(()));
+                        work(here, queue, stopped).await;
+                    }
+                    Err(error) => drop(tell.send(Err(error))),
+                }
+            };
+            runtime.block_on(local.run_until(body));
+            // Tasks hold the store: they go before the thread does.
+            drop(local);
+            runtime.shutdown_timeout(STOP_PATIENCE);
+        })?;
+        let running =
+            Self { handle: Some(NodeHandle { jobs }), address, stop, thread: Some(thread) };
+        match told.recv() {
+            Ok(Ok(())) => Ok(running),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(io::Error::other("the node's thread ended").into()),
+        }
+    }
+
+    /// Where the other nodes come in.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Reaches the node from other threads.
+    ///
+    /// # Panics
+    ///
+    /// Never: it is there until the node is dropped.
+    #[must_use]
+    pub fn handle(&self) -> NodeHandle {
+        self.handle.clone().expect("until it is dropped")
+    }
+
+    /// Stops the node in the middle of whatever it does, as a crash would, and waits for its thread. What was acknowledged is durable.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.handle = None;
+        // It may have ended.
+        let _ = self.stop.send(());
+        if let Some(thread) = self.thread.take() {
+            // A thread that panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for NodeThread {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+async fn begin(
+    db: Database,
+    attachments: Arc<dyn Attachments>,
+    application: Rc<dyn Application>,
+    config: NodeConfig,
+) -> Result<Rc<Here>, StartError> {
+    let NodeConfig { pe, members, key, listener, options, rows } = config;
+    let me = Identity { cluster: members.cluster(), pe, epoch: options.epoch };
+    let rng = Rc::new(RealRng::new());
+    let links = Rc::new(Links::new(me, key.clone(), Rc::clone(&rng) as _));
+    let world = World {
+        net: Rc::clone(&links) as _,
+        clock: Rc::new(RealClock::start()),
+        rng,
+        tasks: Rc::new(LocalTasks),
+    };
+    let offload: Rc<dyn Offload> = Rc::new(Threads);
+    let store = Rc::new(DatabaseStore::new(db, &rows, offload, attachments));
+    let founding = members.founding(pe);
+    let joined = members.nodes().iter().filter(|member| member.from.is_none()).map(|member| member.pe).collect();
+    let parts = Parts {
+        world,
+        store,
+        pages: Rc::new(StorePages),
+        application,
+        founding,
+        joined,
+        options,
+        built: None,
+    };
+    let node = Node::start(parts).await?;
+    let door = Rc::new(Door {
+        me,
+        key,
+        links: Rc::clone(&links),
+        node: Rc::clone(&node),
+        book: RefCell::default(),
+        guests: RefCell::new(BTreeMap::new()),
+        next_guest: Cell::new(0),
+    });
+    let here = Rc::new(Here { node, links, door: Rc::clone(&door), me: pe });
+    here.learn_members(&members);
+    // What the start had to say went nowhere: there were no links yet.
+    for member in members.nodes().iter().filter(|member| member.pe != pe) {
+        here.node.greet(member.pe);
+    }
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    tokio::task::spawn_local(door.listen(listener));
+    Ok(here)
+}
+
+async fn work(here: Rc<Here>, mut queue: UnboundedReceiver<Job>, mut stopped: UnboundedReceiver<()>) {
+    loop {
+        tokio::select! {
+            job = queue.recv() => match job {
+                Some(job) => drop(tokio::task::spawn_local(job(Rc::clone(&here)))),
+                None => return,
+            },
+            _ = stopped.recv() => return,
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Time, chance, tasks and threads of a real machine.
+
+use std::cell::RefCell;
+use std::time::{Duration, Instant};
+
+use rand::rngs::SmallRng;
+use rand::{Rng as _, SeedableRng};
+
+use crate::store::Offload;
+use crate::world::{Clock, Rng, Spawn, Task};
+
+/// The machine's clock, by tokio's timers.
+#[derive(Debug)]
+pub(super) struct RealClock(Instant);
+
+impl RealClock {
+    pub(super) fn start() -> Self {
+        Self(Instant::now())
+    }
+}
+
+impl Clock for RealClock {
+    fn now(&self) -> Duration {
+        self.0.elapsed()
+    }
+
+    fn sleep(&self, time: Duration) -> Task<'static, ()> {
+        Box::pin(tokio::time::sleep(time))
+    }
+}
+
+/// Pauses and choices between copies: nothing that has to be secret.
+#[derive(Debug)]
+pub(super) struct RealRng(RefCell<SmallRng>);
+
+impl RealRng {
+    pub(super) fn new() -> Self {
+        Self(RefCell::new(SmallRng::from_rng(&mut rand::rng())))
+    }
+}
+
+impl Rng for RealRng {
+    fn next(&self) -> u64 {
+        self.0.borrow_mut().next_u64()
+    }
+}
+
+/// Tasks of the node's own thread.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LocalTasks;
+
+impl Spawn for LocalTasks {
+    fn spawn(&self, task: Task<'static, ()>) {
+        tokio::task::spawn_local(task);
+    }
+}
+
+/// Threads for what waits for the device or for another transaction (hazard B5). Each job goes on without a place in the queue of
+/// the others, so a bounded number of threads is enough: a job waits only for jobs that have a thread.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Threads;
+
+impl Offload for Threads {
+    fn run(&self, job: Box<dyn FnOnce() + Send>) -> Task<'static, ()> {
+        let done = tokio::task::spawn_blocking(job);
+        Box::pin(async move {
+            // A job that panicked has said so; who waits for its result says that there is none.
+            let _ = done.await;
+        })
+    }
+}

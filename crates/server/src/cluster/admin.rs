@@ -1,0 +1,162 @@
+//! `AZ.CLUSTER`: the nodes, where keys are, and moves of leaves.
+
+use std::fmt::Write as _;
+
+use azekura_fatbtree::tcp::{LinkState, NodeStatus};
+use azekura_fatbtree::{Answer, Fact, Key, KeyRange, PeId, Target, Work};
+
+use super::Cluster;
+use crate::command::is_word;
+use crate::error::CommandError;
+use crate::resp::{Reply, Request};
+
+/// Leaves that `MAP` tells of unless it is asked for more.
+const MAP_LEAVES: usize = 1000;
+
+impl Cluster {
+    /// `AZ.CLUSTER MAP [FROM key] [LIMIT n] | STATUS | MEMBERS | SPLIT key | MOVE key node | RELOAD`
+    pub(crate) fn administer(&self, request: Request<'_>) -> Result<Reply, CommandError> {
+        let word = request.arg(1).to_ascii_uppercase();
+        match (word.as_slice(), request.len()) {
+            (b"MAP", 2..) => self.map(request),
+            (b"STATUS", 2) => {
+                let status = self.at_node(|here| Box::pin(async move { here.status() }))?;
+                Ok(status_reply(&status))
+            }
+            (b"MEMBERS", 2) => self.members(),
+            (b"SPLIT", 3) => self.change(request.arg(2), Work::Split),
+            (b"MOVE", 4) => self.change(request.arg(2), Work::Move { to: self.member(request.arg(3))? }),
+            (b"RELOAD", 2) => self.reload(),
+            _ => {
+                let word = String::from_utf8_lossy(&word[..word.len().min(64)]).into_owned();
+                Err(CommandError::UnknownSubcommand("az.cluster", word))
+            }
+        }
+    }
+
+    /// `MAP`: for each leaf in key order its first key, the key it ends before (nil: the last leaf), its node, its number there, its version.
+    fn map(&self, request: Request<'_>) -> Result<Reply, CommandError> {
+        let (mut from, mut limit) = (Key::new(), MAP_LEAVES);
+        let mut options = request.from(2);
+        while let Some(option) = options.next() {
+            let value = options.next().ok_or(CommandError::Syntax)?;
+            if is_word(option, "FROM") {
+                from = value.to_vec();
+            } else if is_word(option, "LIMIT") {
+                limit = usize::try_from(crate::command::integer(value)?).map_err(|_| CommandError::NotAnInteger)?;
+            } else {
+                return Err(CommandError::Syntax);
+            }
+        }
+        let mut leaves = Vec::new();
+        let mut next = Some(from);
+        while let Some(from) = next.take()
+            && leaves.len() < limit
+        {
+            let fact = self.leaf_at(from)?;
+            next = fact.range.high.clone();
+            leaves.push(leaf_reply(fact));
+        }
+        Ok(Reply::Array(leaves))
+    }
+
+    fn leaf_at(&self, key: Key) -> Result<Fact, CommandError> {
+        // Nothing is read; the answer says which leaf it is from.
+        let within = KeyRange { high: Some(key.clone()), low: key.clone() };
+        let (answer, fact) = self.call(Target::At(key), Work::Rows { within, limit: 0 })?;
+        match (answer, fact) {
+            (Answer::Rows { .. }, Some(fact)) => Ok(fact),
+            _ => Err(CommandError::Unavailable("an answer without its leaf".into())),
+        }
+    }
+
+    fn change(&self, key: &[u8], work: Work) -> Result<Reply, CommandError> {
+        self.call(Target::At(key.to_vec()), work)?;
+        Ok(Reply::OK)
+    }
+
+    fn member(&self, argument: &[u8]) -> Result<PeId, CommandError> {
+        let number = crate::command::integer(argument)?;
+        u16::try_from(number).map(PeId).map_err(|_| CommandError::NotAnInteger)
+    }
+
+    /// `MEMBERS`: for each node its number, where nodes reach it, and where clients do (nil: not told).
+    fn members(&self) -> Result<Reply, CommandError> {
+        let members = self.meta.members().map_err(|error| CommandError::Unavailable(error.to_string()))?;
+        let member = |member: &azekura_fatbtree::Member| {
+            Reply::Array(vec![
+                Reply::Integer(member.pe.0.into()),
+                Reply::text(member.address.to_string()),
+                member.clients.map_or(Reply::Null, |address| Reply::text(address.to_string())),
+            ])
+        };
+        Ok(Reply::Array(members.nodes().iter().map(member).collect()))
+    }
+
+    /// `RELOAD`: reads the list of members again.
+    fn reload(&self) -> Result<Reply, CommandError> {
+        let members = self.meta.members().map_err(|error| CommandError::Unavailable(error.to_string()))?;
+        self.at_node(move |here| Box::pin(async move { here.learn_members(&members) }))?;
+        Ok(Reply::OK)
+    }
+
+    /// The lines of `INFO`.
+    pub(crate) fn tell(&self, text: &mut String) {
+        let Ok(status) = self.at_node(|here| Box::pin(async move { here.status() })) else { return };
+        for (name, value) in lines(&status) {
+            let _ = write!(text, "{name}:{value}\r\n");
+        }
+    }
+}
+
+fn leaf_reply(Fact { range, pe, page, version }: Fact) -> Reply {
+    let number = |number: u64| Reply::Integer(i64::try_from(number).unwrap_or(i64::MAX));
+    let high = range.high.map_or(Reply::Null, Reply::Bulk);
+    Reply::Array(vec![Reply::Bulk(range.low), high, Reply::Integer(pe.0.into()), number(page.0), number(version)])
+}
+
+fn lines(status: &NodeStatus) -> Vec<(&'static str, String)> {
+    let counts = status.counts;
+    let up = status.links.iter().filter(|link| link.state == LinkState::Up).count();
+    vec![
+        ("azekura_node", status.pe.0.to_string()),
+        ("azekura_nodes", (status.links.len() + 1).to_string()),
+        ("azekura_nodes_reached", up.to_string()),
+        ("azekura_leaves", status.leaves.to_string()),
+        ("azekura_index_pages", status.index.0.to_string()),
+        ("azekura_index_levels", status.index.1.to_string()),
+        ("azekura_worked", counts.worked.to_string()),
+        ("azekura_sent_on", counts.sent_on.to_string()),
+        ("azekura_lost", counts.lost.to_string()),
+        ("azekura_splits", counts.splits.to_string()),
+        ("azekura_merges", counts.merges.to_string()),
+        ("azekura_moved", counts.moved.to_string()),
+        ("azekura_moves_undone", counts.moves_undone.to_string()),
+        ("azekura_refused_frames", counts.refused_frames.to_string()),
+        ("azekura_connections_admitted", status.door.admitted.to_string()),
+        ("azekura_connections_refused", status.door.refused.to_string()),
+        ("azekura_last_refusals", Vec::from(status.door.last_refusals.clone()).join(" | ")),
+        ("azekura_failure", status.failure.clone().unwrap_or_default()),
+    ]
+}
+
+fn status_reply(status: &NodeStatus) -> Reply {
+    let mut pairs: Vec<_> = lines(status)
+        .into_iter()
+        .map(|(name, value)| (Reply::text(name.trim_start_matches("azekura_")), Reply::text(value)))
+        .collect();
+    let link = |link: &azekura_fatbtree::tcp::LinkStatus| {
+        let state = match &link.state {
+            LinkState::Up => "up".to_owned(),
+            LinkState::Calling => "calling".to_owned(),
+            LinkState::Down(why) => format!("down: {why}"),
+        };
+        Reply::Array(vec![
+            Reply::Integer(link.pe.0.into()),
+            Reply::text(link.address.to_string()),
+            Reply::text(state),
+        ])
+    };
+    pairs.push((Reply::text("links"), Reply::Array(status.links.iter().map(link).collect())));
+    Reply::Map(pairs)
+}

@@ -1,0 +1,113 @@
+//! This server as a node of a cluster: it takes any key's request, and has it done at the node that owns the key.
+//!
+//! | module | noun |
+//! |---|---|
+//! | `gateway` | a request of one of our clients, until it is answered |
+//! | `scan` | walks over the leaves of all nodes, in order |
+//! | `owner` | what is done where the keys are |
+//! | `admin` | `AZ.CLUSTER` |
+//! | `wire` | what gateway and owner say to each other |
+//!
+//! Everything goes through the node, keys of its own too: the leaf's lock is what keeps a write from a leaf that is on its way to another node.
+//!
+//! - **DOOR-1** A reply that tells of a write is sent after that is durable at the owner; so is what a read has seen.
+//! - **DOOR-2** A request is one transaction at one node, or is refused with `CROSSNODE`; those that are not (a walk over several leaves, `MGET` and `DEL` of
+//!   keys at several nodes) are told in `docs/cluster.md`.
+//! - **DOOR-3** An answer that does not come in time is an error that tells whether something may have happened: `UNAVAIL` no, `UNKNOWN` perhaps.
+
+mod admin;
+mod gateway;
+mod owner;
+mod scan;
+mod wire;
+
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use azekura_auth::AuthKey;
+use azekura_fatbtree::tcp::{NodeConfig, NodeHandle, NodeThread};
+use azekura_fatbtree::{Meta, Options, PeId};
+
+use crate::error::ServerError;
+use crate::keyspace::KEYS_TABLE;
+use crate::options::ServerOptions;
+use crate::server::{self, Shared};
+
+/// Longest value in a cluster: a leaf must fit into a frame between nodes, also when one value has made it too large.
+const MAX_VALUE_BYTES: usize = 4 << 20;
+
+/// As a node of which cluster a server serves.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct ClusterOptions {
+    /// Who there is.
+    pub meta: Arc<dyn Meta + Send + Sync>,
+    /// Which of them it is.
+    pub pe: PeId,
+    /// What nodes show that they know.
+    pub key: AuthKey,
+    /// Where other nodes come in; unless given, at the address that `meta` says.
+    pub listener: Option<Arc<TcpListener>>,
+    /// Settings of the node.
+    pub node: Options,
+}
+
+impl ClusterOptions {
+    /// Node `pe` of a cluster, with usual settings.
+    #[must_use]
+    pub fn new(meta: Arc<dyn Meta + Send + Sync>, pe: PeId, key: AuthKey) -> Self {
+        Self { meta, pe, key, listener: None, node: Options::default() }
+    }
+}
+
+impl std::fmt::Debug for ClusterOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClusterOptions").field("pe", &self.pe).finish_non_exhaustive()
+    }
+}
+
+/// The way to the node.
+pub(crate) struct Cluster {
+    pe: PeId,
+    node: NodeHandle,
+    meta: Arc<dyn Meta + Send + Sync>,
+    /// Most bytes that the replies to one request hold.
+    max_reply_bytes: usize,
+}
+
+impl std::fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cluster").field("pe", &self.pe).finish_non_exhaustive()
+    }
+}
+
+/// Longest value of a server with these options.
+pub(crate) fn max_value_bytes(options: &ServerOptions) -> usize {
+    let most = if options.cluster.is_some() { MAX_VALUE_BYTES } else { usize::MAX };
+    options.wire.max_bulk_bytes.min(most)
+}
+
+/// Starts the node, if the server is one.
+pub(crate) fn start(shared: &Arc<Shared>) -> Result<Option<NodeThread>, ServerError> {
+    let Some(options) = shared.options.cluster.clone() else { return Ok(None) };
+    let ClusterOptions { meta, pe, key, listener, node } = options;
+    let members = meta.members()?;
+    let listener = match (listener, members.node(pe)) {
+        (Some(listener), _) => listener.try_clone().map_err(ServerError::Thread)?,
+        (None, Some(member)) => server::listen(member.address)?,
+        (None, None) => return Err(azekura_fatbtree::tcp::StartError::NoMember(pe).into()),
+    };
+    let config = NodeConfig { pe, members, key, listener, options: node, rows: KEYS_TABLE.to_owned() };
+    let for_owner = Arc::clone(shared);
+    let thread = NodeThread::start(
+        shared.engine.db.clone(),
+        Arc::new(owner::ExpiryRows),
+        move |tools| std::rc::Rc::new(owner::Owner::new(for_owner, tools)),
+        config,
+    )?;
+    let max_reply_bytes = shared.options.max_reply_bytes;
+    let cluster = Cluster { pe, node: thread.handle(), meta, max_reply_bytes };
+    // Nobody else sets it.
+    let _ = shared.cluster.set(cluster);
+    Ok(Some(thread))
+}

@@ -1,0 +1,200 @@
+//! What is done at the owner of the keys: commands as one transaction of its store, while the leaves of their keys are locked.
+//!
+//! It runs on a thread of the node's pool, as it may wait for the device or for another transaction; the wait for the log's flush is the committer's.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use azekura::CommitTicket;
+use azekura_fatbtree::store::Attachments;
+use azekura_fatbtree::tcp::Tools;
+use azekura_fatbtree::{Application, Asked, Ran, RunError, Task};
+
+use super::wire::{self, Bytes, Call, Replies, Step, Walk, With};
+use crate::command::{self, Run, Spec};
+use crate::engine::{Pending, run_inside};
+use crate::error::{CommandError, Failure};
+use crate::glob;
+use crate::keyspace::{self, Keyspace, RecordRef};
+use crate::resp::{OwnedRequest, Protocol, Reply};
+use crate::server::Shared;
+
+/// Runs what other nodes, or this one's own door, ask for.
+pub(super) struct Owner {
+    shared: Arc<Shared>,
+    tools: Tools,
+}
+
+impl Owner {
+    pub(super) const fn new(shared: Arc<Shared>, tools: Tools) -> Self {
+        Self { shared, tools }
+    }
+}
+
+impl Application for Owner {
+    fn run(&self, asked: Asked) -> Task<'_, Result<Ran, RunError>> {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move {
+            let done = self.tools.run(move || work(&shared, &asked)).await;
+            let panicked = || RunError::Failed("the command ended by a panic".to_owned());
+            let Done { answer, rows, more_bytes, ticket } = done.ok_or_else(panicked)??;
+            let durable = ticket.map(|ticket| self.tools.committer.lasting(ticket));
+            Ok(Ran { bytes: answer, rows, more_bytes, durable })
+        })
+    }
+}
+
+struct Done {
+    answer: Vec<u8>,
+    rows: isize,
+    more_bytes: usize,
+    ticket: Option<CommitTicket>,
+}
+
+fn work(shared: &Shared, asked: &Asked) -> Result<Done, RunError> {
+    let refused = |error: CommandError| RunError::Refused(error.to_string());
+    let mut pending = Pending::default();
+    let call = wire::decode(&asked.bytes).map_err(refused)?;
+    let (answer, rows) = match &call {
+        Call::Commands { is_resp3, is_queue, commands } => {
+            let protocol = wire::protocol(*is_resp3);
+            let parsed = parse(commands, asked).map_err(refused)?;
+            let replies = run_commands(shared, &parsed, *is_queue, protocol, &mut pending);
+            (wire::encode(&replies), parsed.iter().map(|(spec, _)| more_rows(spec)).sum())
+        }
+        Call::Walk(walk) => {
+            if walk.with == With::Remove && !asked.is_write {
+                return Err(refused(CommandError::Syntax));
+            }
+            let step = walk_leaf(shared, walk, asked, &mut pending).map_err(refused)?;
+            let removed = if walk.with == With::Remove { step.count } else { 0 };
+            (wire::encode(&step), -isize::try_from(removed).unwrap_or(isize::MAX))
+        }
+    };
+    let more_bytes = if rows > 0 { asked.bytes.len() } else { 0 };
+    Ok(Done { answer, rows, more_bytes, ticket: pending.into_ticket() })
+}
+
+/// Rows that a command may have brought, or taken. An estimate is enough: a leaf is counted before it is split or merged.
+fn more_rows(spec: &Spec) -> isize {
+    match spec.name {
+        "del" | "unlink" | "getdel" => -1,
+        _ => isize::from(spec.is_write),
+    }
+}
+
+type Parsed = (&'static Spec, OwnedRequest);
+
+/// The commands, if they are such as can come, and touch only what is locked for them.
+fn parse(commands: &[Vec<Bytes>], asked: &Asked) -> Result<Vec<Parsed>, CommandError> {
+    let parse_one = |arguments: &Vec<Bytes>| {
+        let request = OwnedRequest::from_arguments(arguments.iter().map(|bytes| bytes.0.as_slice()));
+        let name = || String::from_utf8_lossy(request.as_request().arg(0)).into_owned();
+        let found = command::find(request.as_request().arg(0));
+        let (_, spec) = found.ok_or_else(|| CommandError::UnknownCommand(name()))?;
+        if !spec.takes(request.as_request().len()) {
+            return Err(CommandError::Arity(name()));
+        }
+        let keys = command::keys_of(spec, request.as_request());
+        let is_locked = |key: &&[u8]| asked.range.contains(key) || asked.others.iter().any(|other| other == key);
+        let may_run = matches!(spec.run, Run::Data(_)) && (asked.is_write || !spec.is_write);
+        if !may_run || keys.is_empty() || !keys.iter().all(is_locked) {
+            return Err(CommandError::NotInside(name(), "a transaction of a cluster"));
+        }
+        Ok((spec, request))
+    };
+    commands.iter().map(parse_one).collect()
+}
+
+fn run_commands(
+    shared: &Shared,
+    commands: &[Parsed],
+    is_queue: bool,
+    protocol: Protocol,
+    pending: &mut Pending,
+) -> Replies {
+    let engine = &shared.engine;
+    let done = engine.run(pending, |keys| {
+        let mut replies = Vec::with_capacity(commands.len());
+        for (spec, request) in commands {
+            keys.charge(size_of::<Reply>())?;
+            let done = run_inside(keys, spec.run, request.as_request());
+            replies.push(match done {
+                Err(Failure::Command(error)) if is_queue => Reply::Error(error),
+                done => done?,
+            });
+        }
+        Ok(replies)
+    });
+    let replies = done.unwrap_or_else(|error| vec![Reply::Error(error)]);
+    let encoded = |reply: &Reply| {
+        let mut bytes = Vec::new();
+        reply.encode(protocol, &mut bytes);
+        Bytes(bytes)
+    };
+    replies.iter().map(encoded).collect()
+}
+
+/// A step of a walk, inside the leaf.
+fn walk_leaf(shared: &Shared, walk: &Walk, asked: &Asked, pending: &mut Pending) -> Result<Step, CommandError> {
+    let Some(range) = wire::clip(walk.range(), &asked.range) else { return Ok(Step::default()) };
+    let manner = match (walk.is_backward, walk.with) {
+        (true, _) => keyspace::Walk::Backward,
+        (false, With::Rows) => keyspace::Walk::Forward,
+        (false, _) => keyspace::Walk::KeysForward,
+    };
+    let most_looked = usize::try_from(walk.most_looked).unwrap_or(usize::MAX).max(1);
+    shared.engine.run(pending, |keys| {
+        let mut step = Step::default();
+        let mut bytes = 0;
+        let walked = keys.walk(&range, manner, most_looked, |key, record| {
+            step.looked += 1;
+            if walk.pattern.as_ref().is_none_or(|pattern| glob::matches(&pattern.0, key)) {
+                bytes += take(&mut step, walk.with, key, record);
+            }
+            let is_enough = step.count >= walk.most_found || bytes >= walk.most_bytes;
+            Ok(if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+        step.stopped_at = walked.stopped_at.map(Bytes);
+        remove_found(keys, walk, &mut step)?;
+        Ok(step)
+    })
+}
+
+/// Notes a key; how many bytes that takes.
+fn take(step: &mut Step, with: With, key: &[u8], record: RecordRef<'_>) -> u64 {
+    step.count += 1;
+    if with == With::Count {
+        return 0;
+    }
+    step.found.push(Bytes(key.to_vec()));
+    let mut bytes = key.len();
+    if with == With::Rows {
+        step.found.push(Bytes(record.value.to_vec()));
+        bytes += record.value.len();
+    }
+    bytes as u64
+}
+
+fn remove_found(keys: &Keyspace<'_>, walk: &Walk, step: &mut Step) -> Result<(), Failure> {
+    if walk.with == With::Remove {
+        for key in std::mem::take(&mut step.found) {
+            keys.remove(&key.0)?;
+        }
+    }
+    Ok(())
+}
+
+/// What the keyspace keeps beside each record moves with it: the row that says when it ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ExpiryRows;
+
+impl Attachments for ExpiryRows {
+    fn arrive(&self, tx: &azekura::Transaction, key: &[u8], value: &[u8]) -> Result<(), azekura::Error> {
+        keyspace::attach(tx, key, value)
+    }
+
+    fn leave(&self, tx: &azekura::Transaction, key: &[u8], value: &[u8]) -> Result<(), azekura::Error> {
+        keyspace::detach(tx, key, value)
+    }
+}

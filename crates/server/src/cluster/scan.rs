@@ -1,0 +1,177 @@
+//! Walks over ranges of keys, leaf by leaf and node by node, in order and in both directions.
+//!
+//! Each step is one transaction in one leaf; a walk over several is not one moment. A key that is there all the time is met exactly once, and keys come
+//! in order: a step says where it stopped, or else which leaf it saw the whole of, and the next goes on from there.
+
+use std::ops::Bound;
+
+use azekura_fatbtree::{Key, KeyRange as LeafRange, Target, Work};
+
+use super::Cluster;
+use super::wire::{self, Bytes, Call, Step, Walk, With};
+use crate::command::{self, RangeOptions, ScanOptions, Spec};
+use crate::error::CommandError;
+use crate::keyspace::KeyRange;
+use crate::resp::{Reply, Request};
+use crate::server::Shared;
+
+/// Keys that one step looks at, at most: others wait for it.
+const STEP_KEYS: usize = 1024;
+/// Bytes that one step returns, about.
+const STEP_BYTES: u64 = 2 << 20;
+
+/// A walk as a client asks for it.
+struct Wanted {
+    range: KeyRange,
+    with: With,
+    is_backward: bool,
+    pattern: Option<Vec<u8>>,
+    most_found: usize,
+    most_looked: usize,
+}
+
+impl Wanted {
+    const fn all(range: KeyRange, with: With) -> Self {
+        Self { range, with, is_backward: false, pattern: None, most_found: usize::MAX, most_looked: usize::MAX }
+    }
+}
+
+/// What came of it.
+#[derive(Default)]
+struct Found {
+    items: Vec<Bytes>,
+    count: usize,
+    /// The last key looked at, if the walk stopped before the end of its range.
+    stopped_at: Option<Key>,
+}
+
+impl Cluster {
+    /// Runs a command that has no keys but ranges of them.
+    pub(super) fn walk(
+        &self,
+        shared: &Shared,
+        spec: &Spec,
+        request: Request<'_>,
+    ) -> Result<Reply, CommandError> {
+        let count = |found: &Found| Reply::count(found.count);
+        let bulks = |found: Found| Reply::Array(found.items.into_iter().map(|Bytes(b)| Reply::Bulk(b)).collect());
+        match spec.name {
+            "dbsize" => Ok(count(&self.go(Wanted::all(KeyRange::ALL, With::Count))?)),
+            "keys" => {
+                let pattern = request.arg(1).to_vec();
+                let range = command::range_of(Some(&pattern));
+                Ok(bulks(self.go(Wanted { pattern: Some(pattern), ..Wanted::all(range, With::Keys) })?))
+            }
+            "scan" => self.scan(shared, request),
+            "az.range" => {
+                let (range, options) = command::range_request(request, &["REV", "LIMIT", "KEYS"])?;
+                let RangeOptions { is_backward, limit, keys_only } = options;
+                let with = if keys_only { With::Keys } else { With::Rows };
+                Ok(bulks(self.go(Wanted { is_backward, most_found: limit, ..Wanted::all(range, with) })?))
+            }
+            "az.count" => {
+                let (range, _) = command::range_request(request, &[])?;
+                Ok(count(&self.go(Wanted::all(range, With::Count))?))
+            }
+            "az.delrange" => {
+                let (range, options) = command::range_request(request, &["LIMIT"])?;
+                let wanted = Wanted { most_found: options.limit, ..Wanted::all(range, With::Remove) };
+                Ok(count(&self.go(wanted)?))
+            }
+            "flushdb" | "flushall" => {
+                command::flush_options(request)?;
+                self.go(Wanted::all(KeyRange::ALL, With::Remove))?;
+                Ok(Reply::OK)
+            }
+            _ => Err(CommandError::NotInCluster(spec.name.to_ascii_uppercase(), "it has no key")),
+        }
+    }
+
+    fn scan(&self, shared: &Shared, request: Request<'_>) -> Result<Reply, CommandError> {
+        let cursors = &shared.engine.around.cursors;
+        let (cursor, options) = ScanOptions::of(request)?;
+        let mut range = command::range_of(options.pattern);
+        if cursor != 0 {
+            range = range.after(cursors.last_key(cursor).ok_or(CommandError::Cursor)?);
+        }
+        let found = self.go(Wanted {
+            pattern: options.pattern.map(<[u8]>::to_vec),
+            most_looked: options.count,
+            ..Wanted::all(range, With::Keys)
+        })?;
+        let next = found.stopped_at.map_or(0, |last_key| cursors.after(last_key));
+        let items = if options.is_other_type { Vec::new() } else { found.items };
+        let items = items.into_iter().map(|Bytes(key)| Reply::Bulk(key)).collect();
+        Ok(Reply::Array(vec![Reply::text(next.to_string()), Reply::Array(items)]))
+    }
+
+    /// Walks, step by step.
+    fn go(&self, wanted: Wanted) -> Result<Found, CommandError> {
+        let Wanted { mut range, with, is_backward, pattern, most_found, most_looked } = wanted;
+        let (mut found, mut looked, mut bytes) = (Found::default(), 0, 0);
+        while found.count < most_found && looked < most_looked {
+            let walk = Walk {
+                with,
+                lower: range.lower.clone().map(Bytes),
+                upper: range.upper.clone().map(Bytes),
+                is_backward,
+                pattern: pattern.clone().map(Bytes),
+                most_found: (most_found - found.count) as u64,
+                most_looked: (most_looked - looked).min(STEP_KEYS) as u64,
+                most_bytes: STEP_BYTES,
+            };
+            let (step, leaf) = self.step(&range, walk)?;
+            found.count += usize::try_from(step.count).unwrap_or(usize::MAX);
+            looked += usize::try_from(step.looked).unwrap_or(usize::MAX);
+            bytes += step.found.iter().map(|Bytes(item)| item.len() + size_of::<Reply>()).sum::<usize>();
+            if bytes > self.max_reply_bytes {
+                return Err(CommandError::ReplyTooLong(self.max_reply_bytes));
+            }
+            found.items.extend(step.found);
+            found.stopped_at = step.stopped_at.map(|Bytes(key)| key);
+            match rest_of(range, is_backward, found.stopped_at.as_ref(), &leaf) {
+                Some(rest) => range = rest,
+                None => {
+                    found.stopped_at = None;
+                    return Ok(found);
+                }
+            }
+            // A step that has found or looked at enough stopped at a key; another goes on in the next leaf.
+        }
+        Ok(found)
+    }
+
+    fn step(&self, range: &KeyRange, walk: Walk) -> Result<(Step, LeafRange), CommandError> {
+        let target = match (walk.is_backward, &range.lower, &range.upper) {
+            (false, Bound::Unbounded, _) => Target::At(Key::new()),
+            (false, Bound::Included(key) | Bound::Excluded(key), _) => Target::At(key.clone()),
+            (true, _, Bound::Unbounded) => Target::Before(None),
+            (true, _, Bound::Excluded(key)) => Target::Before(Some(key.clone())),
+            (true, _, Bound::Included(key)) => Target::Before(Some(successor(key))),
+        };
+        let is_write = walk.with == With::Remove;
+        let bytes = wire::encode(&Call::Walk(walk));
+        let (answer, fact) = self.ask(target, Work::Run { is_write, others: Vec::new(), bytes })?;
+        let fact = fact.ok_or_else(|| CommandError::Unavailable("an answer without its leaf".into()))?;
+        Ok((wire::decode(&answer)?, fact.range))
+    }
+}
+
+/// The first key after `key`.
+fn successor(key: &[u8]) -> Key {
+    let mut next = key.to_vec();
+    next.push(0);
+    next
+}
+
+/// What is left of a range after a step that stopped at a key, or saw all of it that is in the leaf. `None`: nothing.
+fn rest_of(range: KeyRange, is_backward: bool, stopped_at: Option<&Key>, leaf: &LeafRange) -> Option<KeyRange> {
+    let rest = match (is_backward, stopped_at) {
+        (false, Some(key)) => KeyRange { lower: Bound::Excluded(key.clone()), ..range },
+        (true, Some(key)) => KeyRange { upper: Bound::Excluded(key.clone()), ..range },
+        (false, None) => KeyRange { lower: Bound::Included(leaf.high.clone()?), ..range },
+        (true, None) if leaf.low.is_empty() => return None,
+        (true, None) => KeyRange { upper: Bound::Excluded(leaf.low.clone()), ..range },
+    };
+    wire::clip(rest, &LeafRange::all())
+}

@@ -1,0 +1,196 @@
+//! What the node that was asked sends to the owner of the keys, and what comes back: inside the nodes' own frames, so whole and from a member.
+
+use std::ops::Bound;
+
+use azekura_fatbtree::Key;
+use serde::de::{Deserializer, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::error::CommandError;
+use crate::keyspace::KeyRange;
+use crate::resp::Protocol;
+
+/// Bytes that are written as such, not one by one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Bytes(pub(crate) Vec<u8>);
+
+impl Serialize for Bytes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Taken;
+        impl Visitor<'_> for Taken {
+            type Value = Bytes;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("bytes")
+            }
+
+            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Bytes, E> {
+                Ok(Bytes(bytes.to_vec()))
+            }
+        }
+        deserializer.deserialize_bytes(Taken)
+    }
+}
+
+/// What the owner has to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Call {
+    /// Commands, each with its arguments, in one transaction; the answer is a [`Replies`].
+    Commands {
+        /// In which version replies are wanted.
+        is_resp3: bool,
+        /// A command that is refused leaves the others' effects, as `EXEC` has it; else it leaves nothing.
+        is_queue: bool,
+        commands: Vec<Vec<Bytes>>,
+    },
+    /// A step of a walk inside one leaf; the answer is a [`Step`].
+    Walk(Walk),
+}
+
+/// What is done with the keys of a walk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum With {
+    /// Counted.
+    Count,
+    /// Returned.
+    Keys,
+    /// Returned with their values.
+    Rows,
+    /// Removed.
+    Remove,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Walk {
+    pub(crate) with: With,
+    pub(crate) lower: Bound<Bytes>,
+    pub(crate) upper: Bound<Bytes>,
+    pub(crate) is_backward: bool,
+    /// Only keys that fit it.
+    pub(crate) pattern: Option<Bytes>,
+    /// Most keys that are counted, returned or removed.
+    pub(crate) most_found: u64,
+    /// Most keys that are looked at.
+    pub(crate) most_looked: u64,
+    /// Most bytes that are returned, but one row at least.
+    pub(crate) most_bytes: u64,
+}
+
+impl Walk {
+    pub(crate) fn range(&self) -> KeyRange {
+        let bound = |bound: &Bound<Bytes>| bound.as_ref().map(|bytes| bytes.0.clone());
+        KeyRange { lower: bound(&self.lower), upper: bound(&self.upper) }
+    }
+}
+
+/// Replies as the client gets them.
+pub(crate) type Replies = Vec<Bytes>;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Step {
+    /// Keys, or keys and values in turn.
+    pub(crate) found: Vec<Bytes>,
+    pub(crate) count: u64,
+    pub(crate) looked: u64,
+    /// The last key looked at, if there are more of the range in the leaf.
+    pub(crate) stopped_at: Option<Bytes>,
+}
+
+pub(crate) fn encode(value: &impl Serialize) -> Vec<u8> {
+    postcard::to_stdvec(value).expect("plain data, and memory takes any")
+}
+
+/// Takes apart what another node sent.
+pub(crate) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, CommandError> {
+    postcard::from_bytes(bytes).map_err(|_| {
+        CommandError::Unavailable("another node speaks another version; upgrade the older one".into())
+    })
+}
+
+/// A request as the owner gets it.
+pub(crate) fn arguments<'a>(request: impl Iterator<Item = &'a [u8]>) -> Vec<Bytes> {
+    request.map(|argument| Bytes(argument.to_vec())).collect()
+}
+
+pub(crate) const fn protocol(is_resp3: bool) -> Protocol {
+    if is_resp3 { Protocol::Resp3 } else { Protocol::Resp2 }
+}
+
+/// What lies in both: the range of a walk, and a leaf. `None`: nothing.
+pub(crate) fn clip(range: KeyRange, leaf: &azekura_fatbtree::KeyRange) -> Option<KeyRange> {
+    let is_above = |key: &Key, bound: &Bound<Key>| match bound {
+        Bound::Unbounded => true,
+        Bound::Included(other) | Bound::Excluded(other) => key > other,
+    };
+    let is_below = |key: &Key, bound: &Bound<Key>| match bound {
+        Bound::Unbounded => true,
+        Bound::Included(other) | Bound::Excluded(other) => key <= other,
+    };
+    let KeyRange { mut lower, mut upper } = range;
+    if is_above(&leaf.low, &lower) {
+        lower = Bound::Included(leaf.low.clone());
+    }
+    if let Some(high) = &leaf.high
+        && is_below(high, &upper)
+    {
+        upper = Bound::Excluded(high.clone());
+    }
+    let is_empty = match (&lower, &upper) {
+        (Bound::Included(low), Bound::Included(high)) => low > high,
+        (Bound::Included(low) | Bound::Excluded(low), Bound::Included(high) | Bound::Excluded(high)) => low >= high,
+        _ => false,
+    };
+    (!is_empty).then_some(KeyRange { lower, upper })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(byte: u8) -> Key {
+        vec![byte]
+    }
+
+    #[test]
+    fn what_is_sent_comes_back_and_rubbish_is_refused() {
+        let walk = Walk {
+            with: With::Rows,
+            lower: Bound::Excluded(Bytes(key(1))),
+            upper: Bound::Unbounded,
+            is_backward: true,
+            pattern: Some(Bytes(b"a*".to_vec())),
+            most_found: 3,
+            most_looked: 9,
+            most_bytes: 1 << 40,
+        };
+        let commands = vec![arguments([&b"GET"[..], b"", &[0; 300]].into_iter())];
+        for call in [Call::Walk(walk), Call::Commands { is_resp3: true, is_queue: false, commands }] {
+            let bytes = encode(&call);
+            assert_eq!(decode::<Call>(&bytes).expect("whole"), call);
+            assert!(decode::<Call>(&bytes[..bytes.len() - 1]).is_err());
+        }
+        assert!(decode::<Call>(&[9, 9, 9]).is_err());
+    }
+
+    #[test]
+    fn a_walk_in_a_leaf_stays_in_both() {
+        let leaf = azekura_fatbtree::KeyRange::new(*b"d", Some(b"m"));
+        let of = |lower, upper| clip(KeyRange { lower, upper }, &leaf);
+        let whole = KeyRange { lower: Bound::Included(key(b'd')), upper: Bound::Excluded(key(b'm')) };
+        assert_eq!(of(Bound::Unbounded, Bound::Unbounded), Some(whole.clone()));
+        assert_eq!(of(Bound::Included(key(b'a')), Bound::Included(key(b'm'))), Some(whole));
+        let inside = KeyRange { lower: Bound::Excluded(key(b'd')), upper: Bound::Included(key(b'f')) };
+        assert_eq!(of(inside.lower.clone(), inside.upper.clone()), Some(inside));
+        assert_eq!(of(Bound::Included(key(b'm')), Bound::Unbounded), None);
+        assert_eq!(of(Bound::Unbounded, Bound::Excluded(key(b'd'))), None);
+        assert_eq!(of(Bound::Excluded(key(b'e')), Bound::Excluded(key(b'e'))), None);
+        let one = of(Bound::Included(key(b'e')), Bound::Included(key(b'e')));
+        assert!(one.is_some());
+    }
+}

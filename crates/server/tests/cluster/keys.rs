@@ -1,0 +1,149 @@
+//! Requests about one key, several, and ranges of them.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::nodes::Nodes;
+use crate::support::BEGAN_MS;
+
+const KEYS: [&str; 7] = ["a", "g", "h", "o", "p", "z", "zz"];
+
+#[test]
+fn any_node_takes_any_keys_request() {
+    let nodes = Nodes::three();
+    let mut clients: Vec<_> = (0..nodes.len()).map(|node| nodes.client(node)).collect();
+    for (turn, key) in KEYS.iter().enumerate() {
+        let (one, two) = (turn % 3, (turn + 1) % 3);
+        assert_eq!(clients[one].ask(&format!("GET {key}")), "nil");
+        assert_eq!(clients[one].ask(&format!("SET {key} {turn}")), "OK");
+        assert_eq!(clients[two].ask(&format!("GET {key}")), turn.to_string());
+        assert_eq!(clients[two].ask(&format!("INCR {key}")), format!(":{}", turn + 1));
+        assert_eq!(clients[one].ask(&format!("SET {key} x NX")), "nil");
+        assert_eq!(clients[(turn + 2) % 3].ask(&format!("GETDEL {key}")), (turn + 1).to_string());
+    }
+    assert_eq!(clients[0].ask("SET z x"), "OK");
+    assert_eq!(clients[0].ask("INCR z"), "-ERR value is not an integer or out of range");
+    assert_eq!(clients[1].ask("HELLO 3").split(' ').next(), Some("[server"));
+    assert_eq!(clients[1].ask("GET nothing"), "nil");
+    for node in 0..3 {
+        assert_ne!(nodes.told(node, "sent_on"), "0", "node {node} had keys of others asked");
+        assert_ne!(nodes.told(node, "worked"), "0", "node {node} was asked by others");
+    }
+}
+
+#[test]
+fn keys_end_at_their_owner_and_their_ends_move_with_them() {
+    let nodes = Nodes::three();
+    let mut client = nodes.client(0);
+    assert_eq!(client.ask("SET zebra striped PX 5000"), "OK");
+    assert_eq!(client.ask("PTTL zebra"), ":5000");
+    assert_eq!(client.ask("AZ.CLUSTER MOVE zebra 1"), "OK");
+    assert_eq!(nodes.owner("zebra"), 1);
+    nodes.now_ms.store(BEGAN_MS + 4000, Relaxed);
+    assert_eq!(client.ask("PTTL zebra"), ":1000");
+    nodes.now_ms.store(BEGAN_MS + 5000, Relaxed);
+    assert_eq!(client.ask("GET zebra"), "nil");
+    assert_eq!(client.ask("DBSIZE"), ":0");
+}
+
+#[test]
+fn transactions_take_place_at_one_node_and_others_are_refused_whole() {
+    let nodes = Nodes::three();
+    let mut client = nodes.client(1);
+    assert_eq!(client.ask("MSET a 1 b 2 c 3"), "OK");
+    assert_eq!(client.ask("MSET x 1 a 9"), refused());
+    assert_eq!(client.ask("MSETNX x 1 b 9"), refused());
+    assert_eq!(client.ask("RENAME a x"), refused());
+    assert_eq!(client.ask("MGET c a b"), "[3 1 2]");
+    assert_eq!(client.ask("RENAME a aa"), "OK");
+    // Key by key.
+    assert_eq!(client.ask("SET x 7"), "OK");
+    assert_eq!(client.ask("MGET x nothing aa i"), "[7 nil 1 nil]");
+    assert_eq!(client.ask("EXISTS x x aa i"), ":3");
+    assert_eq!(client.ask("DEL x aa i"), ":2");
+
+    for request in ["MULTI", "INCR b", "PING", "INCR c", "GET b"] {
+        client.ask(request);
+    }
+    assert_eq!(client.ask("EXEC"), "[:3 PONG :4 3]");
+    for request in ["MULTI", "SET b 0", "SET x 0"] {
+        client.ask(request);
+    }
+    assert_eq!(client.ask("EXEC"), refused());
+    assert_eq!(client.ask("MGET b x"), "[3 nil]");
+    // A leaf moves, and then the same keys are at one node.
+    assert_eq!(client.ask("AZ.CLUSTER MOVE x 0"), "OK");
+    for request in ["MULTI", "SET b 0", "INCR b", "SET x 0", "INCR y", "LPUSH x"] {
+        client.ask(request);
+    }
+    assert!(client.ask("EXEC").starts_with("-EXECABORT"));
+    for request in ["MULTI", "SET b word", "INCR b", "SET x 0"] {
+        client.ask(request);
+    }
+    assert_eq!(client.ask("EXEC"), "[OK -ERR value is not an integer or out of range OK]");
+    assert_eq!(client.ask("MSET x 1 a 9"), "OK");
+    assert!(client.ask("WATCH a").contains("not offered in a cluster"));
+    assert!(client.ask("AZ.BEGIN").contains("not offered in a cluster"));
+    assert_eq!(client.ask("MULTI"), "OK");
+    assert_eq!(client.ask("DBSIZE"), "QUEUED");
+    assert!(client.ask("EXEC").contains("DBSIZE in MULTI is not offered"));
+}
+
+fn refused() -> String {
+    "-CROSSNODE the keys are at several nodes, and a transaction takes place at one; AZ.CLUSTER MOVE brings leaves together".into()
+}
+
+#[test]
+fn ranges_are_walked_over_all_nodes_in_order_both_ways() {
+    // Leaves of five rows: a walk crosses many.
+    let nodes = Nodes::with(&["", "h", "p"], |options| options.leaf_rows = 5);
+    let mut client = nodes.client(2);
+    let keys: Vec<String> = (b'a'..=b'z').flat_map(|c| [char::from(c).to_string(), format!("{}5", char::from(c))]).collect();
+    for key in &keys {
+        assert_eq!(client.ask(&format!("SET {key} v{key}")), "OK");
+    }
+    assert_ne!(nodes.told(0, "splits"), "0");
+    let all = |keys: &mut dyn Iterator<Item = &String>| format!("[{}]", keys.cloned().collect::<Vec<_>>().join(" "));
+    assert_eq!(client.ask("AZ.RANGE - + KEYS"), all(&mut keys.iter()));
+    assert_eq!(client.ask("AZ.RANGE - + KEYS REV"), all(&mut keys.iter().rev()));
+    assert_eq!(client.ask("AZ.RANGE [g (i"), "[g vg g5 vg5 h vh h5 vh5]");
+    assert_eq!(client.ask("AZ.RANGE (g [p REV KEYS LIMIT 3"), "[p o5 o]");
+    assert_eq!(client.ask("AZ.RANGE [x [w"), "[]");
+    assert_eq!(client.ask("AZ.COUNT (a +"), ":51");
+    assert_eq!(client.ask("DBSIZE"), ":52");
+    assert_eq!(client.ask("KEYS ?5"), all(&mut keys.iter().filter(|key| key.ends_with('5'))));
+
+    let (mut cursor, mut found) = ("0".to_owned(), Vec::new());
+    loop {
+        let reply = client.ask(&format!("SCAN {cursor} COUNT 3"));
+        let (next, some) = reply[1..reply.len() - 1].split_once(' ').unwrap();
+        found.extend(some.trim_matches(['[', ']']).split_whitespace().map(str::to_owned));
+        cursor = next.to_owned();
+        if cursor == "0" {
+            break;
+        }
+    }
+    assert_eq!(found, keys);
+    assert_eq!(client.ask("AZ.DELRANGE [c [v5 LIMIT 30"), ":30");
+    assert_eq!(client.ask("AZ.COUNT [c [v5"), ":10");
+    assert_eq!(client.ask("FLUSHALL"), "OK");
+    assert_eq!(client.ask("DBSIZE"), ":0");
+}
+
+#[test]
+fn what_redis_clients_ask_of_clusters_does_no_harm() {
+    let nodes = Nodes::three();
+    let mut client = nodes.client(0);
+    assert!(client.ask("CLUSTER INFO").contains("cluster_enabled:0"));
+    assert!(client.ask("CLUSTER SLOTS").starts_with("-ERR This instance has cluster support disabled"));
+    assert_eq!(nodes.told(0, "nodes"), "3");
+    let map = client.ask("AZ.CLUSTER MAP");
+    assert_eq!(map, "[[ h :0 :1 :1] [h p :1 :1 :1] [p nil :2 :1 :1]]");
+    assert!(client.ask("AZ.CLUSTER STATUS").contains("links"));
+    assert!(client.ask("AZ.CLUSTER MEMBERS").starts_with("[[:0 127.0.0.1:"));
+    assert_eq!(client.ask("AZ.CLUSTER RELOAD"), "OK");
+    assert!(client.ask("AZ.CLUSTER MOVE a 9").contains("PE 9 is no other member"));
+    assert!(client.ask("AZ.CLUSTER DANCE").starts_with("-ERR unknown subcommand"));
+    assert_eq!(client.ask("AZ.CLUSTER SPLIT k"), "OK");
+    assert!(client.ask("AZ.CLUSTER SPLIT k").contains("begins with this key"));
+    assert_eq!(client.ask("AZ.CLUSTER MAP FROM k LIMIT 1"), "[[k p :1 :2 :2]]");
+}

@@ -1,0 +1,140 @@
+//! Splits and moves of leaves while clients are at work.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::Instant;
+
+use azekura_fatbtree::sim::{Event, History, Seen};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::nodes::Nodes;
+
+/// Moves and splits leaves at random while `work` runs; how many moves came to something.
+fn while_leaves_move(nodes: &Nodes, seed: u64, work: impl FnOnce()) -> usize {
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let mover = scope.spawn(|| {
+            let (mut rng, mut moved) = (SmallRng::seed_from_u64(seed), 0);
+            let mut client = nodes.client(0);
+            // Some in any case, however fast the others are.
+            while !is_over.load(Relaxed) || moved < 10 {
+                let key = char::from(rng.random_range(b'a'..=b'z'));
+                let to = rng.random_range(0..nodes.len());
+                moved += usize::from(client.ask(&format!("AZ.CLUSTER MOVE {key} {to}")) == "OK");
+            }
+            moved
+        });
+        work();
+        is_over.store(true, Relaxed);
+        mover.join().unwrap()
+    })
+}
+
+#[test]
+fn no_increment_is_lost_while_leaves_split_and_move() {
+    const CLIENTS: usize = 4;
+    const EACH: u64 = 120;
+    let seed = rand::random();
+    println!("seed {seed}");
+    let nodes = Nodes::with(&["", "h", "p"], |options| options.leaf_rows = 4);
+    let moved = while_leaves_move(&nodes, seed, || {
+        thread::scope(|scope| {
+            for number in 0..CLIENTS {
+                let nodes = &nodes;
+                scope.spawn(move || {
+                    let mut client = nodes.client(number % nodes.len());
+                    let mut rng = SmallRng::seed_from_u64(seed ^ number as u64);
+                    for _ in 0..EACH {
+                        let key = char::from(rng.random_range(b'a'..=b'z'));
+                        let reply = client.ask(&format!("INCR {key}"));
+                        assert!(reply.starts_with(':'), "seed {seed}: {reply}");
+                    }
+                });
+            }
+        });
+    });
+    let rows = nodes.client(1).ask("AZ.RANGE - +");
+    let words: Vec<_> = rows.trim_matches(['[', ']']).split(' ').collect();
+    let sum: u64 = words.chunks(2).map(|row| row[1].parse::<u64>().unwrap()).sum();
+    assert_eq!(sum, CLIENTS as u64 * EACH, "seed {seed}, {moved} moves: {rows}");
+    assert!(words.chunks(2).is_sorted_by(|one, two| one[0] < two[0]), "seed {seed}: {rows}");
+    for node in 0..nodes.len() {
+        assert_eq!(nodes.told(node, "failure"), "", "seed {seed}");
+        assert_eq!(nodes.told(node, "refused_frames"), "0", "seed {seed}");
+    }
+}
+
+#[test]
+fn scans_meet_each_key_once_and_in_order_while_leaves_split_and_move() {
+    let seed = rand::random();
+    println!("seed {seed}");
+    let nodes = Nodes::with(&["", "h", "p"], |options| options.leaf_rows = 4);
+    let mut client = nodes.client(0);
+    let there: Vec<String> = (b'a'..=b'z').map(|c| format!("{}0", char::from(c))).collect();
+    for key in &there {
+        assert_eq!(client.ask(&format!("SET {key} x")), "OK");
+    }
+    while_leaves_move(&nodes, seed, || {
+        for turn in 0..12 {
+            // Others come and go.
+            let other = char::from(b'a' + (turn * 7 % 26) as u8);
+            nodes.client(turn % 3).ask(&format!("SET {other}1 x"));
+            let (reverse, mut client) = (turn % 2 == 1, nodes.client((turn + 1) % 3));
+            let reply = client.ask(if reverse { "AZ.RANGE - + KEYS REV" } else { "AZ.RANGE - + KEYS" });
+            let mut found: Vec<_> = reply.trim_matches(['[', ']']).split(' ').map(str::to_owned).collect();
+            if reverse {
+                found.reverse();
+            }
+            assert!(found.is_sorted_by(|one, two| one < two), "seed {seed}: {found:?}");
+            found.retain(|key| key.ends_with('0'));
+            assert_eq!(found, there, "seed {seed}");
+        }
+    });
+}
+
+#[test]
+fn what_is_seen_of_single_keys_through_different_nodes_has_one_order() {
+    let seed = rand::random();
+    println!("seed {seed}");
+    let nodes = Nodes::with(&["", "h", "p"], |options| options.leaf_rows = 2);
+    let (history, began) = (Mutex::new(History::default()), Instant::now());
+    while_leaves_move(&nodes, seed, || {
+        thread::scope(|scope| {
+            for number in 0..3 {
+                let (nodes, history) = (&nodes, &history);
+                scope.spawn(move || {
+                    let mut client = nodes.client(number);
+                    let mut rng = SmallRng::seed_from_u64(seed.wrapping_add(number as u64));
+                    for turn in 0..60 {
+                        let key = ["c", "k", "s", "t"][rng.random_range(0..4)];
+                        let value = format!("{number}.{turn}");
+                        let kind = rng.random_range(0..4);
+                        let asked = match kind {
+                            0 => format!("SET {key} {value}"),
+                            1 => format!("DEL {key}"),
+                            _ => format!("GET {key}"),
+                        };
+                        let at = began.elapsed();
+                        let reply = client.ask(&asked);
+                        let ended = Some(began.elapsed());
+                        let seen = match kind {
+                            0 => Seen::Wrote { value: Some(value.into_bytes()), existed: None },
+                            1 => Seen::Wrote { value: None, existed: Some(reply == ":1") },
+                            _ => Seen::Read((reply != "nil").then(|| reply.clone().into_bytes())),
+                        };
+                        assert!(!reply.starts_with('-'), "seed {seed}: {asked}: {reply}");
+                        let event = Event { began: at, ended, seen };
+                        history.lock().unwrap().add(key.as_bytes().to_vec(), event);
+                    }
+                });
+            }
+        });
+    });
+    let history = history.into_inner().unwrap();
+    assert_eq!(history.len(), 180);
+    for violation in history.violations() {
+        panic!("seed {seed}: {violation}");
+    }
+}

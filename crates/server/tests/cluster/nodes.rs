@@ -1,0 +1,107 @@
+//! Nodes of a cluster in this process, over loopback TCP, each with a store in memory or on disk.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use azekura::Database;
+use azekura_auth::AuthKey;
+use azekura_fatbtree::{Member, Membership, Options, PeId};
+use azekura_server::{Clock, ClusterOptions, Server, ServerOptions};
+
+use crate::support::{BEGAN_MS, Client};
+
+/// A cluster whose keys begin at the first node, and are shared at these keys.
+pub(crate) struct Nodes {
+    pub(crate) members: Membership,
+    pub(crate) now_ms: Arc<AtomicU64>,
+    listeners: Vec<Arc<TcpListener>>,
+    options: Options,
+    databases: Vec<Database>,
+    servers: Vec<Option<Server>>,
+}
+
+pub(crate) const KEY: &[u8] = b"a key that these nodes share";
+
+impl Nodes {
+    /// Three nodes; the keys from `h` on are the second's, from `p` on the third's.
+    pub(crate) fn three() -> Self {
+        Self::with(&["", "h", "p"], |_| ())
+    }
+
+    pub(crate) fn with(shares: &[&str], change: impl FnOnce(&mut Options)) -> Self {
+        let listeners: Vec<_> =
+            shares.iter().map(|_| Arc::new(TcpListener::bind("127.0.0.1:0").unwrap())).collect();
+        let member = |(pe, from): (u16, &&str)| Member {
+            pe: PeId(pe),
+            address: listeners[usize::from(pe)].local_addr().unwrap(),
+            clients: None,
+            from: Some((*from).to_owned()),
+        };
+        let members = (0..).zip(shares).map(member).collect();
+        let members = Membership::new(0xc1, "cluster.key".into(), members).unwrap();
+        let mut options = Options::default();
+        options.request_timeout = Duration::from_secs(30);
+        options.move_timeout = Duration::from_secs(20);
+        options.remind_interval = Duration::from_millis(20);
+        change(&mut options);
+        let mut nodes = Self {
+            members,
+            now_ms: Arc::new(AtomicU64::new(BEGAN_MS)),
+            options,
+            databases: shares.iter().map(|_| Database::in_memory().unwrap()).collect(),
+            servers: shares.iter().map(|_| None).collect(),
+            listeners,
+        };
+        (0..shares.len()).for_each(|node| nodes.start(node));
+        nodes
+    }
+
+    pub(crate) fn start(&mut self, node: usize) {
+        let key = AuthKey::new(KEY).unwrap();
+        let mut cluster = ClusterOptions::new(Arc::new(self.members.clone()), PeId(node as u16), key);
+        cluster.listener = Some(Arc::clone(&self.listeners[node]));
+        cluster.node = self.options.clone();
+        let mut options = ServerOptions::default();
+        options.listen = "127.0.0.1:0".parse().unwrap();
+        options.clock = Clock::Manual(Arc::clone(&self.now_ms));
+        options.cluster = Some(cluster);
+        self.servers[node] = Some(Server::start(self.databases[node].clone(), options).unwrap());
+    }
+
+    /// Stops a node; its store stays.
+    pub(crate) fn stop(&mut self, node: usize) {
+        self.servers[node] = None;
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.servers.len()
+    }
+
+    pub(crate) fn client_address(&self, node: usize) -> SocketAddr {
+        self.servers[node].as_ref().unwrap().address()
+    }
+
+    pub(crate) fn node_address(&self, node: usize) -> SocketAddr {
+        self.listeners[node].local_addr().unwrap()
+    }
+
+    pub(crate) fn client(&self, node: usize) -> Client {
+        Client::new(TcpStream::connect(self.client_address(node)).unwrap())
+    }
+
+    /// Which node has the leaf of a key, as node 0 finds it.
+    pub(crate) fn owner(&self, key: &str) -> usize {
+        let leaf = self.client(0).ask(&format!("AZ.CLUSTER MAP FROM {key} LIMIT 1"));
+        let words: Vec<_> = leaf.trim_matches(['[', ']']).split(' ').collect();
+        words[words.len() - 3].trim_start_matches(':').parse().unwrap()
+    }
+
+    /// A number that a node tells of itself.
+    pub(crate) fn told(&self, node: usize, name: &str) -> String {
+        let info = self.client(node).ask("INFO cluster");
+        let line = info.lines().find_map(|line| line.strip_prefix(&format!("azekura_{name}:")));
+        line.unwrap_or_else(|| panic!("no {name} in {info}")).trim().to_owned()
+    }
+}

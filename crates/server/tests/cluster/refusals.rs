@@ -1,0 +1,114 @@
+//! Strangers, wrong keys, other versions and rubbish at the nodes' own door: a clear refusal, nothing else disturbed.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use azekura_auth::AuthKey;
+use azekura_fatbtree::frame::{self, Address};
+use azekura_fatbtree::tcp::handshake::{self, HandshakeError, Identity};
+use azekura_fatbtree::{Message, PeId};
+
+use crate::nodes::{KEY, Nodes};
+
+const CLUSTER: u64 = 0xc1;
+
+fn connect(nodes: &Nodes) -> TcpStream {
+    let stream = TcpStream::connect(nodes.node_address(0)).unwrap();
+    // A test that hangs fails instead.
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream
+}
+
+/// Whether the node closes the connection, whatever it says before.
+fn is_closed(mut stream: TcpStream) -> bool {
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).is_ok() || stream.read(&mut [0]).is_ok()
+}
+
+/// Introduces itself as another node; the stream if that went well.
+fn introduce(nodes: &Nodes, cluster: u64, pe: u16, key: &[u8]) -> Result<TcpStream, HandshakeError> {
+    let stream = connect(nodes);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let for_shake = stream.try_clone().unwrap();
+        for_shake.set_nonblocking(true).unwrap();
+        let mut shaken = tokio::net::TcpStream::from_std(for_shake).unwrap();
+        let me = Identity { cluster, pe: PeId(pe), epoch: 1 };
+        handshake::call(&mut shaken, me, PeId(0), 1, &AuthKey::new(key).unwrap()).await?;
+        Ok::<_, HandshakeError>(())
+    })?;
+    stream.set_nonblocking(false).unwrap();
+    Ok(stream)
+}
+
+/// Asks until a node says so; there is no way to know when it has noticed.
+fn comes_to_say(nodes: &Nodes, name: &str, wanted: &str) {
+    let is_said = (0..3000).any(|_| {
+        let said = nodes.told(0, name).contains(wanted);
+        if !said {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        said
+    });
+    assert!(is_said, "{name} is {:?}, not {wanted:?}", nodes.told(0, name));
+}
+
+#[test]
+fn strangers_are_refused_by_name_and_members_are_served_meanwhile() {
+    let nodes = Nodes::three();
+    let mut client = nodes.client(0);
+    assert_eq!(client.ask("SET z 1"), "OK");
+
+    let wrong_key = introduce(&nodes, CLUSTER, 1, b"some other key than theirs");
+    assert!(matches!(wrong_key, Err(HandshakeError::Key)), "{wrong_key:?}");
+    comes_to_say(&nodes, "last_refusals", "the keys differ");
+    let wrong_cluster = introduce(&nodes, 7, 1, KEY);
+    assert!(matches!(wrong_cluster, Err(HandshakeError::Cluster { .. })), "{wrong_cluster:?}");
+    comes_to_say(&nodes, "last_refusals", "belongs to cluster");
+    let no_member = introduce(&nodes, CLUSTER, 77, KEY);
+    assert!(matches!(no_member, Err(HandshakeError::NoMember(PeId(77)))), "{no_member:?}");
+    comes_to_say(&nodes, "last_refusals", "not on the list");
+
+    let mut http = connect(&nodes);
+    http.write_all(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n").unwrap();
+    assert!(is_closed(http));
+    comes_to_say(&nodes, "last_refusals", "no azekura node");
+    drop(connect(&nodes)); // says nothing at all
+    comes_to_say(&nodes, "last_refusals", "ended in the handshake");
+    assert_eq!(client.ask("GET z"), "1");
+}
+
+#[test]
+fn a_member_that_sends_rubbish_loses_its_connection_and_nothing_else() {
+    // The last one is away, so that nobody takes the connection of who says that it is it.
+    let mut nodes = Nodes::with(&["", "h", "p", "x"], |_| ());
+    nodes.stop(3);
+    let mut client = nodes.client(0);
+    assert_eq!(client.ask("SET q 1"), "OK");
+    let address = Address { cluster: CLUSTER, from: PeId(3), epoch: 1 };
+    let good = frame::encode(address, &Message::Hello);
+    let mut damaged = good.clone();
+    *damaged.last_mut().unwrap() ^= 1;
+    let of_another = frame::encode(Address { from: PeId(2), ..address }, &Message::Hello);
+    let other_epoch = frame::encode(Address { epoch: 9, ..address }, &Message::Hello);
+    let cases: [(&[u8], &str); 6] = [
+        (&damaged, "checksum"),
+        (&u32::MAX.to_le_bytes(), "are allowed"),
+        (&[3, 0, 0, 0, 1, 2, 3], "shorter than a head"),
+        (&of_another, "over the connection of PE 3"),
+        (&other_epoch, "for epoch 9"),
+        (&good[..good.len() - 1], "read a frame"),
+    ];
+    for (bytes, why) in cases {
+        let mut stream = introduce(&nodes, CLUSTER, 3, KEY).expect("it knows the key");
+        stream.write_all(&good).unwrap();
+        stream.write_all(bytes).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        assert!(is_closed(stream));
+        comes_to_say(&nodes, "last_refusals", why);
+    }
+    assert_eq!(client.ask("GET q"), "1");
+    assert_eq!(nodes.client(1).ask("GET a"), "nil");
+    assert_eq!(nodes.told(0, "failure"), "");
+}
