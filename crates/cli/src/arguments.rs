@@ -9,8 +9,8 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::UsageError;
 use crate::command::{
-    Bench, Check, Delete, Demo, DemoChild, Dump, Far, Get, Lab, Load, Memd, Put, Scan, Serve, Sim, Stats,
-    Tables, Trace,
+    Bench, Check, Cluster, Delete, Demo, DemoChild, Dump, Far, Get, Lab, Load, Memd, Put, Scan, Serve, Sim,
+    Stats, Tables, Trace,
 };
 use crate::format::escape;
 
@@ -55,6 +55,7 @@ pub(crate) enum Command {
     Stats(Stats),
     Check(Check),
     Serve(Serve),
+    Cluster(Cluster),
     Bench(Bench),
     Trace(Trace),
     Memd(Memd),

@@ -14,8 +14,8 @@ pub enum Error {
         /// How long it was tried.
         timeout_ms: u64,
     },
-    /// A write was on its way when the time was up. It may have happened, or may still happen.
-    #[error("no answer within {timeout_ms} ms; whether the write happened is not known")]
+    /// A write was on its way when the time was up, or when the connection to the other node ended. It may have happened, or may still happen.
+    #[error("no answer (within {timeout_ms} ms at most); whether the write happened is not known")]
     Unknown {
         /// How long it was waited for.
         timeout_ms: u64,

@@ -195,8 +195,11 @@ impl Membership {
     /// Never: it is plain data.
     #[must_use]
     pub fn to_text(&self, key_file: &Path) -> String {
-        let file =
-            File { cluster: format!("{:016x}", self.cluster), key_file: key_file.to_owned(), node: self.nodes.clone() };
+        let file = File {
+            cluster: format!("{:016x}", self.cluster),
+            key_file: key_file.to_owned(),
+            node: self.nodes.clone(),
+        };
         let mut text = String::new();
         let _ = writeln!(text, "# The nodes of a cluster. Every node has this file and the key file.");
         text + &toml::to_string(&file).expect("plain data, tables last")

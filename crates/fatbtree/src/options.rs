@@ -94,7 +94,9 @@ impl Options {
             return refuse("leaf_rows: a leaf must hold two rows, or it cannot be split");
         }
         if !(1..=MAX_LEAF_BYTES).contains(&self.leaf_bytes) {
-            return refuse("leaf_bytes: more than half a frame between nodes, so a leaf could not be moved; or 0");
+            return refuse(
+                "leaf_bytes: more than half a frame between nodes, so a leaf could not be moved; or 0",
+            );
         }
         if self.index_entries < 3 {
             return refuse("index_entries: an index page must hold three entries, or it cannot be split");

@@ -94,9 +94,13 @@ pub(crate) enum CommandError {
     Unavailable(String),
     #[error("UNKNOWN {0}")]
     Unknown(String),
-    #[error("CROSSNODE the keys are at several nodes, and a transaction takes place at one; AZ.CLUSTER MOVE brings leaves together")]
+    #[error(
+        "CROSSNODE the keys are at several nodes, and a transaction takes place at one; AZ.CLUSTER MOVE brings leaves together"
+    )]
     CrossNode,
-    #[error("ERR This instance has cluster support disabled: any node takes any key, and AZ.CLUSTER tells of the nodes")]
+    #[error(
+        "ERR This instance has cluster support disabled: any node takes any key, and AZ.CLUSTER tells of the nodes"
+    )]
     NoSlots,
     #[error("ERR storage: {0}")]
     Storage(String),

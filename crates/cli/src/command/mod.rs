@@ -2,6 +2,7 @@
 
 mod bench;
 mod check;
+mod cluster;
 mod delete;
 mod demo;
 mod dump;
@@ -25,6 +26,7 @@ use anyhow::Result;
 
 pub(crate) use bench::Bench;
 pub(crate) use check::Check;
+pub(crate) use cluster::Cluster;
 pub(crate) use delete::Delete;
 pub(crate) use demo::{Demo, DemoChild};
 pub(crate) use dump::Dump;
@@ -61,6 +63,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<Outcome>
         Some(Command::Stats(command)) => command.run(store, out),
         Some(Command::Check(command)) => command.run(store, out),
         Some(Command::Serve(command)) => command.run(store, out),
+        Some(Command::Cluster(command)) => command.run(out),
         Some(Command::Bench(command)) => command.run(store, out),
         Some(Command::Trace(command)) => command.run(out),
         Some(Command::Memd(command)) => command.run(out),

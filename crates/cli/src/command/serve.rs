@@ -34,7 +34,7 @@ Without --auth the password is that of the environment variable AZEKURA_PASSWORD
 docs/server.md has the commands and what differs from Redis.";
 
 /// The environment variable of the password.
-const PASSWORD: &str = "AZEKURA_PASSWORD";
+pub(crate) const PASSWORD: &str = "AZEKURA_PASSWORD";
 
 /// Serve a store to Redis clients (RESP2 and RESP3)
 #[derive(Args, Debug)]

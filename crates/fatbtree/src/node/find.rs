@@ -111,7 +111,8 @@ impl Node {
 
     fn send_on(&self, from: PeId, find: &mut Find, route: &Route) {
         let is_newer = route.owner_at.is_none_or(|version| version > find.floor);
-        if route.to.pe == self.me || !is_newer || find.hops >= MOST_HOPS || !self.world.net.is_up(route.to.pe) {
+        if route.to.pe == self.me || !is_newer || find.hops >= MOST_HOPS || !self.world.net.is_up(route.to.pe)
+        {
             return self.lost(find);
         }
         self.count(|counts| counts.sent_on += 1);
@@ -121,6 +122,7 @@ impl Node {
         find.page = route.to.page;
         find.floor = route.owner_at.unwrap_or(find.floor);
         find.hops += 1;
+        self.note_sent(find.id, route.to.pe);
         self.send(route.to.pe, &Message::Find(find.clone()));
     }
 

@@ -1,5 +1,6 @@
 //! The gateway: takes a request of a client of this node, and answers it within a time that is known.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use crate::error::Error;
@@ -9,6 +10,7 @@ use crate::key::{Key, KeyRange, Target};
 use crate::leaf::{Fact, Row};
 use crate::message::{Answer, Find, Refusal, RequestId, Work};
 use crate::node::Node;
+use crate::node::state::Waiting;
 use crate::options::Protocol;
 use crate::world::Slot;
 
@@ -147,7 +149,7 @@ impl Node {
         let id = {
             let mut state = self.state.borrow_mut();
             let number = state.next_number();
-            state.waiting.insert(number, slot.clone());
+            state.waiting.insert(number, Waiting { slot: Rc::clone(&slot), sent_to: None });
             RequestId { origin: self.me, incarnation: state.incarnation, number }
         };
         let find = Find { id, target, work, page: PageNo::ROOT, floor: 0, hops: 0 };
@@ -161,7 +163,24 @@ impl Node {
         });
         let reply = self.world.timeout(time, slot.take()).await;
         self.state.borrow_mut().waiting.remove(&id.number);
-        reply
+        reply.flatten()
+    }
+
+    /// The connection to a node has ended. What was sent there will not be answered, or its answer has to be asked for: nobody waits for it until
+    /// the time is up.
+    pub fn lost_touch(&self, pe: PeId) {
+        for waiting in self.state.borrow().waiting.values().filter(|waiting| waiting.sent_to == Some(pe)) {
+            waiting.slot.put(None);
+        }
+    }
+
+    /// Remembers to whom a request of one of our clients was sent.
+    pub(super) fn note_sent(&self, id: RequestId, to: PeId) {
+        let mut state = self.state.borrow_mut();
+        let is_ours = id.origin == self.me && id.incarnation == state.incarnation;
+        if let Some(waiting) = state.waiting.get_mut(&id.number).filter(|_| is_ours) {
+            waiting.sent_to = Some(to);
+        }
     }
 
     /// An answer has come; who asked may have stopped waiting, or may have been somebody before a restart.
@@ -174,9 +193,9 @@ impl Node {
     ) {
         let state = self.state.borrow();
         if id.incarnation == state.incarnation
-            && let Some(slot) = state.waiting.get(&id.number)
+            && let Some(waiting) = state.waiting.get(&id.number)
         {
-            slot.put(Reply { result, fact, hops });
+            waiting.slot.put(Some(Reply { result, fact, hops }));
         }
     }
 

@@ -353,7 +353,10 @@ impl Node {
         if frame.len() <= frame::MAX_BYTES {
             self.world.net.send(to, frame);
         } else if let Message::Answered { id, fact, hops, .. } = message {
-            let reason = format!("the answer of {} bytes does not fit between nodes; ask for less at once", frame.len());
+            let reason = format!(
+                "the answer of {} bytes does not fit between nodes; ask for less at once",
+                frame.len()
+            );
             let (result, fact, hops) = (Err(Refusal::Store { pe: self.me, reason }), fact.clone(), *hops);
             self.send(to, &Message::Answered { id: *id, result, fact, hops });
         }

@@ -60,7 +60,15 @@ pub(super) struct State {
     /// Questions to other nodes in the paper's protocols.
     pub(super) calls: BTreeMap<u64, Rc<Slot<bool>>>,
     /// Requests of this node's clients that are not answered.
-    pub(super) waiting: BTreeMap<u64, Rc<Slot<Reply>>>,
+    pub(super) waiting: BTreeMap<u64, Waiting>,
+}
+
+/// A request of a client of this node.
+pub(super) struct Waiting {
+    /// Where its answer comes; `None`: there may never be one.
+    pub(super) slot: Rc<Slot<Option<Reply>>>,
+    /// To whom this node has sent it on.
+    pub(super) sent_to: Option<PeId>,
 }
 
 impl State {

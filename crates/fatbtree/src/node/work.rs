@@ -155,7 +155,8 @@ impl Node {
         keys: &[Key],
         is_write: bool,
     ) -> Result<Vec<(PageNo, Held)>, Refusal> {
-        let is_sorted = keys.is_sorted() && keys.first().is_none_or(|key| !Target::At(key.clone()).is_left_of(low_of(first)));
+        let is_sorted = keys.is_sorted()
+            && keys.first().is_none_or(|key| !Target::At(key.clone()).is_left_of(low_of(first)));
         if !is_sorted {
             // NODE-2 rests on it.
             let reason = "the keys of a transaction must come in order".to_owned();

@@ -38,7 +38,9 @@ impl Committer {
         let (tell, told) = oneshot::channel();
         let gone = || "the node is stopping".to_owned();
         let is_sent = self.queue.send((ticket, tell)).is_ok();
-        Box::pin(async move { if is_sent { told.await.unwrap_or_else(|_| Err(gone())) } else { Err(gone()) } })
+        Box::pin(
+            async move { if is_sent { told.await.unwrap_or_else(|_| Err(gone())) } else { Err(gone()) } },
+        )
     }
 }
 

@@ -76,13 +76,18 @@ pub enum HandshakeError {
     #[error("the other side is no azekura node")]
     Stranger,
     /// The other side is of another version; upgrade the older one.
-    #[error("the other node speaks version {found}, this one {VERSION}.{}; upgrade the older one", frame::VERSION)]
+    #[error(
+        "the other node speaks version {found}, this one {VERSION}.{}; upgrade the older one",
+        frame::VERSION
+    )]
     Version {
         /// Of handshake and frames.
         found: String,
     },
     /// The other side belongs to another cluster; correct the list of members.
-    #[error("the other node belongs to cluster {found:016x}, this one to {expected:016x}; correct the list of members")]
+    #[error(
+        "the other node belongs to cluster {found:016x}, this one to {expected:016x}; correct the list of members"
+    )]
     Cluster {
         /// The other's.
         found: u64,
@@ -160,7 +165,9 @@ impl Hello {
 
 const VERSIONS: (u8, u8) = (VERSION, frame::VERSION);
 
-async fn read_hello(stream: &mut (impl AsyncRead + Unpin)) -> Result<([u8; HELLO_BYTES], Hello), HandshakeError> {
+async fn read_hello(
+    stream: &mut (impl AsyncRead + Unpin),
+) -> Result<([u8; HELLO_BYTES], Hello), HandshakeError> {
     let mut bytes = [0; HELLO_BYTES];
     // The magic first: a stranger who says less and waits is not waited for.
     stream.read_exact(&mut bytes[..8]).await?;
@@ -189,7 +196,8 @@ pub async fn call(
     stream.write_all(&hello).await?;
     let (answer, other) = read_hello(stream).await?;
     match Verdict::from_byte(other.verdict) {
-        Some(Verdict::Welcome) if other.versions == VERSIONS && (other.cluster, other.from) == (me.cluster, to) => {}
+        Some(Verdict::Welcome)
+            if other.versions == VERSIONS && (other.cluster, other.from) == (me.cluster, to) => {}
         Some(Verdict::Cluster) => {
             return Err(HandshakeError::Cluster { found: other.cluster, expected: me.cluster });
         }
@@ -323,7 +331,8 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn another_version_and_no_node_at_all_are_told_apart() {
         for (at, is_version) in [(0, false), (8, true), (9, true)] {
-            let hello = Hello { versions: VERSIONS, verdict: 0, epoch: 1, cluster: 7, from: PeId(1), to: PeId(0) };
+            let hello =
+                Hello { versions: VERSIONS, verdict: 0, epoch: 1, cluster: 7, from: PeId(1), to: PeId(0) };
             let mut hello = hello.encode().expect("chance");
             hello[at] ^= 0x40;
             let (mut one, mut two) = tokio::io::duplex(256);

@@ -2,9 +2,9 @@
 //!
 //! | state | means | frames |
 //! |---|---|---|
-//! | `Calling` | a connection is being made, and the handshake | wait |
+//! | `Calling` | the first connection is being made, and the handshake | wait |
 //! | `Up` | the other node has taken the handshake | go |
-//! | `Down` | it failed; the next call comes after a pause that grows | are dropped |
+//! | `Down` | it failed; calls are made after pauses that grow | are dropped |
 //!
 //! - **LINK-1** What waits is bounded in bytes; beyond that frames are dropped, as a net may do. Nobody waits to send.
 //! - **LINK-2** When a connection ends, what waited for it goes too: nothing is sent that was asked for long ago.
@@ -42,7 +42,7 @@ pub(super) const SILENCE: Duration = Duration::from_secs(3);
 /// Whether another node can be reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkState {
-    /// A connection is being made.
+    /// The first connection is being made.
     Calling,
     /// Frames go.
     Up,
@@ -79,6 +79,9 @@ struct Link {
     counts: Cell<(u64, u64, u64)>,
 }
 
+/// Is told of a node that it can be reached again, or not any more.
+pub(super) type Watcher = Rc<dyn Fn(PeId, bool)>;
+
 /// All links of a node.
 pub(super) struct Links {
     me: Identity,
@@ -95,8 +98,8 @@ impl Net for Links {
     }
 
     fn is_up(&self, to: PeId) -> bool {
-        let is_down = |link: &Rc<Link>| matches!(*link.state.borrow(), LinkState::Down(_));
-        self.links.borrow().get(&to).is_some_and(|link| !is_down(link))
+        // Requests are not left to a connection that may never be: they are tried again.
+        self.links.borrow().get(&to).is_some_and(|link| *link.state.borrow() == LinkState::Up)
     }
 }
 
@@ -105,8 +108,9 @@ impl Links {
         Self { me, key, rng, links: RefCell::default() }
     }
 
-    /// Begins to call a node, or calls it somewhere else from the next time on. `is_up` is told each time that it has been reached again.
-    pub(super) fn add(self: &Rc<Self>, pe: PeId, address: SocketAddr, is_up: Rc<dyn Fn(PeId)>) {
+    /// Begins to call a node, or calls it somewhere else from the next time on. `watcher` is told each time that it has been
+    /// reached again, and each time that it has been lost.
+    pub(super) fn add(self: &Rc<Self>, pe: PeId, address: SocketAddr, watcher: Watcher) {
         if let Some(link) = self.links.borrow().get(&pe) {
             link.address.set(address);
             return;
@@ -122,7 +126,7 @@ impl Links {
         });
         self.links.borrow_mut().insert(pe, Rc::clone(&link));
         let links = Rc::clone(self);
-        tokio::task::spawn_local(async move { links.keep_up(&link, &*is_up).await });
+        tokio::task::spawn_local(async move { links.keep_up(&link, &*watcher).await });
     }
 
     pub(super) fn is_member(&self, pe: PeId) -> bool {
@@ -134,10 +138,9 @@ impl Links {
     }
 
     /// Calls, sends until the connection ends, and calls again, for ever.
-    async fn keep_up(&self, link: &Link, is_up: &dyn Fn(PeId)) {
+    async fn keep_up(&self, link: &Link, watcher: &dyn Fn(PeId, bool)) {
         let mut pause = FIRST_PAUSE;
         loop {
-            link.state.replace(LinkState::Calling);
             let called = tokio::time::timeout(CALL_TIMEOUT, self.call(link)).await;
             let error = match called {
                 Ok(Ok(stream)) => {
@@ -146,7 +149,7 @@ impl Links {
                     link.counts.set((connections + 1, sent, dropped));
                     link.state.replace(LinkState::Up);
                     if connections > 0 {
-                        is_up(link.pe);
+                        watcher(link.pe, true);
                     }
                     let ended = link.send_all(stream).await;
                     format!("the connection ended: {ended}")
@@ -155,6 +158,7 @@ impl Links {
                 Err(_) => format!("no answer within {CALL_TIMEOUT:?}"),
             };
             link.fall(error);
+            watcher(link.pe, false);
             let jitter = self.rng.below(1000) as f64 / 1000.0 + 0.5;
             tokio::time::sleep(pause.mul_f64(jitter)).await;
             pause = (pause * 2).min(MOST_PAUSE);

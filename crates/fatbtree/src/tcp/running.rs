@@ -25,7 +25,7 @@ use crate::page_service::StorePages;
 use crate::store::{Attachments, DatabaseStore, Offload};
 use crate::tcp::committer::Committer;
 use crate::tcp::handshake::Identity;
-use crate::tcp::links::{LinkStatus, Links};
+use crate::tcp::links::{LinkStatus, Links, Watcher};
 use crate::tcp::listen::{Door, Doorkeeping};
 use crate::tcp::world::{LocalTasks, RealClock, RealRng, Threads};
 use crate::world::{Task, World};
@@ -143,18 +143,18 @@ impl Here {
     /// Learns of nodes that have come, and where nodes are now. Nobody is forgotten.
     pub fn learn_members(&self, members: &Membership) {
         for member in members.nodes().iter().filter(|member| member.pe != self.me) {
-            self.links.add(member.pe, member.address, greeter(&self.node));
+            self.links.add(member.pe, member.address, watcher(&self.node));
             self.node.join(member.pe);
         }
     }
 }
 
-fn greeter(node: &Rc<Node>) -> Rc<dyn Fn(PeId)> {
+fn watcher(node: &Rc<Node>) -> Watcher {
     let node = Rc::downgrade(node);
-    Rc::new(move |pe| {
-        if let Some(node) = node.upgrade() {
-            node.greet(pe);
-        }
+    Rc::new(move |pe, is_reached| match node.upgrade() {
+        Some(node) if is_reached => node.greet(pe),
+        Some(node) => node.lost_touch(pe),
+        None => {}
     })
 }
 
@@ -250,8 +250,7 @@ impl NodeThread {
             drop(local);
             runtime.shutdown_timeout(STOP_PATIENCE);
         })?;
-        let running =
-            Self { handle: Some(NodeHandle { jobs }), address, stop, thread: Some(thread) };
+        let running = Self { handle: Some(NodeHandle { jobs }), address, stop, thread: Some(thread) };
         match told.recv() {
             Ok(Ok(())) => Ok(running),
             Ok(Err(error)) => Err(error),
@@ -316,7 +315,8 @@ async fn begin(
     let offload: Rc<dyn Offload> = Rc::new(Threads);
     let store = Rc::new(DatabaseStore::new(db, &rows, offload, attachments));
     let founding = members.founding(pe);
-    let joined = members.nodes().iter().filter(|member| member.from.is_none()).map(|member| member.pe).collect();
+    let joined =
+        members.nodes().iter().filter(|member| member.from.is_none()).map(|member| member.pe).collect();
     let parts = Parts {
         world,
         store,

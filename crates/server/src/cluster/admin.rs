@@ -43,7 +43,8 @@ impl Cluster {
             if is_word(option, "FROM") {
                 from = value.to_vec();
             } else if is_word(option, "LIMIT") {
-                limit = usize::try_from(crate::command::integer(value)?).map_err(|_| CommandError::NotAnInteger)?;
+                limit = usize::try_from(crate::command::integer(value)?)
+                    .map_err(|_| CommandError::NotAnInteger)?;
             } else {
                 return Err(CommandError::Syntax);
             }
@@ -112,7 +113,13 @@ impl Cluster {
 fn leaf_reply(Fact { range, pe, page, version }: Fact) -> Reply {
     let number = |number: u64| Reply::Integer(i64::try_from(number).unwrap_or(i64::MAX));
     let high = range.high.map_or(Reply::Null, Reply::Bulk);
-    Reply::Array(vec![Reply::Bulk(range.low), high, Reply::Integer(pe.0.into()), number(page.0), number(version)])
+    Reply::Array(vec![
+        Reply::Bulk(range.low),
+        high,
+        Reply::Integer(pe.0.into()),
+        number(page.0),
+        number(version),
+    ])
 }
 
 fn lines(status: &NodeStatus) -> Vec<(&'static str, String)> {

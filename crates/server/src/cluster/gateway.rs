@@ -58,7 +58,10 @@ impl Cluster {
             let own = command::keys_of(spec, request.as_request());
             if own.is_empty() {
                 let why = "it walks over all nodes, and a transaction takes place at one";
-                return Err(CommandError::NotInCluster(format!("{} in MULTI", spec.name.to_ascii_uppercase()), why));
+                return Err(CommandError::NotInCluster(
+                    format!("{} in MULTI", spec.name.to_ascii_uppercase()),
+                    why,
+                ));
             }
             keys.extend(own);
             commands.push(wire::arguments(request.as_request().iter()));
@@ -132,11 +135,15 @@ impl Cluster {
     }
 
     pub(super) fn call(&self, target: Target, work: Work) -> Result<(Answer, Option<Fact>), CommandError> {
-        self.at_node(move |here| Box::pin(async move { here.node.call(target, work).await }))?.map_err(refusal)
+        self.at_node(move |here| Box::pin(async move { here.node.call(target, work).await }))?
+            .map_err(refusal)
     }
 
     /// The same for several targets, some of them at once; the answers in order.
-    fn ask_each(&self, calls: Vec<(Target, Work)>) -> Result<Vec<Result<Vec<u8>, CommandError>>, CommandError> {
+    fn ask_each(
+        &self,
+        calls: Vec<(Target, Work)>,
+    ) -> Result<Vec<Result<Vec<u8>, CommandError>>, CommandError> {
         let all = self.at_node(move |here| {
             Box::pin(async move {
                 let mut answers = Vec::with_capacity(calls.len());
@@ -179,7 +186,9 @@ fn refusal(error: Error) -> CommandError {
     match error {
         Error::Elsewhere => CommandError::CrossNode,
         Error::Unknown { .. } => CommandError::Unknown(error.to_string()),
-        Error::Unavailable { .. } | Error::Stopped | Error::Protocol => CommandError::Unavailable(error.to_string()),
+        Error::Unavailable { .. } | Error::Stopped | Error::Protocol => {
+            CommandError::Unavailable(error.to_string())
+        }
         Error::TooLong { .. } | Error::NotMoved { .. } => CommandError::Protocol(error.to_string()),
         _ => CommandError::Storage(error.to_string()),
     }

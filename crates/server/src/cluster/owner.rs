@@ -96,7 +96,8 @@ fn parse(commands: &[Vec<Bytes>], asked: &Asked) -> Result<Vec<Parsed>, CommandE
             return Err(CommandError::Arity(name()));
         }
         let keys = command::keys_of(spec, request.as_request());
-        let is_locked = |key: &&[u8]| asked.range.contains(key) || asked.others.iter().any(|other| other == key);
+        let is_locked =
+            |key: &&[u8]| asked.range.contains(key) || asked.others.iter().any(|other| other == key);
         let may_run = matches!(spec.run, Run::Data(_)) && (asked.is_write || !spec.is_write);
         if !may_run || keys.is_empty() || !keys.iter().all(is_locked) {
             return Err(CommandError::NotInside(name(), "a transaction of a cluster"));
@@ -136,7 +137,12 @@ fn run_commands(
 }
 
 /// A step of a walk, inside the leaf.
-fn walk_leaf(shared: &Shared, walk: &Walk, asked: &Asked, pending: &mut Pending) -> Result<Step, CommandError> {
+fn walk_leaf(
+    shared: &Shared,
+    walk: &Walk,
+    asked: &Asked,
+    pending: &mut Pending,
+) -> Result<Step, CommandError> {
     let Some(range) = wire::clip(walk.range(), &asked.range) else { return Ok(Step::default()) };
     let manner = match (walk.is_backward, walk.with) {
         (true, _) => keyspace::Walk::Backward,

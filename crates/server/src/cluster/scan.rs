@@ -32,7 +32,14 @@ struct Wanted {
 
 impl Wanted {
     const fn all(range: KeyRange, with: With) -> Self {
-        Self { range, with, is_backward: false, pattern: None, most_found: usize::MAX, most_looked: usize::MAX }
+        Self {
+            range,
+            with,
+            is_backward: false,
+            pattern: None,
+            most_found: usize::MAX,
+            most_looked: usize::MAX,
+        }
     }
 }
 
@@ -54,7 +61,8 @@ impl Cluster {
         request: Request<'_>,
     ) -> Result<Reply, CommandError> {
         let count = |found: &Found| Reply::count(found.count);
-        let bulks = |found: Found| Reply::Array(found.items.into_iter().map(|Bytes(b)| Reply::Bulk(b)).collect());
+        let bulks =
+            |found: Found| Reply::Array(found.items.into_iter().map(|Bytes(b)| Reply::Bulk(b)).collect());
         match spec.name {
             "dbsize" => Ok(count(&self.go(Wanted::all(KeyRange::ALL, With::Count))?)),
             "keys" => {
@@ -165,7 +173,12 @@ fn successor(key: &[u8]) -> Key {
 }
 
 /// What is left of a range after a step that stopped at a key, or saw all of it that is in the leaf. `None`: nothing.
-fn rest_of(range: KeyRange, is_backward: bool, stopped_at: Option<&Key>, leaf: &LeafRange) -> Option<KeyRange> {
+fn rest_of(
+    range: KeyRange,
+    is_backward: bool,
+    stopped_at: Option<&Key>,
+    leaf: &LeafRange,
+) -> Option<KeyRange> {
     let rest = match (is_backward, stopped_at) {
         (false, Some(key)) => KeyRange { lower: Bound::Excluded(key.clone()), ..range },
         (true, Some(key)) => KeyRange { upper: Bound::Excluded(key.clone()), ..range },

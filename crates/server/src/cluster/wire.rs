@@ -143,7 +143,9 @@ pub(crate) fn clip(range: KeyRange, leaf: &azekura_fatbtree::KeyRange) -> Option
     }
     let is_empty = match (&lower, &upper) {
         (Bound::Included(low), Bound::Included(high)) => low > high,
-        (Bound::Included(low) | Bound::Excluded(low), Bound::Included(high) | Bound::Excluded(high)) => low >= high,
+        (Bound::Included(low) | Bound::Excluded(low), Bound::Included(high) | Bound::Excluded(high)) => {
+            low >= high
+        }
         _ => false,
     };
     (!is_empty).then_some(KeyRange { lower, upper })

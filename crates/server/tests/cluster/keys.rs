@@ -97,12 +97,15 @@ fn ranges_are_walked_over_all_nodes_in_order_both_ways() {
     // Leaves of five rows: a walk crosses many.
     let nodes = Nodes::with(&["", "h", "p"], |options| options.leaf_rows = 5);
     let mut client = nodes.client(2);
-    let keys: Vec<String> = (b'a'..=b'z').flat_map(|c| [char::from(c).to_string(), format!("{}5", char::from(c))]).collect();
+    let keys: Vec<String> =
+        (b'a'..=b'z').flat_map(|c| [char::from(c).to_string(), format!("{}5", char::from(c))]).collect();
     for key in &keys {
         assert_eq!(client.ask(&format!("SET {key} v{key}")), "OK");
     }
     assert_ne!(nodes.told(0, "splits"), "0");
-    let all = |keys: &mut dyn Iterator<Item = &String>| format!("[{}]", keys.cloned().collect::<Vec<_>>().join(" "));
+    let all = |keys: &mut dyn Iterator<Item = &String>| {
+        format!("[{}]", keys.cloned().collect::<Vec<_>>().join(" "))
+    };
     assert_eq!(client.ask("AZ.RANGE - + KEYS"), all(&mut keys.iter()));
     assert_eq!(client.ask("AZ.RANGE - + KEYS REV"), all(&mut keys.iter().rev()));
     assert_eq!(client.ask("AZ.RANGE [g (i"), "[g vg g5 vg5 h vh h5 vh5]");

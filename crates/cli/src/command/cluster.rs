@@ -1,0 +1,323 @@
+//! `cluster`: nodes on this machine, for development: started, looked at, and stopped by one command.
+//!
+//! What lies in the directory: `cluster.toml`, the list of members; `cluster.key`, which only its owner can read; for each node `node-N.db`, its store,
+//! `node-N.log`, what it says, and `node-N.pid`, the process while it runs.
+
+mod ask;
+mod home;
+mod process;
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use azekura_fatbtree::{Member, Membership, PeId, even_shares};
+use clap::{Args, Subcommand};
+use redis::Value;
+
+use crate::Outcome;
+use crate::format::escape;
+use home::Home;
+
+const EXAMPLES: &str = "\
+Examples:
+  azekura cluster start --dir try --nodes 3       three nodes; says where clients connect
+  redis-cli -p PORT set zebra striped             any node takes any key
+  azekura cluster map --dir try                   which keys are at which node
+  azekura cluster move --dir try zebra 0          the leaf of this key goes to node 0, while clients go on
+  azekura cluster status --dir try
+  azekura cluster join --dir try                  one more node; it gets keys when leaves are moved to it
+  azekura cluster stop --dir try                  start again by: azekura cluster start --dir try
+
+For nodes on several machines write the list of members yourself and give it, with the key file, to each:
+  azekura serve node-0.db --cluster cluster.toml --node 0
+docs/cluster.md says how, and what is not there yet: a row is at one node only, so keep copies of what you cannot lose.";
+
+/// Start, look at and stop a cluster of nodes on this machine
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Cluster {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Args, Debug)]
+struct Directory {
+    /// Where the cluster's files are
+    #[arg(long = "dir", value_name = "DIR")]
+    path: PathBuf,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Make a cluster if there is none, and start those of its nodes that do not run
+    Start {
+        #[command(flatten)]
+        dir: Directory,
+        /// Nodes of a new cluster [unless given: 3]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+        nodes: Option<u16>,
+        /// Keys at which the shares of the second node, the third and so on begin, when the cluster is new [unless given: letters and digits evenly]
+        #[arg(long, value_name = "KEY", value_delimiter = ',')]
+        split_at: Option<Vec<String>>,
+    },
+    /// How the nodes are
+    Status {
+        #[command(flatten)]
+        dir: Directory,
+    },
+    /// Which keys are at which node
+    Map {
+        #[command(flatten)]
+        dir: Directory,
+    },
+    /// Cut the leaf of a key in two, which makes it the first key of the right half
+    Split {
+        #[command(flatten)]
+        dir: Directory,
+        /// The key
+        key: String,
+    },
+    /// Give the leaf of a key to another node, while clients go on
+    Move {
+        #[command(flatten)]
+        dir: Directory,
+        /// A key of the leaf
+        key: String,
+        /// The node that gets it
+        node: u16,
+    },
+    /// Add a node, which has no keys until leaves are moved to it
+    Join {
+        #[command(flatten)]
+        dir: Directory,
+    },
+    /// Stop the nodes that `start` and `join` have started
+    Stop {
+        #[command(flatten)]
+        dir: Directory,
+        /// Only this node
+        #[arg(long, value_name = "N")]
+        node: Option<u16>,
+        /// End them at once (SIGKILL), as a crash would; what was answered is safe
+        #[arg(long)]
+        kill: bool,
+    },
+}
+
+impl Cluster {
+    pub(crate) fn run(&self, out: &mut dyn Write) -> Result<Outcome> {
+        match &self.action {
+            Action::Start { dir, nodes, split_at } => start(&dir.path, *nodes, split_at.as_deref(), out),
+            Action::Status { dir } => status(&Home::open(&dir.path)?, out),
+            Action::Map { dir } => map(&Home::open(&dir.path)?, out),
+            Action::Split { dir, key } => administer(&Home::open(&dir.path)?, &["SPLIT", key], out),
+            Action::Move { dir, key, node } => {
+                administer(&Home::open(&dir.path)?, &["MOVE", key, &node.to_string()], out)
+            }
+            Action::Join { dir } => join(&Home::open(&dir.path)?, out),
+            Action::Stop { dir, node, kill } => stop(&Home::open(&dir.path)?, *node, *kill, out),
+        }
+    }
+}
+
+/// Ports that seem free may be taken a moment later: a new cluster is tried again with others.
+const TRIES: usize = 5;
+
+fn start(
+    dir: &std::path::Path,
+    nodes: Option<u16>,
+    split_at: Option<&[String]>,
+    out: &mut dyn Write,
+) -> Result<Outcome> {
+    if Home::is_at(dir) {
+        let home = Home::open(dir)?;
+        let found = home.members.nodes().len();
+        if split_at.is_some() || nodes.is_some_and(|nodes| usize::from(nodes) != found) {
+            bail!(
+                "{} has a cluster of {found} nodes already; leave out --nodes and --split-at to start it, `azekura cluster join --dir {0}` adds a node",
+                dir.display()
+            );
+        }
+        start_all(&home, out)?;
+        return Ok(Outcome::Well);
+    }
+    let shares = match split_at {
+        None => even_shares(nodes.unwrap_or(3)),
+        Some(keys) => {
+            if nodes.is_some_and(|nodes| usize::from(nodes) != keys.len() + 1) {
+                bail!(
+                    "--split-at with {} keys makes {} shares: one for each node",
+                    keys.len(),
+                    keys.len() + 1
+                );
+            }
+            std::iter::once(String::new()).chain(keys.iter().cloned()).collect()
+        }
+    };
+    let mut last = None;
+    for _ in 0..TRIES {
+        let home = Home::make(dir, &shares)?;
+        match start_all(&home, out) {
+            Ok(()) => return Ok(Outcome::Well),
+            Err(error) if error.is::<process::PortTaken>() => {
+                home.running().for_each(|(_, process)| process.kill());
+                last = Some(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(last.expect("it was tried"))
+}
+
+fn start_all(home: &Home, out: &mut dyn Write) -> Result<()> {
+    let mut begun = Vec::new();
+    for member in home.members.nodes() {
+        if home.process(member.pe).is_some() {
+            writeln!(out, "node {} runs already", member.pe.0)?;
+        } else {
+            begun.push((member, home.spawn(member.pe)?));
+        }
+    }
+    for (member, child) in begun {
+        home.wait_until_it_serves(member, child)?;
+        told(member, out)?;
+    }
+    Ok(())
+}
+
+fn told(member: &Member, out: &mut dyn Write) -> Result<()> {
+    let clients = ask::clients(member)?;
+    writeln!(out, "node {} serves clients on {clients}: redis-cli -p {}", member.pe.0, clients.port())?;
+    Ok(out.flush()?)
+}
+
+fn status(home: &Home, out: &mut dyn Write) -> Result<Outcome> {
+    let mut all_well = true;
+    writeln!(out, "cluster {:016x}, {} nodes", home.members.cluster(), home.members.nodes().len())?;
+    writeln!(
+        out,
+        "{:>5} {:>8} {:>22} {:>7} {:>10} {:>10}  others reached",
+        "node", "process", "clients", "leaves", "worked", "sent on"
+    )?;
+    for member in home.members.nodes() {
+        let process =
+            home.process(member.pe).map_or_else(|| "-".to_owned(), |process| process.id().to_string());
+        write!(out, "{:>5} {process:>8} {:>22}", member.pe.0, ask::clients(member)?.to_string())?;
+        match ask::ask(member, &["AZ.CLUSTER", "STATUS"]) {
+            Ok(reply) => {
+                let about = ask::pairs(&reply);
+                let get = |name: &str| about.get(name).cloned().unwrap_or_default();
+                let reached = format!("{} of {}", get("nodes_reached"), home.members.nodes().len() - 1);
+                writeln!(
+                    out,
+                    " {:>7} {:>10} {:>10}  {reached}",
+                    get("leaves"),
+                    get("worked"),
+                    get("sent_on")
+                )?;
+                let failure = get("failure");
+                if !failure.is_empty() {
+                    all_well = false;
+                    writeln!(out, "      its store failed, it takes no requests: {failure}")?;
+                }
+            }
+            Err(error) => {
+                all_well = false;
+                writeln!(out, "  cannot be reached: {error:#}")?;
+            }
+        }
+    }
+    Ok(if all_well { Outcome::Well } else { Outcome::Failed })
+}
+
+fn map(home: &Home, out: &mut dyn Write) -> Result<Outcome> {
+    let mut from = Vec::new();
+    writeln!(out, "{:<30} {:<30} {:>5} {:>8} {:>8}", "from", "to", "node", "leaf", "version")?;
+    loop {
+        let reply = home.ask_any(&[b"AZ.CLUSTER", b"MAP", b"FROM", &from])?;
+        let Value::Array(leaves) = reply else { bail!("the node answered something else than a map") };
+        let mut next = None;
+        for leaf in &leaves {
+            let Value::Array(fields) = leaf else { bail!("the node answered something else than a map") };
+            let [low, high, pe, page, version] = fields.as_slice() else {
+                bail!("the node answered something else than a map")
+            };
+            let key = |value: &Value| match value {
+                Value::BulkString(bytes) => Some(bytes.clone()),
+                _ => None,
+            };
+            let shown =
+                |key: Option<Vec<u8>>| key.map_or_else(String::new, |key| escape::escaped(&key).to_string());
+            let number = |value: &Value| if let Value::Int(number) = value { *number } else { -1 };
+            next = key(high);
+            writeln!(
+                out,
+                "{:<30} {:<30} {:>5} {:>8} {:>8}",
+                shown(key(low)),
+                shown(key(high)),
+                number(pe),
+                number(page),
+                number(version)
+            )?;
+        }
+        match next {
+            Some(key) => from = key,
+            None => return Ok(Outcome::Well),
+        }
+    }
+}
+
+fn administer(home: &Home, words: &[&str], out: &mut dyn Write) -> Result<Outcome> {
+    let request: Vec<&[u8]> =
+        std::iter::once(&b"AZ.CLUSTER"[..]).chain(words.iter().map(|word| word.as_bytes())).collect();
+    home.ask_any(&request)?;
+    writeln!(out, "done; see: azekura cluster map --dir {}", home.dir.display())?;
+    Ok(Outcome::Well)
+}
+
+fn join(home: &Home, out: &mut dyn Write) -> Result<Outcome> {
+    let next = home.members.nodes().iter().map(|member| member.pe.0).max().map_or(0, |last| last + 1);
+    let [address, clients] = home::free_addresses()?;
+    let member = Member { pe: PeId(next), address, clients: Some(clients), from: None };
+    let members: Membership = home.members.with(member.clone())?;
+    let home = home.with(members)?;
+    let child = home.spawn(member.pe)?;
+    home.wait_until_it_serves(&member, child)?;
+    for other in home.members.nodes().iter().filter(|other| other.pe != member.pe) {
+        if home.process(other.pe).is_some() {
+            ask::ask(other, &["AZ.CLUSTER", "RELOAD"]).with_context(|| {
+                format!("node {} did not read the new list; tell it: redis-cli az.cluster reload", other.pe.0)
+            })?;
+        }
+    }
+    told(&member, out)?;
+    writeln!(out, "it has no keys yet: azekura cluster move --dir {} KEY {next}", home.dir.display())?;
+    Ok(Outcome::Well)
+}
+
+fn stop(home: &Home, node: Option<u16>, kill: bool, out: &mut dyn Write) -> Result<Outcome> {
+    let mut stopping = Vec::new();
+    for (pe, process) in home.running().filter(|(pe, _)| node.is_none_or(|node| pe.0 == node)) {
+        if kill {
+            process.kill()
+        } else {
+            process.terminate()
+        }
+        stopping.push((pe, process));
+    }
+    if stopping.is_empty() {
+        writeln!(out, "nothing runs")?;
+    }
+    let mut all_well = true;
+    for (pe, process) in stopping {
+        if process.wait() {
+            home.forget(pe);
+            writeln!(out, "node {} has stopped", pe.0)?;
+        } else {
+            all_well = false;
+            writeln!(out, "node {} (process {}) does not end; `--kill` ends it at once", pe.0, process.id())?;
+        }
+    }
+    Ok(if all_well { Outcome::Well } else { Outcome::Failed })
+}

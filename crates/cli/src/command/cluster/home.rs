@@ -1,0 +1,193 @@
+//! The directory of a cluster on this machine.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use azekura_fatbtree::{Member, Membership, PeId};
+use rand::RngExt;
+use redis::Value;
+
+use super::ask;
+use super::process::{PortTaken, Process};
+
+const LIST: &str = "cluster.toml";
+const KEY: &str = "cluster.key";
+/// Ports are looked for here: below those that the system gives to outgoing connections, one of which could take a node's port while it is away.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
+/// A node that starts serves within this time: restart reads the log, whose length is bounded.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[derive(Debug)]
+pub(super) struct Home {
+    pub(super) dir: PathBuf,
+    pub(super) members: Membership,
+}
+
+/// Two addresses of this machine that nobody listens on now.
+pub(super) fn free_addresses() -> Result<[SocketAddr; 2]> {
+    let mut rng = rand::rng();
+    let mut held = Vec::new();
+    for _ in 0..10_000 {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, rng.random_range(PORTS)));
+        if let Ok(listener) = TcpListener::bind(address) {
+            held.push((address, listener));
+        }
+        if let [(one, _), (two, _)] = held.as_slice() {
+            return Ok([*one, *two]);
+        }
+    }
+    bail!("no free port between {} and {}", PORTS.start, PORTS.end)
+}
+
+impl Home {
+    /// Whether there is a cluster.
+    pub(super) fn is_at(dir: &Path) -> bool {
+        dir.join(LIST).exists()
+    }
+
+    pub(super) fn open(dir: &Path) -> Result<Self> {
+        if !Self::is_at(dir) {
+            bail!("no cluster in {0}; `azekura cluster start --dir {0}` makes one", dir.display());
+        }
+        let members = Membership::read(&dir.join(LIST));
+        let members = members.with_context(|| format!("cannot read {}", dir.join(LIST).display()))?;
+        Ok(Self { dir: dir.to_owned(), members })
+    }
+
+    /// Makes a cluster; or one with other addresses where one has just been made.
+    pub(super) fn make(dir: &Path, shares: &[String]) -> Result<Self> {
+        fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        let cluster = match Self::open(dir) {
+            Ok(home) => home.members.cluster(),
+            Err(_) => rand::rng().random(),
+        };
+        let key = dir.join(KEY);
+        if !key.exists() {
+            let text: String =
+                azekura_auth::nonce::<32>()?.iter().map(|byte| format!("{byte:02x}")).collect();
+            let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&key);
+            let mut file = file.with_context(|| format!("cannot make {}", key.display()))?;
+            writeln!(file, "{text}")?;
+        }
+        let mut nodes: Vec<Member> = Vec::new();
+        for (pe, from) in (0..).zip(shares) {
+            let [address, clients] = loop {
+                let found = free_addresses()?;
+                let is_taken = |address: &SocketAddr| {
+                    nodes.iter().any(|node| node.address == *address || node.clients == Some(*address))
+                };
+                if !found.iter().any(is_taken) {
+                    break found;
+                }
+            };
+            nodes.push(Member { pe: PeId(pe), address, clients: Some(clients), from: Some(from.clone()) });
+        }
+        let home = Self { dir: dir.to_owned(), members: Membership::new(cluster, key, nodes)? };
+        home.write()?;
+        Ok(home)
+    }
+
+    /// The same with other members.
+    pub(super) fn with(&self, members: Membership) -> Result<Self> {
+        let home = Self { dir: self.dir.clone(), members };
+        home.write()?;
+        Ok(home)
+    }
+
+    /// Writes the list: whole, or not at all.
+    fn write(&self) -> Result<()> {
+        let (new, list) = (self.dir.join("cluster.toml.new"), self.dir.join(LIST));
+        fs::write(&new, self.members.to_text(Path::new(KEY)))
+            .and_then(|()| fs::rename(&new, &list))
+            .with_context(|| format!("cannot write {}", list.display()))
+    }
+
+    fn path(&self, pe: PeId, what: &str) -> PathBuf {
+        self.dir.join(format!("node-{}.{what}", pe.0))
+    }
+
+    /// The process of a node, if it runs.
+    pub(super) fn process(&self, pe: PeId) -> Option<Process> {
+        Process::parse(&fs::read_to_string(self.path(pe, "pid")).ok()?)
+    }
+
+    /// The nodes that run.
+    pub(super) fn running(&self) -> impl Iterator<Item = (PeId, Process)> {
+        self.members.nodes().iter().filter_map(|member| Some((member.pe, self.process(member.pe)?)))
+    }
+
+    /// Its process has ended.
+    pub(super) fn forget(&self, pe: PeId) {
+        // It is looked at before it is believed, so it does no harm.
+        let _ = fs::remove_file(self.path(pe, "pid"));
+    }
+
+    /// Starts the process of a node. It goes on when this one ends.
+    pub(super) fn spawn(&self, pe: PeId) -> Result<Child> {
+        let log = self.path(pe, "log");
+        let file = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+        let program = std::env::current_exe().context("cannot find this program's file")?;
+        let child = Command::new(program)
+            .arg("serve")
+            .arg(self.path(pe, "db"))
+            .arg("--cluster")
+            .arg(self.dir.join(LIST))
+            .args(["--node", &pe.0.to_string()])
+            .stdin(Stdio::null())
+            .stdout(file.try_clone()?)
+            .stderr(file)
+            .process_group(0) // Ctrl-C is for this process only
+            .spawn()
+            .context("cannot start a node")?;
+        let process = Process::of(child.id()).context("the node ended at once")?;
+        let path = self.path(pe, "pid");
+        fs::write(&path, process.line()).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(child)
+    }
+
+    /// Waits until a node that was started takes requests.
+    pub(super) fn wait_until_it_serves(&self, member: &Member, mut child: Child) -> Result<()> {
+        let log = self.path(member.pe, "log");
+        let began = Instant::now();
+        loop {
+            let said = fs::read_to_string(&log).unwrap_or_default();
+            // The last line that it says when all of it is up.
+            if said.contains("for other nodes on") && ask::ask(member, &["PING"]).is_ok() {
+                return Ok(());
+            }
+            if child.try_wait()?.is_some() {
+                self.forget(member.pe);
+                let said = fs::read_to_string(&log).unwrap_or_default();
+                if said.contains("cannot listen on") {
+                    return Err(anyhow!(PortTaken).context(said.trim().to_owned()));
+                }
+                bail!("node {} ended: {}", member.pe.0, said.trim());
+            }
+            if began.elapsed() > PATIENCE {
+                bail!(
+                    "node {} does not answer after {PATIENCE:?}; it says in {}: {}",
+                    member.pe.0,
+                    log.display(),
+                    said.trim()
+                );
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Asks the first node that answers.
+    pub(super) fn ask_any(&self, request: &[&[u8]]) -> Result<Value> {
+        let member = self.members.nodes().iter().find(|member| ask::ask(member, &["PING"]).is_ok());
+        let member = member.with_context(|| {
+            format!("no node answers; `azekura cluster start --dir {}` starts them", self.dir.display())
+        })?;
+        ask::ask(member, request)
+    }
+}

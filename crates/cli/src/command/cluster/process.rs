@@ -1,0 +1,109 @@
+//! Processes of nodes: known by their number and the moment of their start, so that a number which another process has got since is never taken for one.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+
+/// How long a node that was asked to stop may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// An address of a new cluster was taken.
+#[derive(Debug, thiserror::Error)]
+#[error("an address that seemed free was taken by somebody else")]
+pub(super) struct PortTaken;
+
+/// A process that runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Process {
+    pid: Pid,
+    /// In ticks since the machine started, as the kernel tells; 0 where it does not.
+    started: u64,
+}
+
+impl Process {
+    /// The process with this number, if there is one.
+    pub(super) fn of(id: u32) -> Option<Self> {
+        let pid = Pid::from_raw(i32::try_from(id).ok()?)?;
+        test_kill_process(pid).ok()?;
+        Some(Self { pid, started: started(pid)? })
+    }
+
+    /// From what [`line`](Self::line) wrote, if it still runs.
+    pub(super) fn parse(line: &str) -> Option<Self> {
+        let (id, started) = line.trim().split_once(' ')?;
+        let process = Self::of(id.parse().ok()?)?;
+        (process.started == started.parse().ok()?).then_some(process)
+    }
+
+    pub(super) fn line(self) -> String {
+        format!("{} {}\n", self.id(), self.started)
+    }
+
+    pub(super) fn id(self) -> i32 {
+        self.pid.as_raw_nonzero().get()
+    }
+
+    fn is_there(self) -> bool {
+        u32::try_from(self.id()).ok().and_then(Self::of) == Some(self)
+    }
+
+    pub(super) fn terminate(self) {
+        self.signal(Signal::TERM);
+    }
+
+    pub(super) fn kill(self) {
+        self.signal(Signal::KILL);
+    }
+
+    fn signal(self, signal: Signal) {
+        if self.is_there() {
+            // It may have ended just now.
+            let _ = kill_process(self.pid, signal);
+        }
+    }
+
+    /// Waits for its end; whether that came.
+    pub(super) fn wait(self) -> bool {
+        let began = Instant::now();
+        while self.is_there() {
+            if began.elapsed() > PATIENCE {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        true
+    }
+}
+
+/// When a process was started; `None` if it has ended. What comes after the name, which may hold anything but ends with the last `)`: state, and the
+/// start as the 20th field.
+fn started(pid: Pid) -> Option<u64> {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())) else {
+        return if fs::exists("/proc/self/stat").unwrap_or(false) { None } else { Some(0) };
+    };
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    // A zombie has ended; whoever started it has not looked yet.
+    if fields.next() == Some("Z") {
+        return None;
+    }
+    fields.nth(18)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_known_by_its_start_too() {
+        let me = Process::of(std::process::id()).expect("it runs");
+        assert_eq!(Process::parse(&me.line()), Some(me));
+        if me.started > 0 {
+            let other = Process { started: me.started + 1, ..me };
+            assert_eq!(Process::parse(&other.line()), None);
+        }
+        for wrong in ["", "1", "0 0", "-5 1", "x y", "4294967295 1"] {
+            assert_eq!(Process::parse(wrong), None, "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! `azekura cluster`: real processes, one of which is killed. What was answered is found again, from every node.
+
+#![expect(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::thread;
+
+use crate::support::{Run, Scratch};
+
+/// A cluster that stops when the test ends.
+struct Started<'a> {
+    scratch: &'a Scratch,
+    /// Where clients connect.
+    addresses: Vec<String>,
+}
+
+impl<'a> Started<'a> {
+    fn start(scratch: &'a Scratch, arguments: &[&str]) -> Self {
+        let mut started = Self { scratch, addresses: Vec::new() };
+        started.addresses = addresses(&started.run("start", arguments));
+        started
+    }
+
+    fn run(&self, action: &str, arguments: &[&str]) -> String {
+        let dir = self.scratch.path("try");
+        let all = [&["cluster", action, "--dir", dir.to_str().unwrap()], arguments].concat();
+        let run = Run::of(&all);
+        assert_eq!(run.code, 0, "{run:?}");
+        run.stdout
+    }
+
+    fn client(&self, node: usize) -> Client {
+        Client(BufReader::new(TcpStream::connect(&self.addresses[node]).unwrap()))
+    }
+}
+
+impl Drop for Started<'_> {
+    fn drop(&mut self) {
+        let dir = self.scratch.path("try");
+        let _ = Run::of(&["cluster", "stop", "--kill", "--dir", dir.to_str().unwrap()]);
+    }
+}
+
+/// What `start` and `join` have said.
+fn addresses(said: &str) -> Vec<String> {
+    let address = |line: &str| {
+        line.split_once("clients on ")?.1.split_once(": ").map(|(address, _)| address.to_owned())
+    };
+    said.lines().filter_map(address).collect()
+}
+
+struct Client(BufReader<TcpStream>);
+
+impl Client {
+    /// Sends a line and gives back the reply, a value or the line that it is; `None` once the node is gone.
+    fn ask(&mut self, request: &str) -> Option<String> {
+        self.0.get_mut().write_all(format!("{request}\r\n").as_bytes()).ok()?;
+        let mut line = String::new();
+        if self.0.read_line(&mut line).ok()? == 0 || !line.ends_with('\n') {
+            return None;
+        }
+        match line.strip_prefix('$').and_then(|length| length.trim().parse::<usize>().ok()) {
+            None => Some(line.trim_end().to_owned()),
+            Some(length) => {
+                let mut value = vec![0; length + 2];
+                self.0.read_exact(&mut value).ok()?;
+                Some(String::from_utf8_lossy(&value[..length]).into_owned())
+            }
+        }
+    }
+}
+
+#[test]
+fn a_node_that_is_killed_loses_nothing_that_was_answered() {
+    let scratch = Scratch::new();
+    let cluster = Started::start(&scratch, &["--nodes", "3", "--split-at", "h,p"]);
+    assert_eq!(cluster.addresses.len(), 3);
+    let (acked, answers, is_over) =
+        (Mutex::new(BTreeMap::new()), AtomicUsize::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        for writer in 0..4 {
+            // Two by the node that will be killed.
+            let (mut client, acked, answers, is_over) =
+                (cluster.client(writer % 2), &acked, &answers, &is_over);
+            scope.spawn(move || {
+                for number in 0_u32.. {
+                    let letter = char::from(b'a' + (number * 7 % 26) as u8);
+                    let key = format!("{letter}{writer}.{number}");
+                    match client.ask(&format!("SET {key} {number}")).as_deref() {
+                        Some("+OK") => drop(acked.lock().unwrap().insert(key, number.to_string())),
+                        None => return,
+                        Some(_) => {}
+                    }
+                    answers.fetch_add(1, SeqCst);
+                    if is_over.load(SeqCst) {
+                        return;
+                    }
+                }
+            });
+        }
+        let wait_for = |more: usize| {
+            let until = answers.load(SeqCst) + more;
+            while answers.load(SeqCst) < until {
+                thread::yield_now();
+            }
+        };
+        wait_for(100);
+        cluster.run("stop", &["--node", "1", "--kill"]);
+        // Until then those who are asked for its keys have to wait.
+        cluster.run("start", &[]);
+        wait_for(100);
+        is_over.store(true, SeqCst);
+    });
+    let acked = acked.into_inner().unwrap();
+    assert!(acked.len() > 100, "{}", acked.len());
+    for node in 0..3 {
+        let mut client = cluster.client(node);
+        for (key, value) in &acked {
+            assert_eq!(client.ask(&format!("GET {key}")).as_ref(), Some(value), "{key} from node {node}");
+        }
+    }
+}
+
+#[test]
+fn a_cluster_is_started_looked_at_changed_and_stopped_by_commands() {
+    let scratch = Scratch::new();
+    let cluster = Started::start(&scratch, &["--nodes", "2"]);
+    assert_eq!(cluster.client(0).ask("SET zebra striped").as_deref(), Some("+OK"));
+    assert!(cluster.run("start", &[]).contains("node 1 runs already"));
+    let joined = cluster.run("join", &[]);
+    let address = addresses(&joined).pop().unwrap();
+    cluster.run("split", &["zebra"]);
+    cluster.run("move", &["zebra", "2"]);
+    let map = cluster.run("map", &[]);
+    let last = map.lines().last().unwrap().split_whitespace().collect::<Vec<_>>();
+    assert_eq!((last[0], last[1]), ("zebra", "2"), "{map}");
+    let mut third = Client(BufReader::new(TcpStream::connect(&address).unwrap()));
+    assert_eq!(third.ask("GET zebra").as_deref(), Some("striped"));
+    assert!(cluster.run("status", &[]).contains("2 of 2"), "{}", cluster.run("status", &[]));
+
+    let dir = scratch.path("try");
+    let again = Run::of(&["cluster", "start", "--nodes", "5", "--dir", dir.to_str().unwrap()]);
+    assert!(again.code == 1 && again.stderr.contains("has a cluster of 3 nodes already"), "{again:?}");
+    assert!(cluster.run("stop", &[]).contains("node 2 has stopped"));
+    assert!(cluster.run("stop", &[]).contains("nothing runs"));
+    let away = Run::of(&["cluster", "map", "--dir", dir.to_str().unwrap()]);
+    assert!(away.code == 1 && away.stderr.contains("cluster start --dir"), "{away:?}");
+    let none = Run::of(&["cluster", "status", "--dir", scratch.path("nothing").to_str().unwrap()]);
+    assert!(none.code == 1 && none.stderr.contains("no cluster in"), "{none:?}");
+}
