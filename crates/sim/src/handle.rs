@@ -31,7 +31,7 @@ pub(crate) fn freed(address: usize, bytes: usize) {
         if let Ok(mut world) = world.try_borrow_mut()
             && let Some(world) = world.as_mut()
         {
-            world.lines.forget(address, bytes);
+            world.freed(address, bytes);
         }
     });
 }
@@ -125,6 +125,14 @@ impl Machine for Handle {
 
     fn work(&self, work: Work) {
         with(|world| world.work(work));
+    }
+
+    fn processors(&self) -> usize {
+        with(|world| world.processor_count())
+    }
+
+    fn random(&self) -> u64 {
+        with(World::draw)
     }
 
     fn thread_number(&self) -> usize {

@@ -67,6 +67,12 @@ impl Processors {
         Some(Start { thread, processor, at: now.max(ready_at) + self.context_switch })
     }
 
+    /// Processors.
+    #[must_use]
+    pub const fn count(&self) -> usize {
+        self.on.len()
+    }
+
     /// Processors with nothing to do.
     #[must_use]
     pub const fn idle(&self) -> usize {

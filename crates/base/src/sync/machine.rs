@@ -47,6 +47,10 @@ pub trait Machine {
     fn unpark(&self, address: usize, at_most: usize) -> usize;
     /// Takes the time of plain work.
     fn work(&self, work: Work);
+    /// Processors.
+    fn processors(&self) -> usize;
+    /// A number by chance, from the run's seed.
+    fn random(&self) -> u64;
     /// Number of the calling thread, from 0.
     fn thread_number(&self) -> usize;
     /// Starts a thread of the machine; gives its number.
@@ -115,6 +119,13 @@ pub fn reads<T: ?Sized>(data: &T) {
 #[track_caller]
 pub fn writes<T: ?Sized>(data: &T) {
     tell(std::ptr::from_ref(data).cast::<()>().addr(), size_of_val(data), Access::Store);
+}
+
+/// Tells the machine, if there is one, of an atomic addition to data whose type does not ask by itself: the count of an `Arc`.
+#[inline]
+#[track_caller]
+pub fn adds<T: ?Sized>(data: &T) {
+    tell(std::ptr::from_ref(data).cast::<()>().addr(), 1, Access::Add);
 }
 
 /// Tells the machine, if there is one, of work.
