@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use azekura_base::striped::thread_stripe;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use azekura_base::sync::{Mutex, RwLock, machine, random, thread};
 use azekura_base::{CachePadded, Lsn, TxnId};
 use azekura_btree::{Deferred, Env};
 use azekura_buffer::{BufferPool, Cleaner};
 use azekura_io::FileLock;
 use azekura_lock::LockTable;
 use azekura_wal::{Wal, WorkerId};
-use parking_lot::{Mutex, RwLock};
 
 use crate::active::ActiveList;
 use crate::catalog::Catalog;
@@ -200,7 +200,9 @@ impl Database {
     ///
     /// None today; a closed store may refuse later.
     pub fn begin(&self) -> Result<Transaction, Error> {
-        Transaction::begin(Arc::clone(&self.doors[thread_stripe() % DOORS]))
+        let door = &self.doors[thread_stripe() % DOORS];
+        machine::adds(&***door);
+        Transaction::begin(Arc::clone(door))
     }
 
     /// Runs `body` in a transaction and commits it; when it is rolled back so that others can go on, runs it again, later
@@ -354,8 +356,8 @@ impl RetryPause {
     }
 
     fn sleep(&mut self) {
-        let us = rand::random_range(0..self.bound_us);
-        std::thread::sleep(std::time::Duration::from_micros(us));
+        let us = random() % self.bound_us;
+        thread::sleep(std::time::Duration::from_micros(us));
         self.bound_us = (self.bound_us * 2).min(10_000);
     }
 }

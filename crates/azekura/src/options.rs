@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use azekura_base::page;
+use azekura_base::sync::thread;
 use azekura_far::{AuthKey, FarCache};
 use azekura_io::{Fs, MemFs, OsFs};
 use azekura_wal::{LogProtocol, StreamCount};
@@ -59,7 +60,7 @@ impl Default for Builder {
             page_size: 8192,
             cache_bytes: 256 << 20,
             protocol: LogProtocol::PWal,
-            workers: std::thread::available_parallelism().map_or(2, usize::from),
+            workers: thread::available_parallelism().map_or(2, usize::from),
             streams: StreamCount::Auto,
             segment_bytes: 16 << 20,
             durability: Durability::Immediate,
@@ -300,7 +301,7 @@ const MIN_SEGMENT_BYTES: u64 = 2 << 20;
 impl Builder {
     /// Threads that a restart redoes with.
     pub(crate) fn threads_to_redo(&self) -> usize {
-        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        let cores = || thread::available_parallelism().map_or(1, usize::from);
         let unset = || if self.background { cores().clamp(READS_AT_ONCE, MAX_REDO_THREADS) } else { 1 };
         self.redo_threads.unwrap_or_else(unset)
     }

@@ -24,6 +24,7 @@
 use std::cmp::Ordering as Cmp;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::sync::machine;
 use crate::{Lsn, PageId, checksum};
 
 /// Bytes of the common page header; the page type owns what follows.
@@ -34,6 +35,8 @@ pub const MIN_PAGE_SIZE: usize = 4096;
 pub const MAX_PAGE_SIZE: usize = 65536;
 
 const TYPE_AT: usize = 4;
+/// Longer stretches are told to a simulated machine by who copies them, as work.
+const TOLD_BYTES: usize = 1024;
 
 /// What a page holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,6 +125,19 @@ impl<'a> PageWords<'a> {
         self.0.is_empty()
     }
 
+    /// Tells a simulated machine, if there is one, that `len` bytes at `at` are looked at. (Words say nothing by themselves: too many are
+    /// looked at one after the other in one line.)
+    #[inline]
+    #[track_caller]
+    pub fn told(self, at: usize, len: usize) {
+        if cfg!(feature = "sim")
+            && len <= TOLD_BYTES
+            && let Some(words) = self.0.get(at / 8..(at + len).div_ceil(8))
+        {
+            machine::reads(words);
+        }
+    }
+
     /// Word `index` (bytes `8 * index ..`); 0 beyond the page.
     #[inline]
     #[must_use]
@@ -161,7 +177,9 @@ impl<'a> PageWords<'a> {
     }
 
     /// Copies `out.len()` bytes from `at`; bytes beyond the page are zero.
+    #[track_caller]
     pub fn read(self, mut at: usize, mut out: &mut [u8]) {
+        self.told(at, out.len());
         while !at.is_multiple_of(8) && !out.is_empty() {
             out[0] = self.u8(at);
             at += 1;
@@ -274,6 +292,17 @@ impl<'a> PageMut<'a> {
         Self(page)
     }
 
+    #[inline]
+    #[track_caller]
+    fn told(&self, at: usize, len: usize) {
+        if cfg!(feature = "sim")
+            && len <= TOLD_BYTES
+            && let Some(words) = self.0.0.get(at / 8..(at + len).div_ceil(8))
+        {
+            machine::writes(words);
+        }
+    }
+
     /// The page for readers.
     #[must_use]
     pub const fn words(&self) -> PageWords<'a> {
@@ -316,7 +345,9 @@ impl<'a> PageMut<'a> {
     /// # Panics
     ///
     /// Beyond the page.
+    #[track_caller]
     pub fn write(&mut self, mut at: usize, mut bytes: &[u8]) {
+        self.told(at, bytes.len());
         if !at.is_multiple_of(8) {
             let head = bytes.len().min(8 - at % 8);
             self.merge(at / 8, at % 8, &bytes[..head]);
@@ -340,7 +371,9 @@ impl<'a> PageMut<'a> {
     }
 
     /// Moves `count` words from word `from` to word `to`; the ranges may overlap.
+    #[track_caller]
     pub fn move_words(&mut self, from: usize, to: usize, count: usize) {
+        self.told(8 * to, 8 * count);
         if to <= from {
             (0..count).for_each(|i| self.set_word(to + i, self.0.word(from + i)));
         } else {
@@ -371,7 +404,9 @@ impl<'a> PageMut<'a> {
     }
 
     /// Sets the page LSN; LSNs of a page never go backwards (W7).
+    #[track_caller]
     pub fn set_lsn(&mut self, lsn: Lsn) {
+        self.told(0, HEADER_BYTES);
         debug_assert!(self.0.lsn() <= lsn, "W7: page LSN {} would go back to {lsn}", self.0.lsn());
         self.set_word(2, lsn.0);
     }

@@ -41,6 +41,8 @@ impl StripedCounter {
     }
 
     /// Adds `n` on the calling thread's line.
+    #[inline]
+    #[track_caller]
     pub fn add(&self, n: u64) {
         // Relaxed: a statistic; nothing is published through it.
         self.stripes[thread_stripe() % STRIPES].fetch_add(n, Relaxed);

@@ -60,6 +60,7 @@ pub mod plot;
 pub mod prepare;
 pub mod progress;
 pub mod report;
+pub mod scale;
 pub mod settings;
 pub mod table;
 pub mod tpcc;

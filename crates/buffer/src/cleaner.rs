@@ -1,12 +1,12 @@
 //! The thread that writes dirty pages before the hand comes to them, so that misses find clean victims.
 
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use azekura_base::sync::WaitWord;
 use azekura_base::sync::atomic::AtomicU32;
 use azekura_base::sync::atomic::Ordering::{AcqRel, Relaxed};
+use azekura_base::sync::thread::{self, JoinHandle};
 use azekura_trace::ThreadTag;
 
 use crate::pool::BufferPool;
@@ -69,8 +69,7 @@ impl Cleaner {
     pub fn spawn(pool: Arc<BufferPool>) -> Self {
         pool.bell.word.word().store(ASLEEP, Relaxed);
         let cleaned = Arc::clone(&pool);
-        let thread =
-            std::thread::Builder::new().name("azekura-cleaner".into()).spawn(move || run(&cleaned)).ok();
+        let thread = thread::Builder::new().name("azekura-cleaner".into()).spawn(move || run(&cleaned)).ok();
         Self { pool, thread }
     }
 }

@@ -90,6 +90,16 @@ pub(crate) fn components(path: &Path) -> io::Result<Vec<Arc<str>>> {
 }
 
 impl<N> Tree<N> {
+    /// The same names, each file another one that `copy` makes of it.
+    pub(crate) fn with_files(&self, copy: impl Fn(&N) -> N) -> Self {
+        let entry = |entry: &Entry<N>| match entry {
+            Entry::Dir(dir) => Entry::Dir(*dir),
+            Entry::File(node) => Entry::File(Arc::new(copy(node))),
+        };
+        let entries = self.entries.iter().map(|(name, was)| (name.clone(), entry(was))).collect();
+        Self { entries, next_dir: self.next_dir }
+    }
+
     fn get(&self, dir: DirId, name: &Arc<str>) -> Option<&Entry<N>> {
         self.entries.get(&Name { dir, name: Arc::clone(name) })
     }

@@ -63,6 +63,7 @@ impl HybridLatch {
 
     /// The version to read under; `None` while somebody holds the latch exclusively. Writes nothing.
     #[inline]
+    #[track_caller]
     pub fn optimistic(&self) -> Option<Version> {
         // Acquire: pairs with the Release of `unlock_exclusive`; what that holder stored is visible.
         let word = self.0.load(Acquire);
@@ -73,6 +74,7 @@ impl HybridLatch {
     /// nothing; shared holders do not disturb it.
     #[inline]
     #[must_use]
+    #[track_caller]
     pub fn validate(&self, seen: Version) -> bool {
         // Acquire fence: pairs with the Release fence in `entered`.
         fence(Acquire);
@@ -83,6 +85,7 @@ impl HybridLatch {
     /// Takes the latch exclusively if nothing has changed since `seen` and nobody else is in. Never waits.
     #[inline]
     #[must_use]
+    #[track_caller]
     pub fn try_upgrade(&self, seen: Version) -> bool {
         // Acquire: pairs with the Release of the last holder's letting go.
         let taken = self.0.compare_exchange(seen.0, seen.0 | EXCLUSIVE, Acquire, Relaxed).is_ok();
@@ -92,6 +95,7 @@ impl HybridLatch {
     /// Takes the latch exclusively if nobody is in. Never waits.
     #[inline]
     #[must_use]
+    #[track_caller]
     pub fn try_lock_exclusive(&self) -> bool {
         let word = self.0.load(Relaxed); // a guess; the CAS decides
         word & (EXCLUSIVE | SHARED) == 0
@@ -102,6 +106,7 @@ impl HybridLatch {
 
     /// Takes the latch exclusively. Blocks while anybody is in.
     #[inline]
+    #[track_caller]
     pub fn lock_exclusive(&self) {
         if !self.try_lock_exclusive() {
             self.wait_for(EXCLUSIVE | SHARED, Self::try_lock_exclusive);
@@ -118,17 +123,20 @@ impl HybridLatch {
 
     /// Lets go after a change: optimistic readers start over.
     #[inline]
+    #[track_caller]
     pub fn unlock_exclusive(&self) {
         self.leave_exclusive(1);
     }
 
     /// Lets go with nothing changed: optimistic readers need not notice.
     #[inline]
+    #[track_caller]
     pub fn unlock_exclusive_unchanged(&self) {
         self.leave_exclusive(0);
     }
 
     #[inline]
+    #[track_caller]
     fn leave_exclusive(&self, step: u64) {
         let word = self.0.load(Relaxed);
         debug_assert!(word & EXCLUSIVE != 0, "let go without holding");
@@ -147,6 +155,7 @@ impl HybridLatch {
     /// With more than 16,383 shared holders at once.
     #[inline]
     #[must_use]
+    #[track_caller]
     pub fn try_lock_shared(&self) -> bool {
         let mut word = self.0.load(Relaxed); // a guess; the CAS decides
         while word & EXCLUSIVE == 0 {
@@ -164,6 +173,7 @@ impl HybridLatch {
 
     /// Takes the latch shared. Blocks while somebody holds it exclusively.
     #[inline]
+    #[track_caller]
     pub fn lock_shared(&self) {
         if !self.try_lock_shared() {
             self.wait_for(EXCLUSIVE, Self::try_lock_shared);
@@ -172,6 +182,7 @@ impl HybridLatch {
 
     /// Lets go of a shared hold.
     #[inline]
+    #[track_caller]
     pub fn unlock_shared(&self) {
         // Release: what this holder read is read before a later exclusive holder's stores (its CAS is Acquire).
         let before = self.0.fetch_sub(SHARED_ONE, Release);
@@ -190,6 +201,7 @@ impl HybridLatch {
     /// waits. A store that follows in this thread, or in one that synchronised with it, is ordered after the move
     /// as LATCH-3 needs it.
     #[inline]
+    #[track_caller]
     pub fn invalidate(&self) {
         // A CAS and not an addition: the version must not run over into the count of shared holders. Release and the
         // fence: as at the start of an exclusive hold.
@@ -227,6 +239,7 @@ impl HybridLatch {
 
     /// Waits until `take` succeeds: `in_the_way` are the bits that keep it from succeeding.
     #[cold]
+    #[track_caller]
     fn wait_for(&self, in_the_way: u64, take: impl Fn(&Self) -> bool) {
         let _waiting = azekura_trace::wait(&PAGE_LATCH, std::ptr::from_ref(self) as usize, WaitKind::Latch);
         let mut backoff = Backoff::new();

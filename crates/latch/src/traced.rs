@@ -29,6 +29,7 @@ impl<T> TracedMutex<T> {
 
     /// The value, once nobody else holds the mutex. Blocks meanwhile.
     #[inline]
+    #[track_caller]
     pub fn lock(&self) -> TracedGuard<'_, T> {
         // No first try in a model: it would double the schedules and show nothing.
         let first = if cfg!(loom) { None } else { self.mutex.try_lock() };
@@ -40,6 +41,7 @@ impl<T> TracedMutex<T> {
     }
 
     #[cold]
+    #[track_caller]
     fn lock_contended(&self) -> MutexGuard<'_, T> {
         let holder = ThreadTag(self.holder.load(Relaxed));
         let _waiting = wait_for(self.site, self.address(), WaitKind::Latch, holder);

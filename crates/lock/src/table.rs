@@ -57,13 +57,7 @@ pub struct LockOptions {
 
 impl Default for LockOptions {
     fn default() -> Self {
-        use std::hash::BuildHasher;
-        Self {
-            stripes: 1024,
-            dependency_slots: 16 * 1024,
-            timeout: None,
-            seed: std::hash::RandomState::new().hash_one(0),
-        }
+        Self { stripes: 1024, dependency_slots: 16 * 1024, timeout: None, seed: azekura_base::sync::random() }
     }
 }
 

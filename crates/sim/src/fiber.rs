@@ -13,16 +13,13 @@ thread_local! {
     static YIELDER: Cell<*const Yielder<(), ()>> = const { Cell::new(ptr::null()) };
 }
 
-/// Bytes of a thread's stack; touched only as far as they are used.
-const STACK_BYTES: usize = 256 << 10;
-
 /// A thread.
 pub(crate) struct Fiber(Coroutine<(), (), ()>);
 
 impl Fiber {
-    /// A thread that will do `body`.
-    pub(crate) fn new(body: impl FnOnce() + 'static) -> std::io::Result<Self> {
-        let stack = DefaultStack::new(STACK_BYTES)?;
+    /// A thread that will do `body` on a stack of so many bytes, which are touched only as far as they are used.
+    pub(crate) fn new(body: impl FnOnce() + 'static, stack_bytes: usize) -> std::io::Result<Self> {
+        let stack = DefaultStack::new(stack_bytes)?;
         Ok(Self(Coroutine::with_stack(stack, move |yielder, ()| {
             YIELDER.set(ptr::from_ref(yielder));
             body();

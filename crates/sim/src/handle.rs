@@ -38,7 +38,7 @@ pub(crate) fn freed(address: usize, bytes: usize) {
         if let Ok(mut world) = world.try_borrow_mut()
             && let Some(world) = world.as_mut()
         {
-            world.lines.forget(address, bytes);
+            world.freed(address, bytes);
         }
     });
 }
@@ -144,6 +144,10 @@ impl Machine for Handle {
 
     fn line(&self, address: usize) -> usize {
         with(|world| world.line(address)) as usize
+    }
+
+    fn random(&self) -> u64 {
+        with(World::draw)
     }
 
     fn thread_number(&self) -> usize {

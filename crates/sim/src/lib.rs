@@ -33,6 +33,8 @@
 //! | [`schedule`] | who goes next, where time does not decide |
 //! | [`explore`] | schedules at random and one by one, a failing one made small; threads stopped at every access |
 //! | [`stalls`] | where threads waited for lines |
+//! | [`measure`](mod@measure) | a stretch of a run that is measured |
+//! | [`name`] | what is accessed at a place in the source |
 //! | [`lines`] | cache lines by number, not by address |
 //! | `world`, `handle`, `fiber` | the state of a machine; what the door asks it; its threads' stacks |
 
@@ -41,6 +43,8 @@ pub mod explore;
 mod fiber;
 mod handle;
 pub mod lines;
+pub mod measure;
+pub mod name;
 pub mod processors;
 pub mod profile;
 mod random;
@@ -50,6 +54,7 @@ pub mod stalls;
 mod world;
 
 pub use lines::LineAllocator;
+pub use name::Name;
 pub use profile::Profile;
 pub use random::Random;
 pub use schedule::Schedule;

@@ -1,7 +1,9 @@
 //! Cache lines, numbered as they are first touched: where memory happens to lie says nothing then.
 //!
 //! - **NUMBER-1** What shares a line must not depend on the heap's history: [`LineAllocator`] begins each block with a line of its own.
-//! - **NUMBER-2** A block that is freed takes its numbers with it: whatever comes to lie there is new to the machine.
+//! - **NUMBER-2** A block that is freed gives its numbers back to the core that freed it, and what that core touches first afterwards takes the last
+//!   of them: blocks are used again where they are still warm, as by an allocator that keeps them per thread. So there are as many numbers as
+//!   lines in use at once.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -42,37 +44,47 @@ pub type Map<K, V> = HashMap<K, V, BuildHasherDefault<Multiplier>>;
 pub struct Lines {
     numbers: Map<usize, u32>,
     next: u32,
+    /// By core.
+    free: Vec<Vec<u32>>,
 }
 
 impl Lines {
-    /// The number of the line at `address`.
+    /// The number of the line at `address`, which `core` touches.
     ///
     /// # Panics
     ///
     /// After 2^32 lines.
-    pub fn number(&mut self, address: usize) -> u32 {
+    pub fn number(&mut self, address: usize, core: usize) -> u32 {
         *self.numbers.entry(address / LINE_BYTES).or_insert_with(|| {
+            if let Some(again) = self.free.get_mut(core).and_then(Vec::pop) {
+                return again;
+            }
             let number = self.next;
             self.next = number.checked_add(1).expect("fewer lines than 2^32");
             number
         })
     }
 
-    /// Lines numbered so far.
+    /// Most lines that were in use at once.
     #[must_use]
     pub const fn count(&self) -> u32 {
         self.next
     }
 
-    /// The block is gone (NUMBER-2).
-    pub fn forget(&mut self, address: usize, bytes: usize) {
+    /// The block is gone: `core` freed it (NUMBER-2).
+    pub fn forget(&mut self, address: usize, bytes: usize, core: usize) {
         let lines = address / LINE_BYTES..(address + bytes).div_ceil(LINE_BYTES);
+        if self.free.len() <= core {
+            self.free.resize_with(core + 1, Vec::new);
+        }
+        let free = &mut self.free[core];
         if lines.len() > self.numbers.len() {
-            self.numbers.retain(|line, _| !lines.contains(line));
+            // In an order that does not depend on addresses.
+            let from = free.len();
+            free.extend(self.numbers.extract_if(|line, _| lines.contains(line)).map(|(_, number)| number));
+            free[from..].sort_unstable();
         } else {
-            for line in lines {
-                self.numbers.remove(&line);
-            }
+            free.extend(lines.filter_map(|line| self.numbers.remove(&line)));
         }
     }
 }
@@ -132,13 +144,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_numbered_as_they_come_and_anew_after_their_block_is_freed() {
+    fn lines_are_numbered_as_they_come_and_a_freed_number_is_its_core_s_next() {
         let mut lines = Lines::default();
-        assert_eq!([4096, 4160, 4100, 4223].map(|a| lines.number(a)), [0, 1, 0, 1]);
-        lines.forget(4096, 65);
-        assert_eq!([4160, 4096].map(|a| lines.number(a)), [2, 3]);
-        lines.forget(0, 1 << 40);
-        assert_eq!(lines.number(4096), 4);
+        assert_eq!([4096, 4160, 4100, 4223].map(|a| lines.number(a, 0)), [0, 1, 0, 1]);
+        lines.forget(4096, 65, 7);
+        assert_eq!(lines.number(8192, 3), 2, "freed by another core");
+        assert_eq!([4160, 4096, 0].map(|a| lines.number(a, 7)), [1, 0, 3], "the last one freed first");
+        lines.forget(0, 1 << 40, 7);
+        assert_eq!([64, 128, 192, 256, 320].map(|a| lines.number(a, 7)), [3, 2, 1, 0, 4]);
     }
 
     #[test]

@@ -111,7 +111,11 @@ pub struct Simulation {
     max_steps: u64,
     schedule: Schedule,
     traces: bool,
+    stack_bytes: usize,
 }
+
+/// Of a thread's stack, unless set.
+const STACK_BYTES: usize = 256 << 10;
 
 impl std::fmt::Debug for Simulation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -137,7 +141,15 @@ impl Simulation {
             max_steps: u64::MAX,
             schedule: Schedule::ByTime,
             traces: false,
+            stack_bytes: STACK_BYTES,
         }
+    }
+
+    /// Bytes of each thread's stack, instead of 256 KiB.
+    #[must_use]
+    pub const fn stack_bytes(mut self, bytes: usize) -> Self {
+        self.stack_bytes = bytes;
+        self
     }
 
     /// Plain computation between two accesses, in nanoseconds, instead of the profile's.
@@ -207,27 +219,29 @@ impl Simulation {
         world.trace = self.traces.then(Vec::new);
         let mut fibers = Vec::new();
         for (thread, body) in self.bodies.into_iter().enumerate() {
-            let fiber = Fiber::new(body).map_err(|source| SimulationError::Stack { thread, source })?;
+            let fiber = Fiber::new(body, self.stack_bytes)
+                .map_err(|source| SimulationError::Stack { thread, source })?;
             fibers.push(Some(fiber));
             world.add_thread(0);
         }
-        Running::begin(world, fibers).run(self.max_steps)
+        Running::begin(world, fibers, self.stack_bytes).run(self.max_steps)
     }
 }
 
 /// A machine under way; leaves it when dropped.
 struct Running {
     fibers: Vec<Option<Fiber>>,
+    stack_bytes: usize,
     stopped: Option<Option<&'static Location<'static>>>,
     _inside: Enter,
 }
 
 impl Running {
-    fn begin(world: World, fibers: Vec<Option<Fiber>>) -> Self {
+    fn begin(world: World, fibers: Vec<Option<Fiber>>, stack_bytes: usize) -> Self {
         let inside = Enter::new(&HANDLE);
         drop(handle::replace(Some(world)));
         watch_frees(Some(handle::freed));
-        Self { fibers, stopped: None, _inside: inside }
+        Self { fibers, stack_bytes, stopped: None, _inside: inside }
     }
 
     fn run(mut self, max_steps: u64) -> Result<Outcome, SimulationError> {
@@ -267,7 +281,8 @@ impl Running {
     fn make_stacks(&mut self) -> Result<(), SimulationError> {
         for body in handle::with(|world| std::mem::take(&mut world.newborn)) {
             let thread = self.fibers.len();
-            let fiber = Fiber::new(body).map_err(|source| SimulationError::Stack { thread, source })?;
+            let fiber = Fiber::new(body, self.stack_bytes)
+                .map_err(|source| SimulationError::Stack { thread, source })?;
             self.fibers.push(Some(fiber));
         }
         Ok(())

@@ -368,14 +368,23 @@ impl World {
         topology.core_of(processor) * topology.pipes_per_core + strand % topology.pipes_per_core
     }
 
+    /// A block was freed.
+    pub(crate) fn freed(&mut self, address: usize, bytes: usize) {
+        let core = match self.threads.get(self.current).map(|thread| thread.state) {
+            Some(State::OnProcessor(processor)) => self.profile.topology.core_of(processor),
+            _ => 0,
+        };
+        self.lines.forget(address, bytes, core);
+    }
+
     pub(crate) fn access(
         &mut self,
         address: usize,
         access: Access,
         place: &'static Location<'static>,
     ) -> u32 {
-        let line = self.lines.number(address);
         let core = self.profile.topology.core_of(self.processor());
+        let line = self.lines.number(address, core);
         let me = &mut self.threads[self.current];
         let served: Served = self.directory.access(core, line, access, me.time, me.drained);
         me.time = served.until;
@@ -402,6 +411,11 @@ impl World {
     /// Processors of this run.
     pub(crate) fn processor_count(&self) -> usize {
         self.processors.count()
+    }
+
+    /// A number from the run's seed.
+    pub(crate) fn draw(&mut self) -> u64 {
+        self.random.next()
     }
 
     pub(crate) fn spend(&mut self, nanoseconds: f64) {

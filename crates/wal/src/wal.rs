@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use azekura_base::sync::Mutex;
 use azekura_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use azekura_base::sync::thread::JoinHandle;
+use azekura_base::sync::{Mutex, machine};
 use azekura_base::{DurableLog, LogFailed, Lsn, striped};
 use azekura_io::Fs;
 
@@ -157,6 +157,7 @@ impl Wal {
         if log.options.background && log.epochs.is_none() && log.horizon.reached() < lsn {
             log.request_flush(lsn);
         }
+        machine::adds(&**self); // the count
         Ticket::new(Arc::clone(self), lsn)
     }
 

@@ -53,6 +53,8 @@ pub trait Machine {
     fn processor_time(&self, thread: Option<usize>) -> Duration;
     /// The number of the cache line at `address`: the same in each run, unlike addresses.
     fn line(&self, address: usize) -> usize;
+    /// A number by chance, from the run's seed.
+    fn random(&self) -> u64;
     /// Number of the calling thread, from 0.
     fn thread_number(&self) -> usize;
     /// Starts a thread of the machine; gives its number.
@@ -135,6 +137,13 @@ pub fn simulated() -> Option<&'static dyn Machine> {
 #[must_use]
 pub fn line_of(address: usize) -> usize {
     simulated().map_or(address >> 6, |machine| machine.line(address))
+}
+
+/// Tells the machine, if there is one, of an atomic addition to data whose type does not ask by itself: the count of an `Arc`.
+#[inline]
+#[track_caller]
+pub fn adds<T: ?Sized>(data: &T) {
+    tell(std::ptr::from_ref(data).cast::<()>().addr(), 1, Access::Add);
 }
 
 /// Tells the machine, if there is one, of work.

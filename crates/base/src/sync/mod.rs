@@ -21,6 +21,16 @@ pub use self::real::*;
 #[cfg(all(not(loom), feature = "sim"))]
 pub use self::simulated::*;
 
+/// A number by chance, not for secrets: each call another one. On a simulated machine it comes from the run's seed.
+#[must_use]
+pub fn random() -> u64 {
+    use std::hash::BuildHasher;
+    match machine::current() {
+        Some(machine) if cfg!(feature = "sim") => machine.random(),
+        _ => std::hash::RandomState::new().hash_one(0_u8),
+    }
+}
+
 /// A thread-local. On a simulated machine each of its threads has one; else it is std's `thread_local!`, with the same words.
 #[cfg(not(all(not(loom), feature = "sim")))]
 #[macro_export]

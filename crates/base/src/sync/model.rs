@@ -62,6 +62,25 @@ impl<T> DerefMut for MutexGuard<'_, T> {
     }
 }
 
+/// loom's readers-writer lock with parking_lot's shape.
+#[derive(Debug, Default)]
+pub struct RwLock<T>(loom::sync::RwLock<T>);
+
+impl<T> RwLock<T> {
+    /// A lock around `value`.
+    pub fn new(value: T) -> Self {
+        Self(loom::sync::RwLock::new(value))
+    }
+    /// Blocks until no writer has it.
+    pub fn read(&self) -> loom::sync::RwLockReadGuard<'_, T> {
+        self.0.read().expect("a model thread panicked")
+    }
+    /// Blocks until nobody has it.
+    pub fn write(&self) -> loom::sync::RwLockWriteGuard<'_, T> {
+        self.0.write().expect("a model thread panicked")
+    }
+}
+
 /// loom's condition variable with parking_lot's shape.
 #[derive(Debug, Default)]
 pub struct Condvar(loom::sync::Condvar);

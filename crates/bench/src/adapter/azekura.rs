@@ -149,6 +149,11 @@ impl Store for AzekuraStore {
     }
 }
 
+/// One thread's use of an open store.
+pub(crate) fn session(db: &Database) -> Box<dyn Session + '_> {
+    Box::new(AzekuraSession(db))
+}
+
 struct AzekuraSession<'s>(&'s Database);
 
 impl AzekuraSession<'_> {

@@ -57,7 +57,7 @@ use crate::error::{BenchError, EngineError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Wraps an error of the store.
-fn failed(doing: &'static str) -> impl Fn(azekura::Error) -> BenchError {
+pub(crate) fn failed(doing: &'static str) -> impl Fn(azekura::Error) -> BenchError {
     move |error| EngineError::failed(doing, error).into()
 }
 

@@ -9,7 +9,7 @@ use std::cmp::Ordering as Cmp;
 
 use azekura_base::PageId;
 
-use super::{Node, head_of};
+use super::{Node, SLOT_BYTES, SLOTS_AT, head_of};
 
 /// Where a key is, or would be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +36,7 @@ impl Node<'_> {
     #[inline]
     #[must_use]
     pub fn search(self, key: &[u8]) -> Position {
+        self.page().told(0, SLOTS_AT);
         let count = self.count();
         // A key shorter than the prefix: the node does not cover it. Any answer serves.
         let Some(suffix) = key.get(self.prefix_len()..) else { return Position::Absent(0) };
@@ -58,6 +59,7 @@ impl Node<'_> {
         let (mut base, mut len) = (lo, hi - lo);
         while len > 1 {
             let half = len / 2;
+            self.page().told(SLOTS_AT + SLOT_BYTES * (base + half - 1), SLOT_BYTES);
             base = if before(self.head(base + half - 1)) { base + half } else { base };
             len -= half;
         }

@@ -5,6 +5,7 @@ use std::io::Write;
 use anyhow::{Context, Result};
 use azekura_bench::Progress;
 use azekura_bench::lab::{nb_gclock, p_wal};
+use azekura_bench::scale;
 use azekura_sim::Profile;
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -40,6 +41,12 @@ enum Workload {
     Cache,
     /// U-1 on the log alone, over a modelled device
     Log,
+    /// Point reads of the whole store
+    Reads,
+    /// U-1 on the whole store: transactions of one update
+    U1,
+    /// TPC-C on the whole store
+    Tpcc,
 }
 
 /// Print throughput by processors, and at the most of them the lines that threads waited for
@@ -103,9 +110,29 @@ impl Scale {
                 let report = lab.run(&progress).with_context(failed)?;
                 if self.json { report.to_json() + "\n" } else { report.to_text() }
             }
+            Workload::Reads => self.store(scale::Work::Reads, &progress)?,
+            Workload::U1 => self.store(scale::Work::U1, &progress)?,
+            Workload::Tpcc => self.store(scale::Work::Tpcc, &progress)?,
         };
         progress.finish();
         out.write_all(text.as_bytes())?;
         Ok(())
+    }
+
+    fn store(&self, work: scale::Work, progress: &Progress) -> Result<String> {
+        let (profile, cores) =
+            (self.profile.as_ref().clone(), self.cores.iter().map(|&n| n.into()).collect());
+        let scale = scale::Scale { seed: self.seed, ..scale::Scale::new(profile, work, cores) };
+        let (report, speeds) =
+            scale.run(progress).with_context(|| format!("simulate {}", self.profile.name))?;
+        // Real time: not part of the output, which is the same each time.
+        for (point, speed) in report.points.iter().zip(speeds) {
+            progress.line(&format!(
+                "{} processors: {:.2} million operations simulated per minute",
+                point.processors,
+                speed / 1e6
+            ));
+        }
+        Ok(if self.json { report.to_json() + "\n" } else { report.to_text() })
     }
 }

@@ -40,10 +40,10 @@ fn released(state: usize, how_many: usize) {
     }
 }
 
-#[track_caller]
-fn releases(state: usize) {
+/// The access that lets go, told at the place where the lock was taken: that is where its name stands.
+fn releases(state: usize, taken_at: &'static Location<'static>) {
     if let Some(machine) = current() {
-        machine.access(state, STATE_BYTES, Access::Swap, Location::caller());
+        machine.access(state, STATE_BYTES, Access::Swap, taken_at);
     }
 }
 
@@ -73,7 +73,7 @@ impl<T: ?Sized> Mutex<T> {
             Some(machine) => acquire(machine, self.state(), || self.0.try_lock()),
             None => self.0.lock(),
         };
-        MutexGuard { mutex: self, guard: Some(guard) }
+        MutexGuard { mutex: self, guard: Some(guard), taken_at: Location::caller() }
     }
     /// The mutex if it is free.
     #[track_caller]
@@ -81,7 +81,8 @@ impl<T: ?Sized> Mutex<T> {
         if let Some(machine) = current() {
             machine.access(self.state(), STATE_BYTES, Access::Swap, Location::caller());
         }
-        self.0.try_lock().map(|guard| MutexGuard { mutex: self, guard: Some(guard) })
+        let taken_at = Location::caller();
+        self.0.try_lock().map(|guard| MutexGuard { mutex: self, guard: Some(guard), taken_at })
     }
     /// Whether somebody holds it.
     #[track_caller]
@@ -103,12 +104,13 @@ impl<T: ?Sized> Mutex<T> {
 pub struct MutexGuard<'a, T: ?Sized> {
     mutex: &'a Mutex<T>,
     guard: Option<parking_lot::MutexGuard<'a, T>>,
+    taken_at: &'static Location<'static>,
 }
 
 impl<T: ?Sized> Drop for MutexGuard<'_, T> {
     fn drop(&mut self) {
         let state = self.mutex.state();
-        releases(state);
+        releases(state, self.taken_at);
         self.guard = None;
         released(state, 1);
     }
@@ -183,7 +185,7 @@ impl Condvar {
             });
         };
         let (mutex, began) = (guard.mutex.state(), machine.now());
-        releases(mutex);
+        releases(mutex, guard.taken_at);
         guard.guard = None;
         // One step: the release, and counting as asleep.
         machine.unpark(mutex, 1);
@@ -230,7 +232,7 @@ impl<T: ?Sized> RwLock<T> {
             Some(machine) => acquire(machine, self.state(), || self.0.try_read()),
             None => self.0.read(),
         };
-        RwLockReadGuard { state: self.state(), guard: Some(guard) }
+        RwLockReadGuard { state: self.state(), guard: Some(guard), taken_at: Location::caller() }
     }
     /// Blocks until nobody has it.
     #[track_caller]
@@ -239,7 +241,7 @@ impl<T: ?Sized> RwLock<T> {
             Some(machine) => acquire(machine, self.state(), || self.0.try_write()),
             None => self.0.write(),
         };
-        RwLockWriteGuard { state: self.state(), guard: Some(guard) }
+        RwLockWriteGuard { state: self.state(), guard: Some(guard), taken_at: Location::caller() }
     }
     /// The lock, shared, if no writer has it.
     #[track_caller]
@@ -247,7 +249,8 @@ impl<T: ?Sized> RwLock<T> {
         if let Some(machine) = current() {
             machine.access(self.state(), STATE_BYTES, Access::Swap, Location::caller());
         }
-        self.0.try_read().map(|guard| RwLockReadGuard { state: self.state(), guard: Some(guard) })
+        let (state, taken_at) = (self.state(), Location::caller());
+        self.0.try_read().map(|guard| RwLockReadGuard { state, guard: Some(guard), taken_at })
     }
     /// The value, by exclusive reference.
     pub fn get_mut(&mut self) -> &mut T {
@@ -263,10 +266,11 @@ macro_rules! guard {
         pub struct $name<'a, T: ?Sized> {
             state: usize,
             guard: Option<parking_lot::$name<'a, T>>,
+            taken_at: &'static Location<'static>,
         }
         impl<T: ?Sized> Drop for $name<'_, T> {
             fn drop(&mut self) {
-                releases(self.state);
+                releases(self.state, self.taken_at);
                 self.guard = None;
                 released(self.state, usize::MAX);
             }

@@ -1,11 +1,24 @@
 //! Threads: those that a machine's thread starts are the machine's too; the rest is std's.
 
-pub use std::thread::{ScopedJoinHandle, available_parallelism, panicking, scope};
+pub use std::thread::{ScopedJoinHandle, panicking, scope};
 
 use crate::sync::machine;
 use std::io;
+use std::num::NonZero;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Processors of the machine, or of the system.
+///
+/// # Errors
+///
+/// The system's, if it does not say.
+pub fn available_parallelism() -> io::Result<NonZero<usize>> {
+    match machine::current() {
+        Some(machine) => Ok(NonZero::new(machine.processors()).expect("a machine has processors")),
+        None => std::thread::available_parallelism(),
+    }
+}
 
 /// Gives the processor to another thread.
 pub fn yield_now() {

@@ -1,0 +1,94 @@
+//! The whole store on a simulated machine: how its throughput grows with processors, and which shared lines stop it.
+//!
+//! The store is the shipped one, opened on a machine (`azekura-sim`) with a modelled device under it; its own threads, like the clients', are
+//! threads of the machine. It is filled outside of the machine and then read in from a device that costs nothing, so every page has a frame when
+//! the clients begin.
+//!
+//! | module | noun |
+//! |---|---|
+//! | [`work`] | what clients do, and the store that they find |
+//! | [`run`](mod@run) | one number of processors |
+//! | [`report`] | curves, and the lines that stop them |
+
+pub mod report;
+pub mod run;
+pub mod work;
+
+pub use report::Report;
+pub use run::{Point, SharedLine};
+pub use work::Work;
+
+use azekura_io::DeviceModel;
+use azekura_sim::Profile;
+use std::time::{Duration, Instant};
+
+use crate::error::BenchError;
+use crate::progress::Progress;
+
+/// What to simulate.
+#[derive(Clone, Debug)]
+pub struct Scale {
+    /// The machine.
+    pub profile: Profile,
+    /// What clients do.
+    pub work: Work,
+    /// Numbers of processors; each has a client.
+    pub processors: Vec<usize>,
+    /// The device under the store.
+    pub device: DeviceModel,
+    /// Commits that each client may have in flight.
+    pub window: usize,
+    /// Time on the machine before and while operations are counted.
+    pub time: (Duration, Duration),
+    /// Of all that is drawn.
+    pub seed: u64,
+}
+
+impl Scale {
+    /// On a machine, with a data-centre drive under the store.
+    #[must_use]
+    pub fn new(profile: Profile, work: Work, processors: Vec<usize>) -> Self {
+        Self { profile, work, processors, device: DeviceModel::plp(), window: 64, time: work.time(), seed: 1 }
+    }
+
+    /// Runs all of it. The second number of each pair is how many operations were simulated per minute of real time.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError::Simulation`], and what the store says.
+    pub fn run(&self, progress: &Progress) -> Result<(Report, Vec<f64>), BenchError> {
+        progress.begin(&format!("Filling the store for {}", self.work.name()), 1);
+        let filled = self.work.fill(self.seed)?;
+        progress.begin(
+            &format!("Simulating {} on {}", self.work.name(), self.profile.name),
+            self.processors.len() as u64,
+        );
+        let (mut points, mut speeds) = (Vec::new(), Vec::new());
+        for &processors in &self.processors {
+            let began = Instant::now();
+            let point = run::point(self, &filled, processors)?;
+            speeds.push(point.all_ops as f64 / began.elapsed().as_secs_f64() * 60.0);
+            points.push(point);
+            progress.at(points.len() as u64);
+        }
+        let report = Report {
+            profile: self.profile.clone(),
+            settings: self.describe(),
+            counted_ns: u64::try_from(self.time.1.as_nanos()).unwrap_or(u64::MAX),
+            points,
+        };
+        Ok((report, speeds))
+    }
+
+    fn describe(&self) -> String {
+        format!(
+            "{}; device {}; {} commits in flight for each client; {:?} after {:?}; seed {}",
+            self.work.describe(),
+            self.device.name,
+            self.window,
+            self.time.1,
+            self.time.0,
+            self.seed
+        )
+    }
+}

@@ -1,0 +1,77 @@
+//! Curves, and the lines that stop them.
+
+use azekura_sim::Profile;
+use serde::{Deserialize, Serialize};
+use std::fmt::Write;
+
+use super::run::Point;
+
+/// A curve.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// The machine.
+    pub profile: Profile,
+    /// What was asked for, as text.
+    pub settings: String,
+    /// How long operations were counted, in nanoseconds of the machine's time.
+    pub counted_ns: u64,
+    /// By processors.
+    pub points: Vec<Point>,
+}
+
+/// Lines below this part of the clients' time are not printed.
+const LEAST_SHARE: f64 = 0.01;
+
+impl Report {
+    /// As one JSON object.
+    ///
+    /// # Panics
+    ///
+    /// Never: all of it is text and numbers.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("text and numbers")
+    }
+
+    /// As a table: a line per number of processors, and below each the shared lines that cost it most.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let mut out = format!("Simulated: {}\n{}\n\n", self.profile.describes, self.settings);
+        let _ = writeln!(
+            out,
+            "{:>10} {:>14} {:>9} {:>12}",
+            "processors", "thousand op/s", "speed-up", "steps per op"
+        );
+        let first = self.points.first().map_or(1.0, |point| point.rate / point.processors as f64);
+        for point in &self.points {
+            let ops = (point.rate * self.seconds()).max(1.0);
+            let _ = writeln!(
+                out,
+                "{:>10} {:>14.1} {:>9.2} {:>12.0}",
+                point.processors,
+                point.rate / 1e3,
+                point.rate / first,
+                point.steps as f64 / ops
+            );
+            for line in point.lines.iter().filter(|line| line.share >= LEAST_SHARE) {
+                let _ = writeln!(
+                    out,
+                    "{:>25.1}% {:>6.1}%  {} of {} ({})",
+                    line.share * 100.0,
+                    line.on_one_line * 100.0,
+                    line.field,
+                    line.module,
+                    line.places.first().map_or("", String::as_str)
+                );
+            }
+        }
+        out.push_str(
+            "\nBelow each number: where clients waited for cache lines (part of their time; of that, on the worst line).\n",
+        );
+        out
+    }
+
+    fn seconds(&self) -> f64 {
+        self.counted_ns as f64 / 1e9
+    }
+}

@@ -1,0 +1,176 @@
+//! One number of processors.
+
+use azekura::Database;
+use azekura_base::sync::thread;
+use azekura_io::device::{Device, DeviceFs};
+use azekura_io::{DeviceModel, Fs};
+use azekura_sim::measure::{self, Stretch};
+use azekura_sim::stalls::PlaceStalls;
+use azekura_sim::{Name, Simulation};
+use azekura_workload::Lane;
+use serde::{Deserialize, Serialize};
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Scale;
+use super::work::{Client, Filled, STORE, now};
+use crate::error::BenchError;
+use crate::tpcc::failed;
+
+/// Lines that a point names.
+const LINES: usize = 6;
+/// Log files: as many as the device has channels, or as there are workers.
+const STREAMS: usize = 8;
+const SEGMENT_BYTES: u64 = 4 << 20;
+/// For the log's segments to be made ready on a device that costs nothing.
+const PREPARES: Duration = Duration::from_millis(5);
+/// Of a thread: the store's stacks are deeper than those of its parts.
+const STACK_BYTES: usize = 1 << 20;
+
+/// So many processors.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// Processors, and clients.
+    pub processors: usize,
+    /// Operations per second of the machine's time.
+    pub rate: f64,
+    /// Accesses and turns of spins that were simulated, while operations were counted.
+    pub steps: u64,
+    /// Operations, with those that were not counted.
+    pub all_ops: u64,
+    /// The shared lines that cost most.
+    pub lines: Vec<SharedLine>,
+}
+
+/// Lines of one name: a field of a module, in all of its places.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SharedLine {
+    /// The field.
+    pub field: String,
+    /// Its module.
+    pub module: String,
+    /// Where it is accessed, the costliest place first.
+    pub places: Vec<String>,
+    /// Part of all clients' time that was spent waiting for it.
+    pub share: f64,
+    /// Of that, the part on the one line that cost most.
+    pub on_one_line: f64,
+}
+
+/// What a run leaves.
+struct Left {
+    stretch: Stretch,
+    ops: u64,
+    all_ops: u64,
+}
+
+pub(super) fn point(scale: &Scale, filled: &Filled, processors: usize) -> Result<Point, BenchError> {
+    let profile = Rc::new(scale.profile.clone());
+    let mut simulation = Simulation::new(profile, processors, scale.seed).stack_bytes(STACK_BYTES);
+    let population = scale.work.population();
+    let clients = (0..processors as u64).map(|client| {
+        let lane = Lane::new(client, processors as u64);
+        scale.work.client(filled, &population, lane, scale.seed, scale.window)
+    });
+    let (clients, settings) = (clients.collect(), scale.clone());
+    let files = Arc::new(filled.files.copied());
+    let left = Rc::new(Cell::new(None));
+    let result = Rc::clone(&left);
+    simulation.thread(move || result.set(Some(on_the_machine(&settings, files, clients))));
+    simulation.run().map_err(BenchError::Simulation)?;
+    let Left { stretch, ops, all_ops } = left.take().ok_or(BenchError::Panicked)??;
+    Ok(Point {
+        processors,
+        rate: ops as f64 / scale.time.1.as_secs_f64(),
+        steps: stretch.steps,
+        all_ops,
+        lines: named(&stretch.stalls, scale.time.1.as_secs_f64() * processors as f64),
+    })
+}
+
+/// On the machine: opens the store, reads it in, starts the clients, counts.
+fn on_the_machine(scale: &Scale, files: Arc<dyn Fs>, clients: Vec<Client>) -> Result<Left, BenchError> {
+    let device = Device::new(DeviceModel::free());
+    let fs: Arc<dyn Fs> = Arc::new(DeviceFs::on(files, Arc::clone(&device)));
+    let db = open(scale, fs, clients.len())?;
+    // Walks everything: brings every page in.
+    db.check(&mut |_, _| {}).map_err(failed("reading the store in"))?;
+    thread::sleep(PREPARES);
+    device.change(scale.device);
+    let begin = now() + scale.time.0;
+    let end = begin + scale.time.1;
+    let threads: Vec<_> = clients
+        .into_iter()
+        .map(|client| {
+            let db = db.clone();
+            thread::spawn(move || count(client, &db, begin, end))
+        })
+        .collect();
+    thread::sleep(begin.saturating_sub(now()));
+    let stretch = measure::begin();
+    thread::sleep(end.saturating_sub(now()));
+    let stretch = stretch.end();
+    let (mut ops, mut all_ops) = (0, 0);
+    for thread in threads {
+        let counts = thread.join().unwrap_or(Err(BenchError::Panicked))?;
+        ops += counts.0;
+        all_ops += counts.1;
+    }
+    db.close().map_err(failed("closing"))?;
+    Ok(Left { stretch, ops, all_ops })
+}
+
+fn open(scale: &Scale, fs: Arc<dyn Fs>, clients: usize) -> Result<Database, BenchError> {
+    Database::builder()
+        .file_system(fs)
+        .cache_bytes(scale.work.cache_bytes())
+        .wal_workers(clients)
+        .wal_streams(clients.min(STREAMS))
+        .wal_segment_bytes(SEGMENT_BYTES)
+        .redo_threads(1) // others would be the system's; and after a clean close there is nothing to redo
+        .open(STORE)
+        .map_err(failed("opening"))
+}
+
+/// Operations that a client began while they were counted, and all.
+fn count(client: Client, db: &Database, begin: Duration, end: Duration) -> Result<(u64, u64), BenchError> {
+    let (mut counted, mut all) = (0, 0);
+    client.run(db, || {
+        let now = now();
+        all += 1;
+        counted += u64::from(begin <= now && now < end);
+        now < end
+    })?;
+    Ok((counted, all))
+}
+
+/// Places with the same name are one line, or one kind of lines.
+fn named(stalls: &[PlaceStalls], all_time: f64) -> Vec<SharedLine> {
+    let seconds = |picoseconds: u64| picoseconds as f64 / 1e12;
+    let mut lines: Vec<SharedLine> = Vec::new();
+    for stall in stalls {
+        let name = Name::of(stall.place);
+        let place = format!("{}:{}", name.file, name.line);
+        let (share, on_one_line) =
+            (seconds(stall.stall) / all_time, seconds(stall.on_hottest_line) / all_time);
+        match lines.iter_mut().find(|line| line.field == name.field && line.module == name.module) {
+            Some(line) => {
+                line.places.push(place);
+                line.share += share;
+                line.on_one_line += on_one_line;
+            }
+            None => lines.push(SharedLine {
+                field: name.field,
+                module: name.module,
+                places: vec![place],
+                share,
+                on_one_line,
+            }),
+        }
+    }
+    lines.sort_by(|a, b| b.share.total_cmp(&a.share)); // stable
+    lines.truncate(LINES);
+    lines
+}

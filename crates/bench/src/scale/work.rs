@@ -1,0 +1,168 @@
+//! What clients do, and the store that they find.
+
+use azekura::Database;
+use azekura_base::sync::machine;
+use azekura_io::{Fs, MemFs};
+use azekura_workload::tpcc::{Mix, Scale, Terminal};
+use azekura_workload::{Family, Lane, Population, Stream, Workload};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::adapter::azekura::{AzekuraEngine, session};
+use crate::client::{self, Manner};
+use crate::engine::{Engine, EngineSettings};
+use crate::error::BenchError;
+use crate::progress::Progress;
+use crate::tpcc;
+
+/// Where the store lies in the file system in memory.
+pub(super) const STORE: &str = "/store";
+/// Rows of the key-value table.
+const ROWS: u64 = 50_000;
+/// TPC-C: a warehouse for each processor of the largest curve, each a three-hundredth of a whole one.
+const WAREHOUSES: u32 = 128;
+const DIVISOR: u32 = 300;
+
+/// What clients do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Transactions of one point read, all rows alike.
+    Reads,
+    /// Transactions of one update, all rows alike (U-1 of P-WAL's evaluation).
+    U1,
+    /// The five transactions of TPC-C, each client at a warehouse of its own.
+    Tpcc,
+}
+
+/// A filled store that nobody has open.
+#[derive(Debug)]
+pub(super) struct Filled {
+    pub(super) files: MemFs,
+    tpcc: Option<tpcc::Loaded>,
+}
+
+/// What a client does until it is told to stop.
+pub(super) enum Client {
+    Kv(Box<Stream>, Manner),
+    Tpcc(Box<Terminal>, usize),
+}
+
+impl Work {
+    /// What commands call it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Reads => "reads",
+            Self::U1 => "u1",
+            Self::Tpcc => "tpcc",
+        }
+    }
+
+    /// One line.
+    #[must_use]
+    pub fn describe(self) -> String {
+        match self {
+            Self::Reads => format!("transactions of one point read, {ROWS} rows"),
+            Self::U1 => format!("transactions of one update, {ROWS} rows"),
+            Self::Tpcc => format!("TPC-C, {WAREHOUSES} warehouses of 1/{DIVISOR}"),
+        }
+    }
+
+    /// Time before and while operations are counted, unless set.
+    #[must_use]
+    pub const fn time(self) -> (Duration, Duration) {
+        match self {
+            Self::Reads => (Duration::from_micros(100), Duration::from_micros(300)),
+            Self::U1 => (Duration::from_micros(500), Duration::from_micros(1000)),
+            Self::Tpcc => (Duration::from_millis(1), Duration::from_millis(3)),
+        }
+    }
+
+    fn workload(self) -> Workload {
+        Workload::new(if self == Self::U1 { Family::U1 } else { Family::Read }).with_records(ROWS)
+    }
+
+    /// Bytes of the store's page cache: more than it needs.
+    pub(super) const fn cache_bytes(self) -> usize {
+        match self {
+            Self::Reads | Self::U1 => 64 << 20,
+            Self::Tpcc => 256 << 20,
+        }
+    }
+
+    /// Fills a store by one real thread.
+    pub(super) fn fill(self, seed: u64) -> Result<Filled, BenchError> {
+        let files = MemFs::new();
+        let fs: Arc<dyn Fs> = Arc::new(files.clone());
+        let loaded = if self == Self::Tpcc {
+            let builder = Database::builder().file_system(fs).cache_bytes(self.cache_bytes()).wal_streams(1);
+            let db = builder.open(STORE).map_err(tpcc::failed("opening"))?;
+            let loaded = tpcc::load(&db, Scale::reduced(WAREHOUSES, DIVISOR), seed, 1, &Progress::hidden())?;
+            db.close().map_err(tpcc::failed("closing"))?;
+            Some(loaded)
+        } else {
+            let settings = EngineSettings {
+                cache_bytes: self.cache_bytes() as u64,
+                expected_bytes: 0,
+                sessions: 1,
+                bypass_page_cache: false,
+            };
+            let engine = AzekuraEngine::default().file_system(fs).wal_streams(1);
+            let store = engine.open(Path::new(STORE), &settings)?;
+            crate::prepare::fill(&*store, &self.workload().dataset(), &mut |_| {})?;
+            store.close()?;
+            None
+        };
+        Ok(Filled { files, tpcc: loaded })
+    }
+
+    pub(super) fn client(
+        self,
+        filled: &Filled,
+        population: &Arc<Population>,
+        lane: Lane,
+        seed: u64,
+        window: usize,
+    ) -> Client {
+        match &filled.tpcc {
+            Some(loaded) => {
+                let terminal = Terminal::new(loaded.scale, loaded.constants, Mix::Full, lane, seed);
+                Client::Tpcc(Box::new(terminal), window)
+            }
+            None => {
+                let workload = self.workload();
+                let manner = Manner {
+                    whole_transactions: true,
+                    appends: false,
+                    value_bytes: workload.value_bytes(),
+                    window: Some(window),
+                };
+                Client::Kv(Box::new(workload.stream(population, lane, seed)), manner)
+            }
+        }
+    }
+
+    pub(super) fn population(self) -> Arc<Population> {
+        self.workload().population()
+    }
+}
+
+impl Client {
+    /// Works until `go_on`, which is asked once for each transaction, says no.
+    pub(super) fn run(self, db: &Database, mut go_on: impl FnMut() -> bool) -> Result<(), BenchError> {
+        match self {
+            Self::Kv(mut stream, manner) => {
+                client::run(&mut *session(db), &mut stream, manner, |_| go_on()).map(drop)
+            }
+            Self::Tpcc(mut terminal, window) => {
+                tpcc::client::run(db, &mut terminal, Some(window), go_on).map(drop)
+            }
+        }
+    }
+}
+
+/// The time of the machine that the calling thread is one of.
+pub(super) fn now() -> Duration {
+    machine::current().map_or(Duration::ZERO, |machine| machine.now())
+}
