@@ -7,8 +7,8 @@
 //! LSNs at or above the counter that was read.
 
 use azekura_base::striped::thread_stripe;
+use azekura_base::sync::Mutex;
 use azekura_base::{CachePadded, Lsn, TxnId};
-use parking_lot::Mutex;
 
 const STRIPES: usize = 16;
 

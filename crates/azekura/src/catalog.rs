@@ -11,13 +11,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use azekura_base::sync::RwLock;
 use azekura_base::sync::atomic::{
     AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
 use azekura_base::varint::{put_u64, take_u64};
 use azekura_base::{PageId, TreeId};
 use azekura_btree::Tree;
-use parking_lot::RwLock;
 
 /// The catalogue's own tree.
 pub(crate) const CATALOG: Tree = Tree { id: TreeId(0), root: PageId(1) };

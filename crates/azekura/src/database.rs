@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use azekura_base::striped::thread_stripe;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use azekura_base::sync::{Mutex, RwLock};
 use azekura_base::{CachePadded, Lsn, TxnId};
 use azekura_btree::{Deferred, Env};
 use azekura_buffer::{BufferPool, Cleaner};
 use azekura_io::FileLock;
 use azekura_lock::LockTable;
 use azekura_wal::{Wal, WorkerId};
-use parking_lot::{Mutex, RwLock};
 
 use crate::active::ActiveList;
 use crate::catalog::Catalog;

@@ -12,11 +12,11 @@
 mod bound;
 
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
+use azekura_base::sync::thread::{self, JoinHandle};
+use azekura_base::sync::{Condvar, Mutex};
 use azekura_base::{DurableLog, Lsn};
-use parking_lot::{Condvar, Mutex};
 
 use crate::Error;
 use crate::database::Shared;
@@ -100,7 +100,7 @@ impl Checkpointer {
     pub(crate) fn spawn(shared: Arc<Shared>) -> Self {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let seen = Arc::clone(&stop);
-        let thread = std::thread::Builder::new()
+        let thread = thread::Builder::new()
             .name("azekura-checkpoint".into())
             .spawn(move || run(&shared, &seen))
             .ok();

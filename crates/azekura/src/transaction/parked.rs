@@ -8,8 +8,8 @@
 //! more, because it may be one of these.
 
 use azekura_base::TxnId;
+use azekura_base::sync::Mutex;
 use azekura_base::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use parking_lot::Mutex;
 
 use super::State;
 use crate::Error;

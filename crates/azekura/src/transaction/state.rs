@@ -7,11 +7,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use azekura_base::striped::thread_stripe;
+use azekura_base::sync::Mutex;
 use azekura_base::{CachePadded, Lsn, TreeId, TxnId};
 use azekura_btree::{Tree, UndoLog};
 use azekura_lock::{TableMode, TxnLocks};
 use azekura_wal::WorkerId;
-use parking_lot::Mutex;
 
 use crate::active::Listed;
 use crate::catalog::Hint;
