@@ -13,6 +13,8 @@ mod model;
 mod real;
 #[cfg(all(not(loom), feature = "sim"))]
 mod simulated;
+#[cfg(not(loom))]
+mod wait_word;
 
 #[cfg(loom)]
 pub use self::model::*;

@@ -8,3 +8,4 @@ pub mod figures;
 pub mod mariadb;
 pub mod nb_gclock;
 pub mod p_wal;
+mod simulated;

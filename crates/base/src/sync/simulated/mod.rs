@@ -7,13 +7,12 @@ mod lock;
 mod per_thread;
 pub mod thread;
 pub mod time;
-mod wait_word;
 
 pub use std::sync::Arc;
 
+pub use super::wait_word::WaitWord;
 pub use lock::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use per_thread::PerThread;
-pub use wait_word::WaitWord;
 
 /// Hints to the processor.
 pub mod hint {
@@ -27,4 +26,9 @@ pub mod hint {
             None => std::hint::spin_loop(),
         }
     }
+}
+
+/// std's atomic under one of ours.
+pub(super) const fn real_of(word: &atomic::AtomicU32) -> &std::sync::atomic::AtomicU32 {
+    word.real()
 }

@@ -39,7 +39,7 @@ pub fn findings(recorded: &[Recorded], settings: &Settings) -> Vec<Finding> {
         return Vec::new();
     }
     let processors = settings.all_processors();
-    let planted: [(Latch, &'static Site); 2] = [(Latch::Account, &SEARCH_MUTEX), (Latch::Word, &BUF_POOL)];
+    let planted: [(Latch, &'static Site); 2] = [(settings.before, &SEARCH_MUTEX), (Latch::Word, &BUF_POOL)];
     planted
         .into_iter()
         .filter_map(|(latch, site)| {

@@ -1,16 +1,21 @@
-//! One measured run: a latch, a limit, a crowd, with or without a recording.
+//! One measured run: a latch, a limit, a crowd, with or without a recording; on this machine or on a simulated one.
 
 use super::front::search::Latch;
 use super::front::{Front, Probes};
 use super::shop::{Sequences, popular};
+use super::simulate::Simulated;
 use super::users::{Connection, Crowd, Phase};
 use crate::error::{BenchError, EngineError};
 use azekura::Database;
+use azekura_base::sync::machine::simulated;
+use azekura_base::sync::thread;
+use azekura_base::sync::time::Instant;
 use azekura_trace::{Options, Recording};
 use azekura_workload::bookstore::Tally;
 use rustix::thread::CpuSet;
 use rustix::time::{ClockId, clock_gettime};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// What to run.
 #[derive(Debug, Clone, Copy)]
@@ -54,42 +59,56 @@ impl Outcome {
     }
 }
 
-/// Runs `setup` on a filled store; records if `label` is given.
+/// Runs `setup` on a filled store, on a simulated machine if one is given, with that seed; records if `label` is given.
 ///
 /// # Errors
 ///
-/// The store's, and the recorder's.
+/// The store's, the recorder's, and the simulated machine's.
 pub fn run(
     db: &Database,
-    sequences: &Sequences,
+    sequences: &Arc<Sequences>,
+    setup: &Setup,
+    label: Option<String>,
+    machine: Option<(&Simulated, u64)>,
+) -> Result<Outcome, BenchError> {
+    let front = Front::new(db.clone(), setup.latch, setup.limit, setup.probes);
+    let front = Arc::new(front.with_row_work(machine.map_or(0, |(machine, _)| machine.row_ns)));
+    front.warm(popular(setup.crowd.scale)).map_err(|e| EngineError::failed("warming", e))?;
+    let (sequences, setup) = (Arc::clone(sequences), *setup);
+    if let Some((machine, seed)) = machine {
+        return machine
+            .run(setup.processors, seed, move || serve_crowd(&front, &sequences, &setup, label))?;
+    }
+    let _pinned = Pinned::to(setup.processors)?;
+    serve_crowd(&front, &sequences, &setup, label)
+}
+
+fn serve_crowd(
+    front: &Arc<Front>,
+    sequences: &Arc<Sequences>,
     setup: &Setup,
     label: Option<String>,
 ) -> Result<Outcome, BenchError> {
-    let _pinned = Pinned::to(setup.processors)?;
-    let front = Front::new(db.clone(), setup.latch, setup.limit, setup.probes);
-    let crowd = &setup.crowd;
-    front.warm(popular(crowd.scale)).map_err(|e| EngineError::failed("warming", e))?;
-    let phase = Phase::default();
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..crowd.connections)
-            .map(|index| {
-                let connection = Connection { front: &front, sequences, crowd, index };
-                let phase = &phase;
-                scope.spawn(move || connection.run(phase))
-            })
-            .collect();
-        let _over = Over(&phase);
-        std::thread::sleep(setup.warm_up);
-        let timed = timed(&phase, setup.measured, label);
-        phase.end();
-        let mut tally = Tally::default();
-        for thread in threads {
-            let served = thread.join().map_err(|_| BenchError::Panicked)?;
-            tally.merge(&served.map_err(|e| EngineError::failed("serving a page", e))?);
-        }
-        let Timed { measured, cpu, others, recording } = timed?;
-        Ok(Outcome { tally, measured, cpu, others, recording })
-    })
+    let phase = Arc::new(Phase::default());
+    let threads: Vec<_> = (0..setup.crowd.connections)
+        .map(|index| {
+            let (front, sequences) = (Arc::clone(front), Arc::clone(sequences));
+            let connection = Connection { front, sequences, crowd: setup.crowd, index };
+            let phase = Arc::clone(&phase);
+            thread::spawn(move || connection.run(&phase))
+        })
+        .collect();
+    let _over = Over(&phase);
+    thread::sleep(setup.warm_up);
+    let timed = timed(&phase, setup.measured, label);
+    phase.end();
+    let mut tally = Tally::default();
+    for thread in threads {
+        let served = thread.join().map_err(|_| BenchError::Panicked)?;
+        tally.merge(&served.map_err(|e| EngineError::failed("serving a page", e))?);
+    }
+    let Timed { measured, cpu, others, recording } = timed?;
+    Ok(Outcome { tally, measured, cpu, others, recording })
 }
 
 /// Events that a thread's ring holds: some milliseconds of a thread that has a processor for itself. Small, for 32 of them are touched
@@ -99,6 +118,17 @@ const RING_EVENTS: usize = 1 << 14;
 /// From a recording's start to the measured time: threads get their rings at their first events, which costs more than events
 /// do. Runs without a recording wait as long.
 const SETTLE: Duration = Duration::from_millis(60);
+
+/// The same on a simulated machine, where nobody else is.
+const SETTLE_SIMULATED: Duration = Duration::from_micros(500);
+
+/// How to record. On a simulated machine nobody drains the rings meanwhile.
+fn options(label: String) -> Options {
+    match simulated() {
+        None => Options { label, ring_events: RING_EVENTS, ..Options::default() },
+        Some(_) => Options { label, ring_events: 4 * RING_EVENTS, drain_every: None, ..Options::default() },
+    }
+}
 
 /// What the measured part brought besides pages.
 struct Timed {
@@ -112,13 +142,12 @@ struct Timed {
 fn timed(phase: &Phase, time: Duration, label: Option<String>) -> Result<Timed, BenchError> {
     let records = label.is_some();
     if let Some(label) = label {
-        let options = Options { label, ring_events: RING_EVENTS, ..Options::default() };
-        azekura_trace::start(options).map_err(|e| EngineError::failed("starting to record", e))?;
+        azekura_trace::start(options(label)).map_err(|e| EngineError::failed("starting to record", e))?;
     }
-    std::thread::sleep(SETTLE);
+    thread::sleep(simulated().map_or(SETTLE, |_| SETTLE_SIMULATED));
     let (begin, cpu, machine) = (Instant::now(), process_cpu(), machine_cpu());
     phase.measure();
-    std::thread::sleep(time);
+    thread::sleep(time);
     phase.end();
     let measured = begin.elapsed();
     let cpu = process_cpu() - cpu;
@@ -141,12 +170,18 @@ impl Drop for Over<'_> {
 }
 
 fn process_cpu() -> Duration {
+    if let Some(machine) = simulated() {
+        return machine.processor_time(None);
+    }
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 /// CPU time of the whole machine since it started, in steps of a hundredth of a second; zero where it is not told.
 fn machine_cpu() -> Duration {
+    if simulated().is_some() {
+        return process_cpu(); // it runs nothing else
+    }
     let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     let first = stat.lines().next().unwrap_or_default();
     // "cpu  user nice system idle iowait irq softirq steal …"

@@ -24,6 +24,7 @@
 //! | [`shop`], [`fill`](mod@fill) | pages as transactions; the rows they meet |
 //! | [`users`] | emulated users over connections |
 //! | [`measure`] | one run, with or without a recording |
+//! | [`simulate`] | the paper's machine, simulated |
 //! | [`study`](mod@study) | all runs, and what they bring |
 //! | [`slowdown`] | what recording costs |
 //! | [`findings`](mod@findings) | whether the right lock was named |
@@ -36,6 +37,7 @@ pub mod measure;
 pub mod page;
 pub mod settings;
 pub mod shop;
+pub mod simulate;
 pub mod slowdown;
 pub mod study;
 pub mod text;

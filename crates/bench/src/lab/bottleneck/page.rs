@@ -41,7 +41,7 @@ pub fn html(study: &Study) -> String {
 
 fn figures(out: &mut String, study: &Study, processors: usize) {
     let _ = writeln!(out, "<h2>Processors: {processors}</h2><div class=\"pair\">");
-    for latch in Latch::ALL {
+    for latch in text::latches(study) {
         out.push_str(&throughput(study, latch, processors));
     }
     out.push_str(&waits(study, processors));

@@ -3,6 +3,7 @@
 use super::front::Probes;
 use super::front::search::Latch;
 use super::measure::Setup;
+use super::simulate::Simulated;
 use super::users::Crowd;
 use azekura_workload::bookstore::{Conformance, Mix, Scale, Think};
 use serde::Serialize;
@@ -39,6 +40,12 @@ pub struct Settings {
     pub pairs: usize,
     /// Seed of rows and users.
     pub seed: u64,
+    /// Latches, in this order.
+    pub latches: Vec<Latch>,
+    /// The one before the cure.
+    pub before: Latch,
+    /// The machine to run on instead of this one.
+    pub machine: Option<Simulated>,
 }
 
 impl Settings {
@@ -60,6 +67,44 @@ impl Settings {
             recordings: 5,
             pairs: 20,
             seed: 1,
+            latches: Latch::ALL.into(),
+            before: Latch::Account,
+            machine: None,
+        }
+    }
+
+    /// The 8 → 16 core half of the paper, or that of another number and half of it, on a simulated machine like the paper's: its limits, its
+    /// number of connections, and the plain latch before the cure.
+    #[must_use]
+    pub fn simulated(processors: usize) -> Self {
+        let mut numbers = vec![(processors / 2).max(1), processors];
+        numbers.dedup();
+        Self {
+            connections: 100,
+            limits: vec![Some(6), Some(8), Some(12), Some(20), Some(30), Some(50), None],
+            processors: numbers,
+            warm_up: Duration::from_millis(13),
+            measured: Duration::from_millis(25),
+            recorded: Duration::from_millis(12),
+            recordings: 3,
+            pairs: 0,
+            latches: vec![Latch::Mutex, Latch::Word],
+            before: Latch::Mutex,
+            machine: Some(Simulated::paper()),
+            ..Self::full()
+        }
+    }
+
+    /// The same with few points.
+    #[must_use]
+    pub fn simulated_quick(processors: usize) -> Self {
+        Self {
+            users: vec![3_200],
+            limits: vec![Some(8), None],
+            measured: Duration::from_millis(12),
+            recorded: Duration::from_millis(8),
+            recordings: 1,
+            ..Self::simulated(processors)
         }
     }
 
@@ -96,6 +141,7 @@ impl Settings {
                 conformance: self.conformance,
                 scale: self.scale,
                 seed: self.seed,
+                strolled: if self.machine.is_some() { STROLLED } else { 0 },
             },
             warm_up: self.warm_up,
             measured,
@@ -114,6 +160,9 @@ impl Settings {
         self.processors.iter().copied().max().unwrap_or(1)
     }
 }
+
+/// Long enough for the mix of pages to be that of the long run.
+const STROLLED: usize = 60;
 
 /// 1, 2, 4, … up to what there is, 16 at most.
 fn processors() -> Vec<usize> {

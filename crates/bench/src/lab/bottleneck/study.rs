@@ -7,7 +7,7 @@ use super::fill::fill;
 use super::findings::Finding;
 use super::front::Probes;
 use super::front::search::Latch;
-use super::measure::{Outcome, run};
+use super::measure::{Outcome, Setup, run};
 use super::settings::{Point, Settings};
 use super::shop::Sequences;
 use super::slowdown::Slowdown;
@@ -20,6 +20,7 @@ use azekura_trace::analyze::{Analysis, AnalyzeOptions, Verdict};
 use azekura_workload::bookstore::{Conformance, Data, Interaction, Tally, Think, Transitions};
 use serde::Serialize;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The operation of the paper's figures.
@@ -118,7 +119,10 @@ pub fn study(settings: &Settings, traces: Option<&Path>, progress: &Progress) ->
     db.close().map_err(|e| EngineError::failed("closing the store", e))?;
     progress.finish();
     Ok(Study {
-        machine: Machine::here(Path::new(".")),
+        machine: settings
+            .machine
+            .as_ref()
+            .map_or_else(|| Machine::here(Path::new(".")), |m| m.describe(settings)),
         conditions: conditions(settings),
         findings: super::findings::findings(&recorded, settings),
         pages: page_rows(&tally, Transitions::of(settings.mix)),
@@ -143,14 +147,23 @@ pub fn slowdowns(settings: &Settings, progress: &Progress) -> Result<Vec<Slowdow
     Ok(slowdowns)
 }
 
-fn bookstore(settings: &Settings, progress: &Progress) -> Result<(Database, Sequences), BenchError> {
+fn bookstore(settings: &Settings, progress: &Progress) -> Result<(Database, Arc<Sequences>), BenchError> {
     let store = |e| EngineError::failed("opening the store", e);
-    let db = Database::builder().cache_bytes(512 << 20).open_in_memory().map_err(store)?;
+    let builder = Database::builder().cache_bytes(512 << 20);
+    let db = match &settings.machine {
+        None => builder.open_in_memory().map_err(store)?,
+        // Without threads of its own, which would be real ones; opened on a machine, so that what it draws comes from a seed.
+        Some(machine) => {
+            let builder =
+                builder.cache_bytes(64 << 20).background(false).wal_workers(settings.all_processors());
+            machine.run(1, settings.seed, move || builder.open_in_memory())?.map_err(store)?
+        }
+    };
     progress.begin("filling the bookstore", 1);
     let data = Data::new(settings.scale, settings.seed);
     let sequences =
         fill(&db, &data, &mut |_| {}).map_err(|e| EngineError::failed("filling the bookstore", e))?;
-    Ok((db, sequences))
+    Ok((db, Arc::new(sequences)))
 }
 
 /// One recording.
@@ -164,11 +177,17 @@ struct Once {
 struct Lab<'l> {
     settings: &'l Settings,
     db: &'l Database,
-    sequences: &'l Sequences,
+    sequences: &'l Arc<Sequences>,
     progress: &'l Progress,
 }
 
 impl Lab<'_> {
+    /// One run; `turn` makes those that are repeated differ where nothing else does.
+    fn run(&self, setup: &Setup, label: Option<String>, turn: usize) -> Result<Outcome, BenchError> {
+        let machine = self.settings.machine.as_ref().map(|m| (m, self.settings.seed + turn as u64));
+        run(self.db, self.sequences, setup, label, machine)
+    }
+
     /// Figs 3, 4, 10 and 11.
     fn sweep(&self) -> Result<(Vec<Measured>, Tally), BenchError> {
         let s = self.settings;
@@ -176,7 +195,8 @@ impl Lab<'_> {
         for &processors in &s.processors {
             for &limit in &s.limits {
                 for &users in &s.users {
-                    points.extend(Latch::ALL.map(|latch| Point { latch, processors, limit, users }));
+                    let latches = s.latches.iter();
+                    points.extend(latches.map(|&latch| Point { latch, processors, limit, users }));
                 }
             }
         }
@@ -184,7 +204,7 @@ impl Lab<'_> {
         let mut all = Tally::default();
         let mut measured = Vec::new();
         for (done, point) in points.into_iter().enumerate() {
-            let outcome = run(self.db, self.sequences, &s.setup(point, s.measured), None)?;
+            let outcome = self.run(&s.setup(point, s.measured), None, 0)?;
             all.merge(&outcome.tally);
             let Outcome { cpu, others, .. } = outcome;
             let (rate, errors) = (outcome.rate(), outcome.tally.errors());
@@ -199,7 +219,7 @@ impl Lab<'_> {
         let s = self.settings;
         let mut kinds = Vec::new();
         for &processors in &s.processors {
-            for latch in Latch::ALL {
+            for &latch in &s.latches {
                 let unlimited = Point { latch, processors, limit: None, users: s.heaviest() };
                 kinds.push((unlimited, s.recordings));
                 if let Some(limit) = best_limit(points, unlimited) {
@@ -215,7 +235,7 @@ impl Lab<'_> {
         for round in 0..rounds {
             for ((point, recordings), runs) in kinds.iter().zip(&mut runs) {
                 if round < *recordings {
-                    runs.push(self.record_once(*point)?);
+                    runs.push(self.record_once(*point, round)?);
                     done += 1;
                     self.progress.at(done);
                 }
@@ -235,7 +255,7 @@ impl Lab<'_> {
         Ok((recorded, medians))
     }
 
-    fn record_once(&self, point: Point) -> Result<Once, BenchError> {
+    fn record_once(&self, point: Point, turn: usize) -> Result<Once, BenchError> {
         let label = format!(
             "btr_search_latch: {}; {} processors, limit {}, {} users",
             point.latch.name(),
@@ -244,7 +264,7 @@ impl Lab<'_> {
             point.users
         );
         let setup = self.settings.setup(point, self.settings.recorded);
-        let outcome = run(self.db, self.sequences, &setup, Some(label))?;
+        let outcome = self.run(&setup, Some(label), turn)?;
         let (rate, others) = (outcome.rate(), outcome.others);
         let unreadable = || EngineError::failed("recording", "no recording was made");
         let recording = outcome.recording.ok_or_else(unreadable)?;
@@ -258,10 +278,13 @@ impl Lab<'_> {
     /// Table 4.
     fn slowdowns(&self, points: &[Measured]) -> Result<Vec<Slowdown>, BenchError> {
         let s = self.settings;
+        if s.pairs == 0 {
+            return Ok(Vec::new());
+        }
         let unlimited =
             |latch| Point { latch, processors: s.all_processors(), limit: None, users: s.heaviest() };
         let mut cases = Vec::new();
-        for latch in [Latch::Account, Latch::Word] {
+        for latch in [s.before, Latch::Word] {
             let point = unlimited(latch);
             if let Some(limit) = best_limit(points, point) {
                 cases.push((Point { limit: Some(limit), ..point }, Probes::Rows));
@@ -283,10 +306,10 @@ impl Lab<'_> {
 
     /// Without and with a recording, or the other way round.
     fn pair(&self, point: Point, probes: Probes, recorded_first: bool) -> Result<[Outcome; 2], BenchError> {
-        let setup = super::measure::Setup { probes, ..self.settings.setup(point, self.settings.recorded) };
+        let setup = Setup { probes, ..self.settings.setup(point, self.settings.recorded) };
         let once = |records: bool| {
             let label = records.then(|| "what recording costs".to_owned());
-            run(self.db, self.sequences, &setup, label)
+            self.run(&setup, label, 0)
         };
         if recorded_first {
             let with = once(true)?;
@@ -310,7 +333,7 @@ impl Lab<'_> {
             };
             recorded.iter().position(is_it)
         };
-        let (Some(before), Some(after)) = (unlimited(Latch::Account), unlimited(Latch::Word)) else {
+        let (Some(before), Some(after)) = (unlimited(self.settings.before), unlimited(Latch::Word)) else {
             return Ok(String::new());
         };
         let (before, after) = (&medians[before], &medians[after]);

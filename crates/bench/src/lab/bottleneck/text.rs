@@ -21,7 +21,7 @@ pub fn render(study: &Study) -> String {
     line(&mut out, &format!("{cpu}, {} cores, {}", machine.cores, machine.system));
     line(&mut out, &study.conditions);
     pages(&mut out, study);
-    for latch in Latch::ALL {
+    for latch in latches(study) {
         for processors in processors(study) {
             throughput(&mut out, study, latch, processors);
         }
@@ -56,6 +56,11 @@ pub(super) fn processors(study: &Study) -> Vec<usize> {
     all.sort_unstable();
     all.dedup();
     all
+}
+
+/// Latches that were measured.
+pub(super) fn latches(study: &Study) -> impl Iterator<Item = Latch> {
+    Latch::ALL.into_iter().filter(|latch| study.points.iter().any(|m| m.point.latch == *latch))
 }
 
 /// Which figure of the paper a throughput is.

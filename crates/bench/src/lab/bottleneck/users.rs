@@ -8,11 +8,14 @@ use super::front::Front;
 use super::shop::{Sequences, serve};
 use azekura::Error;
 use azekura_base::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use azekura_base::sync::thread;
+use azekura_base::sync::time::Instant;
 use azekura_trace::{Operation, Site, WaitKind, operation, wait};
-use azekura_workload::bookstore::{Conformance, Interaction, Mix, Scale, Tally, Think, User};
+use azekura_workload::bookstore::{Answer, Conformance, Interaction, Mix, Scale, Tally, Think, User};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 static NO_REQUEST: Site = Site::new("no user asks");
 
@@ -54,6 +57,9 @@ pub struct Crowd {
     pub scale: Scale,
     /// Seed of all choices.
     pub seed: u64,
+    /// Pages that users have seen before they come, one after another up to this many: else all begin with the first page of a visit, and a
+    /// short run is all beginnings. The store is not asked for these.
+    pub strolled: usize,
 }
 
 /// What the users are told from outside.
@@ -82,20 +88,33 @@ struct Visitor {
     clock: Duration,
 }
 
+impl Visitor {
+    /// A user who has seen so many pages.
+    fn after(pages: usize, mut user: User) -> Self {
+        let mut clock = Duration::ZERO;
+        for _ in 0..pages {
+            let _ = user.next(clock);
+            user.answered(&Answer::default());
+            clock += PAPER_THINK;
+        }
+        Self { user, clock }
+    }
+}
+
 /// One connection's share of the crowd.
 #[derive(Debug)]
-pub struct Connection<'a> {
+pub struct Connection {
     /// The engine.
-    pub front: &'a Front,
+    pub front: Arc<Front>,
     /// Numbers for new rows.
-    pub sequences: &'a Sequences,
+    pub sequences: Arc<Sequences>,
     /// The crowd.
-    pub crowd: &'a Crowd,
+    pub crowd: Crowd,
     /// Which connection of the crowd's.
     pub index: usize,
 }
 
-impl Connection<'_> {
+impl Connection {
     /// Serves its users until the phase is over. Returns what counted.
     ///
     /// # Errors
@@ -119,7 +138,7 @@ impl Connection<'_> {
             let request = visitor.user.next(visitor.clock);
             let answer = {
                 let _operation = operation(&PAGES[request.interaction().index()]);
-                serve(&mut session, self.sequences, &request, &mut page)?
+                serve(&mut session, &self.sequences, &request, &mut page)?
             };
             visitor.user.answered(&answer);
             let now = begin.elapsed();
@@ -133,12 +152,12 @@ impl Connection<'_> {
     }
 
     fn visitors(&self) -> Vec<Visitor> {
-        let Crowd { users, connections, scale, mix, conformance, seed, .. } = *self.crowd;
+        let Crowd { users, connections, scale, mix, conformance, seed, strolled, .. } = self.crowd;
         (self.index..users)
             .step_by(connections.max(1))
             .map(|n| {
                 let seed = seed ^ (n as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                Visitor { user: User::new(scale, mix, conformance, seed), clock: Duration::ZERO }
+                Visitor::after(n % (strolled + 1), User::new(scale, mix, conformance, seed))
             })
             .collect()
     }
@@ -164,6 +183,6 @@ fn wait_until(begin: Instant, asked: Duration, phase: &Phase) -> bool {
             return true;
         }
         let _idle = wait(&NO_REQUEST, 0, WaitKind::Idle);
-        std::thread::sleep(left.min(NAP));
+        thread::sleep(left.min(NAP));
     }
 }

@@ -10,7 +10,6 @@ use azekura_sim::stalls::PlaceStalls;
 use azekura_sim::{Profile, Simulation, SimulationError};
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
-use std::fmt::Write;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +17,7 @@ use std::time::Duration;
 use super::cache::{Kind, PageCache};
 use super::device::Device;
 use super::zipf::{References, Skew};
+use crate::lab::simulated::{self, Chart, Line};
 use crate::progress::Progress;
 
 /// What to simulate.
@@ -106,12 +106,9 @@ impl Simulated {
     /// The paper's machine, on 1, 2, 4, … processors up to `most`.
     #[must_use]
     pub fn new(most: usize) -> Self {
-        let mut processors: Vec<usize> =
-            std::iter::successors(Some(1), |&n| Some(n * 2)).take_while(|&n| n < most).collect();
-        processors.push(most);
         Self {
             profile: paper_machine(),
-            processors,
+            processors: simulated::doublings(most),
             kinds: KINDS.into(),
             frames: 4096,
             pages_per_frame: 1.5,
@@ -252,52 +249,50 @@ impl Report {
     /// As tables, one per case: a line per cache, a column per number of processors.
     #[must_use]
     pub fn to_text(&self) -> String {
-        let mut out = format!("Simulated: {}\n{}\n", self.profile.describes, self.settings);
-        for case in [RESIDENT, FROM_MEMORY] {
-            let _ = writeln!(out, "\nMillions of visits per second, {case} (Fig. 10), by processors");
-            out.push_str(&self.table(case));
-            let _ = writeln!(
-                out,
-                "\nWhere threads waited for cache lines, with most processors (part of their time; on the worst line)"
-            );
-            out.push_str(&self.places(case));
-        }
-        out
+        simulated::text(&self.profile, &self.settings, &self.charts())
     }
 
-    fn table(&self, case: &str) -> String {
-        let of_case = || self.points.iter().filter(|p| p.case == case);
-        let mut caches: Vec<&str> = of_case().map(|p| p.cache.as_str()).collect();
-        caches.dedup();
-        let mut out = format!("{:20}", "");
-        let first = of_case().take_while(|p| caches.first().is_some_and(|first| p.cache == *first));
-        first.for_each(|p| out.push_str(&format!("{:>9}", p.processors)));
-        out.push_str("      hits\n");
-        for cache in caches {
-            let points: Vec<&Point> = of_case().filter(|p| p.cache == cache).collect();
-            let _ = write!(out, "{cache:20}");
-            points.iter().for_each(|p| out.push_str(&format!("{:>9.2}", p.rate / 1e6)));
-            let hits = points.last().map_or(0.0, |p| p.hit_ratio);
-            let _ = writeln!(out, "{:>9.1}%", hits * 100.0);
-        }
-        out
+    /// As a page with charts.
+    #[must_use]
+    pub fn to_html(&self) -> String {
+        simulated::html(
+            "The page cache on a simulated machine",
+            &self.profile,
+            &self.settings,
+            &self.charts(),
+        )
     }
 
-    fn places(&self, case: &str) -> String {
-        let most = self.points.iter().map(|p| p.processors).max().unwrap_or(0);
-        let mut out = String::new();
-        for point in self.points.iter().filter(|p| p.case == case && p.processors == most) {
-            for stall in point.stalls.iter().filter(|stall| stall.share >= 0.01) {
-                let _ = writeln!(
-                    out,
-                    "{:20}{:>6.1}% {:>6.1}%  {}",
-                    point.cache,
-                    stall.share * 100.0,
-                    stall.on_one_line * 100.0,
-                    stall.place
-                );
+    fn charts(&self) -> Vec<Chart> {
+        let chart = |case: &str| {
+            let of_case: Vec<&Point> = self.points.iter().filter(|p| p.case == case).collect();
+            let lines = of_case.chunk_by(|a, b| a.cache == b.cache).map(line).collect();
+            Chart {
+                title: format!("Millions of visits per second, {case} (Fig. 10)"),
+                axis: "processors".into(),
+                decimals: 2,
+                lines,
+                waits: "Where threads waited for cache lines, with most processors (part of their time; on the worst line)"
+                    .into(),
             }
-        }
-        out
+        };
+        [RESIDENT, FROM_MEMORY].map(chart).into()
+    }
+}
+
+/// A cache on growing numbers of processors.
+fn line(points: &[&Point]) -> Line {
+    let last = points.last();
+    let share = |stall: &Stall| {
+        let numbers = format!("{:>6.1}% {:>6.1}%", stall.share * 100.0, stall.on_one_line * 100.0);
+        (numbers, stall.place.clone())
+    };
+    Line {
+        name: points.first().map(|p| p.cache.clone()).unwrap_or_default(),
+        points: points.iter().map(|p| (p.processors, p.rate / 1e6)).collect(),
+        note: last.map(|p| format!("{:.1} % hits", p.hit_ratio * 100.0)).unwrap_or_default(),
+        waits: last.map_or_else(Vec::new, |p| {
+            p.stalls.iter().filter(|stall| stall.share >= 0.01).map(share).collect()
+        }),
     }
 }

@@ -13,7 +13,6 @@ use azekura_sim::{Profile, Simulation};
 use azekura_wal::{LogIdentity, Wal};
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
-use std::fmt::Write;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -22,6 +21,7 @@ use std::time::Duration;
 use super::micro::{self, Micro, Pages};
 use super::variant::Variant;
 use crate::error::BenchError;
+use crate::lab::simulated::{self, Chart, Line};
 use crate::progress::Progress;
 
 /// What to simulate.
@@ -87,9 +87,6 @@ impl Simulated {
     /// 1, 2, 4, … up to `most` workers on a two-socket machine with the paper's device.
     #[must_use]
     pub fn new(most: usize) -> Self {
-        let mut workers: Vec<usize> =
-            std::iter::successors(Some(1), |&n| Some(n * 2)).take_while(|&n| n < most).collect();
-        workers.push(most);
         Self {
             profile: Profile::two_sockets(),
             device: DeviceModel::iodrive(),
@@ -99,7 +96,7 @@ impl Simulated {
                 (Variant::Serial, None),
                 (Variant::Serial, Some(GROUP_BYTES)),
             ],
-            workers,
+            workers: simulated::doublings(most),
             updates: 1,
             window: 64,
             time: (Duration::from_millis(4), Duration::from_millis(10)),
@@ -252,30 +249,31 @@ impl Report {
     /// As a table: a line per log, a column per number of workers; and where threads waited for cache lines.
     #[must_use]
     pub fn to_text(&self) -> String {
-        let mut out = format!("Simulated: {}\n{}\n\n", self.profile.describes, self.settings);
-        let mut logs: Vec<&str> = self.points.iter().map(|p| p.log.as_str()).collect();
-        logs.dedup();
-        let _ = write!(out, "{:44}", "thousand transactions per second, workers");
-        let of = |log: &str| -> Vec<&Point> { self.points.iter().filter(|p| p.log == log).collect() };
-        logs.first()
-            .into_iter()
-            .flat_map(|log| of(log))
-            .for_each(|p| out.push_str(&format!("{:>9}", p.workers)));
-        out.push('\n');
-        for log in &logs {
-            let _ = write!(out, "{log:44}");
-            of(log).iter().for_each(|p| out.push_str(&format!("{:>9.1}", p.rate / 1e3)));
-            out.push('\n');
+        simulated::text(&self.profile, &self.settings, &[self.chart()])
+    }
+
+    /// As a page with a chart.
+    #[must_use]
+    pub fn to_html(&self) -> String {
+        simulated::html("The log on a simulated machine", &self.profile, &self.settings, &[self.chart()])
+    }
+
+    fn chart(&self) -> Chart {
+        let lines = self.points.chunk_by(|a, b| a.log == b.log).map(|points| Line {
+            name: points[0].log.clone(),
+            points: points.iter().map(|p| (p.workers, p.rate / 1e3)).collect(),
+            note: String::new(),
+            waits: points.last().map_or_else(Vec::new, |p| {
+                p.stalls.iter().map(|(place, us)| (format!("{us:>9.3}"), place.clone())).collect()
+            }),
+        });
+        Chart {
+            title: "Thousand transactions per second (Fig. 7)".into(),
+            axis: "workers".into(),
+            decimals: 1,
+            lines: lines.collect(),
+            waits: "Where threads waited for cache lines, with most workers (microseconds per transaction)"
+                .into(),
         }
-        let _ = writeln!(
-            out,
-            "\nWhere threads waited for cache lines, with most workers (microseconds per transaction)"
-        );
-        for point in logs.iter().filter_map(|log| of(log).last().copied()) {
-            for (place, us) in &point.stalls {
-                let _ = writeln!(out, "{:44}{us:>9.3}  {place}", point.log);
-            }
-        }
-        out
     }
 }

@@ -19,6 +19,7 @@ Examples:
   azekura lab bottleneck --quick
   azekura lab bottleneck --html bottleneck.html --json > bottleneck.json
   azekura lab bottleneck --slowdown --pairs 20
+  azekura lab bottleneck --simulate 16 --html bottleneck.html
   azekura lab bottleneck --traces . && azekura trace report before.trace
 
 Exit code 1: the analyzer did not name the lock that is to be named, before
@@ -41,6 +42,10 @@ pub(crate) struct Bottleneck {
     /// Pairs of runs for that table [unless given: 20, or 2 with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pairs: Option<u16>,
+
+    /// Run on a simulated machine like the paper's instead, with N processors and with half as many (a build with the feature sim)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16), conflicts_with = "slowdown")]
+    simulate: Option<u16>,
 
     #[command(flatten)]
     output: Output,
@@ -119,7 +124,12 @@ impl Bottleneck {
     }
 
     fn settings(&self) -> Settings {
-        let like = if self.quick { Settings::quick() } else { Settings::full() };
+        let like = match (self.simulate.map(usize::from), self.quick) {
+            (None, false) => Settings::full(),
+            (None, true) => Settings::quick(),
+            (Some(processors), false) => Settings::simulated(processors),
+            (Some(processors), true) => Settings::simulated_quick(processors),
+        };
         let (Think::Constant(usual) | Think::Exponential(usual)) = like.think;
         let think = self.think.unwrap_or(usual);
         Settings {

@@ -63,8 +63,12 @@ impl NbGclock {
         if let Some(processors) = self.simulate {
             let report = Simulated::new(processors.into()).run(&progress)?;
             progress.finish();
-            let (text, json) = (|| report.to_text(), || Ok(report.to_json()));
-            self.output.deliver(out, &Forms { text: &text, json: &json, html: None })?;
+            let forms = Forms {
+                text: &|| report.to_text(),
+                json: &|| Ok(report.to_json()),
+                html: Some(&|| report.to_html()),
+            };
+            self.output.deliver(out, &forms)?;
             return Ok(Outcome::Well);
         }
         let lab = self.lab();

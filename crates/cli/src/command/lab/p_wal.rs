@@ -85,8 +85,12 @@ impl PWal {
         if let Some(workers) = self.simulate {
             let report = Simulated::new(workers.into()).run(&progress)?;
             progress.finish();
-            let (text, json) = (|| report.to_text(), || Ok(report.to_json()));
-            self.output.deliver(out, &Forms { text: &text, json: &json, html: None })?;
+            let forms = Forms {
+                text: &|| report.to_text(),
+                json: &|| Ok(report.to_json()),
+                html: Some(&|| report.to_html()),
+            };
+            self.output.deliver(out, &forms)?;
             return Ok(Outcome::Well);
         }
         let lab = self.lab();

@@ -20,6 +20,8 @@ pub mod search;
 
 use admission::{Gate, Permit};
 use azekura::{Database, Durability, Error, Table, Transaction};
+use azekura_base::sync::machine::{Work, works};
+use azekura_base::sync::thread;
 use azekura_trace::{Operation, OperationGuard, operation};
 use pool::{Page, Pool};
 use search::{Latch, SearchIndex};
@@ -157,6 +159,8 @@ pub struct Front {
     pool: Pool,
     gate: Option<Gate>,
     probes: Probes,
+    /// Of each operation on a row, on a simulated machine: what the real one's processors do by themselves.
+    row_work: Work,
 }
 
 /// Which operations a recording tells apart.
@@ -177,7 +181,15 @@ impl Front {
     /// An engine over `db`, with nothing learnt yet. Only one at a time may change `db` (SEARCH-1).
     #[must_use]
     pub fn new(db: Database, latch: Latch, limit: Option<usize>, probes: Probes) -> Self {
-        Self { db, search: latch.index(), pool: Pool::new(POOL_PAGES), gate: limit.map(Gate::new), probes }
+        let (search, pool, gate) = (latch.index(), Pool::new(POOL_PAGES), limit.map(Gate::new));
+        Self { db, search, pool, gate, probes, row_work: Work::Nanoseconds(0) }
+    }
+
+    /// Plain work of each operation on a row, beside what it does with locks and pages. Only a simulated machine takes time for it.
+    #[must_use]
+    pub const fn with_row_work(mut self, nanoseconds: u64) -> Self {
+        self.row_work = Work::Nanoseconds(nanoseconds);
+        self
     }
 
     /// Learns rows before anybody asks for them, as a server does that has run for a while.
@@ -260,7 +272,7 @@ impl<'f> Session<'f> {
             }
             match done {
                 // It lets others go first.
-                Err(error) if error.is_retryable() => std::thread::yield_now(),
+                Err(error) if error.is_retryable() => thread::yield_now(),
                 done => return done,
             }
         }
@@ -277,6 +289,7 @@ impl<'f> Session<'f> {
     }
 
     fn enter(&mut self) {
+        works(self.front.row_work);
         let Some(gate) = &self.front.gate else { return };
         if self.permit.is_none() {
             self.permit = Some(gate.enter());
@@ -349,6 +362,7 @@ impl Statement<'_, '_> {
             // The first row takes a walk down the tree, the others stand beside it.
             let _operation =
                 self.session.front.operation(if found.is_empty() { &INDEX_READ } else { &GENERAL_FETCH });
+            works(self.session.front.row_work);
             let row = match way {
                 Way::Up => rows.next(),
                 Way::Down => rows.next_back(),

@@ -1,7 +1,8 @@
-//! The futex word.
+//! The futex word: of the system, or of a simulated machine.
 
 use super::atomic::{AtomicU32, Ordering};
-use crate::sync::machine::{Work, current};
+use super::machine::{Work, simulated};
+use super::real_of;
 use rustix::thread::futex;
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ impl WaitWord {
     /// Sleeps while the word is `expected`, until woken or timed out. May return early: check again.
     #[track_caller]
     pub fn wait(&self, expected: u32, timeout: Option<Duration>) {
-        if let Some(machine) = current() {
+        if let Some(machine) = simulated() {
             // One step: the look, and counting as asleep.
             if self.0.load(Ordering::SeqCst) == expected {
                 machine.park(std::ptr::from_ref(self).addr(), timeout);
@@ -39,7 +40,7 @@ impl WaitWord {
             tv_nsec: t.subsec_nanos().into(),
         });
         // EAGAIN (changed), EINTR and ETIMEDOUT all mean: look again.
-        let _ = futex::wait(self.0.real(), futex::Flags::PRIVATE, expected, timeout.as_ref());
+        let _ = futex::wait(real_of(&self.0), futex::Flags::PRIVATE, expected, timeout.as_ref());
     }
 
     /// Wakes every sleeper.
@@ -53,13 +54,13 @@ impl WaitWord {
     }
 
     fn wake(&self, at_most: u32) {
-        match current() {
+        match simulated() {
             Some(machine) => {
                 if machine.unpark(std::ptr::from_ref(self).addr(), at_most as usize) == 0 {
                     machine.work(Work::SystemCall); // the caller cannot know
                 }
             }
-            None => drop(futex::wake(self.0.real(), futex::Flags::PRIVATE, at_most)),
+            None => drop(futex::wake(real_of(&self.0), futex::Flags::PRIVATE, at_most)),
         }
     }
 

@@ -1,0 +1,123 @@
+//! What a simulated machine did, as text and as a page: rates by processors, a line for each rival, and where threads waited for cache lines. The same
+//! bytes each time: no date, and nothing of the machine that simulated.
+
+use azekura_sim::Profile;
+use std::fmt::Write;
+
+use crate::plot;
+
+/// A figure of a simulated lab.
+pub(crate) struct Chart {
+    /// What the values are, and which figure of the paper it repeats.
+    pub(crate) title: String,
+    /// What is along the axis, in doublings.
+    pub(crate) axis: String,
+    /// Decimals of the values in the table.
+    pub(crate) decimals: usize,
+    /// The rivals.
+    pub(crate) lines: Vec<Line>,
+    /// What the numbers of [`Line::waits`] are.
+    pub(crate) waits: String,
+}
+
+/// One rival.
+pub(crate) struct Line {
+    pub(crate) name: String,
+    /// Places along the axis, and values.
+    pub(crate) points: Vec<(usize, f64)>,
+    /// More to say beside the last value.
+    pub(crate) note: String,
+    /// At the last place: numbers, and the place in the source where threads waited.
+    pub(crate) waits: Vec<(String, String)>,
+}
+
+impl Chart {
+    /// A row for each rival, a column for each place.
+    fn table(&self) -> String {
+        let width = self.lines.iter().map(|line| line.name.chars().count()).max().unwrap_or(0) + 2;
+        let mut out = format!("{:width$}", self.axis);
+        if let Some(first) = self.lines.first() {
+            first.points.iter().for_each(|(at, _)| drop(write!(out, "{at:>10}")));
+        }
+        out.push('\n');
+        for line in &self.lines {
+            let _ = write!(out, "{:width$}", line.name);
+            line.points.iter().for_each(|(_, value)| drop(write!(out, "{value:>10.*}", self.decimals)));
+            let _ = writeln!(out, "  {}", line.note);
+        }
+        out.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+    }
+
+    fn held_up(&self) -> String {
+        let width = self.lines.iter().map(|line| line.name.chars().count()).max().unwrap_or(0) + 2;
+        let rows = self.lines.iter().flat_map(|line| line.waits.iter().map(move |wait| (&line.name, wait)));
+        rows.map(|(name, (numbers, place))| format!("{name:width$}{numbers}  {place}\n")).collect()
+    }
+}
+
+/// The tables.
+pub(crate) fn text(profile: &Profile, settings: &str, charts: &[Chart]) -> String {
+    let mut out = format!("Simulated: {}\n{settings}\n", profile.describes);
+    for chart in charts {
+        let (table, held_up) = (chart.table(), chart.held_up());
+        let _ = write!(out, "\n{}\n{table}\n{}\n{held_up}", chart.title, chart.waits);
+    }
+    out
+}
+
+/// The same as a page that needs nothing from the network.
+pub(crate) fn html(title: &str, profile: &Profile, settings: &str, charts: &[Chart]) -> String {
+    let mut body = format!(
+        "<p>Simulated: {}</p>\n<p>{}</p>\n",
+        plot::escape(&profile.describes),
+        plot::escape(settings)
+    );
+    for chart in charts {
+        let lines = chart.lines.iter().map(|line| (line.name.clone(), line.points.clone()));
+        let _ = writeln!(
+            body,
+            "<h2>{}</h2>\n{}<pre>{}</pre>\n<p>{}</p>\n<pre>{}</pre>",
+            plot::escape(&chart.title),
+            plot::lines(&chart.title, &chart.axis, lines.collect()),
+            plot::escape(&chart.table()),
+            plot::escape(&chart.waits),
+            plot::escape(&chart.held_up())
+        );
+    }
+    plot::document(title, &body)
+}
+
+/// 1, 2, 4, … and `most`.
+pub(crate) fn doublings(most: usize) -> Vec<usize> {
+    std::iter::successors(Some(1), |&n| Some(n * 2)).take_while(|&n| n < most).chain([most]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_value_and_every_wait_is_in_the_text_and_on_the_page() {
+        let line = |name: &str, value| Line {
+            name: name.into(),
+            points: vec![(1, value), (2, 2.0 * value)],
+            note: "99 % found".into(),
+            waits: vec![("  12.5%".into(), "a.rs:1 if a < b".into())],
+        };
+        let chart = Chart {
+            title: "rates".into(),
+            axis: "processors".into(),
+            decimals: 1,
+            lines: vec![line("one", 1.25), line("another", 30.0)],
+            waits: "waits".into(),
+        };
+        let profile = Profile::t2();
+        let shown = text(&profile, "settings", std::slice::from_ref(&chart));
+        for expected in ["processors", "1.2", "60.0  99 % found", "another    12.5%  a.rs:1 if a < b"] {
+            assert!(shown.contains(expected), "{expected} in\n{shown}");
+        }
+        let page = html("t", &profile, "settings", &[chart]);
+        assert_eq!((page.matches("<circle").count(), page.contains("a &lt; b")), (4, true));
+        assert_eq!((doublings(1), doublings(6)), (vec![1], vec![1, 2, 4, 6]));
+    }
+}
