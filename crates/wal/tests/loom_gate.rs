@@ -296,6 +296,41 @@ fn committers_that_leave_some_flushes_to_the_thread_all_return() {
     committers_and_the_thread(1, [1, 1]);
 }
 
+#[test]
+fn the_heir_of_a_flush_does_not_leave_it_to_a_thread_that_sleeps_beside_it() {
+    model(3, || {
+        let gate = Arc::new(CommitGate::with_thread_by_turns());
+        let bell = Arc::new(Bell::new());
+        let needed = Arc::new(loom::sync::atomic::AtomicBool::new(true));
+        let Turn::Lead(first, ()) = gate.enter(1, || true, || (2, ())) else { panic!("idle") };
+        let of_thread = (gate.clone(), bell.clone(), needed.clone());
+        let log_thread = thread::spawn(move || {
+            let (gate, bell, needed) = of_thread;
+            bell.request(); // of somebody else
+            while needed.load(SeqCst) {
+                if !bell.take_request() {
+                    thread::yield_now();
+                } else if let Turn::Lead(lead, ()) = gate.enter(5, || needed.load(SeqCst), || (9, ())) {
+                    needed.store(false, SeqCst);
+                    lead.finish();
+                }
+            }
+        });
+        let other = gate.clone();
+        let committer = thread::spawn(move || {
+            while needed.load(SeqCst) {
+                let turn = other.join(5, Some(&bell), || needed.load(SeqCst), || (9, ()));
+                if let Turn::Lead(lead, ()) = turn {
+                    needed.store(false, SeqCst);
+                    lead.finish();
+                }
+            }
+        });
+        first.finish(); // from now on it is the thread's turn
+        [log_thread, committer].into_iter().for_each(|t| t.join().expect("no panic"));
+    });
+}
+
 /// A commit thread that is asked by a flag: it writes while there is something to write, then looks once more.
 fn follow(log: &Log, lsn: u64, bell: &azekura_wal::bell::Bell) {
     while !log.horizon.has_reached(Lsn(lsn)) {
