@@ -30,10 +30,13 @@
 //! every flush takes everything that was buffered before it; the heir's record goes along, and it sleeps on.
 //!
 //! Threads that must not write, because a commit thread does it for all (Aether's flush pipelining), **follow**: they sleep on
-//! words of their own until the flush that covers them has ended.
+//! words of their own until the flush that covers them has ended. So do committers that had better not write themselves, when there is a
+//! thread to do it (`gathering` says when). Both kinds may be there at the same time: a flush wakes all that it covers, whoever leads it.
 //!
 //! - **GATE-4** A follower first registers, then asks for the flush. So a thread that leads comes after it, or finds the
 //!   flush needless and wakes it.
+//! - **GATE-6** Who has slept as one that may lead never follows. It may be the heir, and the thread that it would ask may sleep here
+//!   as well, for the heir's flush.
 //!
 //! Model: `tests/loom_gate.rs`.
 
@@ -46,7 +49,8 @@ use azekura_base::sync::time::Instant;
 use azekura_latch::{TracedGuard, TracedMutex};
 use azekura_trace::{Site, ThreadTag, WaitKind, thread_tag};
 
-use crate::gathering::Gathering;
+use crate::bell::Bell;
+use crate::gathering::{Advice, Gathering};
 
 static GATE_MUTEX: Site = Site::new("wal commit gate");
 static FLUSH_WAIT: Site = Site::new("wal flush");
@@ -88,10 +92,11 @@ impl Default for CommitGate {
 }
 
 impl State {
-    /// How long the caller, a committer that is not counted yet, had better wait for others.
-    fn patience(&mut self) -> Option<Duration> {
-        let present = self.waiting[parity(self.number + 1)] + 1;
-        self.gathering.patience(present, now())
+    /// What the caller, a committer that is not counted yet, had better do while no flush goes on.
+    fn advise(&mut self, has_thread: bool) -> Advice {
+        let next = parity(self.number + 1);
+        let present = self.waiting[next] + self.following[next] + 1;
+        self.gathering.advise(present, has_thread, now())
     }
 
     /// Begins a flush; returns its number.
@@ -117,7 +122,7 @@ impl State {
 pub enum Turn<'g, T> {
     /// The caller leads: write what `T` holds, then [`Lead::finish`].
     Lead(Lead<'g>, T),
-    /// A flush that covers the wish has ended (perhaps with an error).
+    /// A flush that covers the wish has ended (perhaps with an error), or it is worth a look whether one has.
     Finished,
     /// The flush is not needed any more.
     NotNeeded,
@@ -168,6 +173,15 @@ impl CommitGate {
         gate
     }
 
+    /// A gate whose committers leave every other flush to the thread; for models.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_thread_by_turns() -> Self {
+        let gate = Self::new();
+        gate.lock().gathering = Gathering::by_turns();
+        gate
+    }
+
     fn lock(&self) -> TracedGuard<'_, State> {
         self.state.lock()
     }
@@ -183,48 +197,64 @@ impl CommitGate {
         is_needed: impl Fn() -> bool,
         begin: impl FnOnce() -> (u64, T),
     ) -> Turn<'_, T> {
-        self.enter_as(Who::Log, lsn, is_needed, begin)
-    }
-
-    /// The same for a committer: it may wait a moment for those of the last flush that are on their way to the next.
-    pub fn join<T>(
-        &self,
-        lsn: u64,
-        is_needed: impl Fn() -> bool,
-        begin: impl FnOnce() -> (u64, T),
-    ) -> Turn<'_, T> {
-        self.enter_as(Who::Committer, lsn, is_needed, begin)
-    }
-
-    fn enter_as<T>(
-        &self,
-        who: Who,
-        lsn: u64,
-        is_needed: impl Fn() -> bool,
-        begin: impl FnOnce() -> (u64, T),
-    ) -> Turn<'_, T> {
         let mut state = self.lock();
-        let mut may_wait = who == Who::Committer;
         loop {
             if !is_needed() {
                 self.pass_on(state);
                 return Turn::NotNeeded;
             }
+            if !state.flushing {
+                return self.take_the_lead(state, Who::Log, begin);
+            }
+            let target = state.number + u64::from(lsn >= state.covers);
+            match self.sleep(state, target, None) {
+                Some(still_needed) => state = still_needed,
+                None => return Turn::Finished,
+            }
+        }
+    }
+
+    /// The same for a committer: it may wait a moment for those of the last flush that are on their way to the next, or, if there
+    /// is a `thread` that writes when asked, leave the flush to it.
+    pub fn join<T>(
+        &self,
+        lsn: u64,
+        thread: Option<&Bell>,
+        is_needed: impl Fn() -> bool,
+        begin: impl FnOnce() -> (u64, T),
+    ) -> Turn<'_, T> {
+        let mut state = self.lock();
+        state.gathering.comes(azekura_base::striped::thread_stripe(), now());
+        let (mut may_wait, mut thread) = (true, thread);
+        loop {
+            if !is_needed() {
+                self.pass_on(state);
+                return Turn::NotNeeded;
+            }
+            if let Some(thread) = thread
+                && state.gathering.leaves_it_to_the_thread()
+            {
+                self.sleep_as_follower(state, lsn, || thread.request());
+                return Turn::Finished;
+            }
             let (target, limit) = if state.flushing {
                 (state.number + u64::from(lsn >= state.covers), None)
-            } else if let Some(patience) = may_wait.then(|| state.patience()).flatten() {
-                // GATE-5
-                let guards = !std::mem::replace(&mut state.has_guardian, true);
-                (state.number + 1, guards.then_some(patience))
             } else {
-                let (covers, taken) = begin();
-                let number = state.lead(who, covers);
-                return Turn::Lead(Lead { gate: self, number }, taken);
+                match if may_wait { state.advise(thread.is_some()) } else { Advice::Lead } {
+                    Advice::Lead => return self.take_the_lead(state, Who::Committer, begin),
+                    Advice::Follow => continue,
+                    Advice::Wait(patience) => {
+                        // GATE-5
+                        let guards = !std::mem::replace(&mut state.has_guardian, true);
+                        (state.number + 1, guards.then_some(patience))
+                    }
+                }
             };
             match self.sleep(state, target, limit) {
                 Some(still_needed) => state = still_needed,
                 None => return Turn::Finished,
             }
+            thread = None; // GATE-6
             if limit.is_some() {
                 state.guarded(target);
                 may_wait = false;
@@ -232,14 +262,28 @@ impl CommitGate {
         }
     }
 
+    fn take_the_lead<T>(
+        &self,
+        mut state: TracedGuard<'_, State>,
+        who: Who,
+        begin: impl FnOnce() -> (u64, T),
+    ) -> Turn<'_, T> {
+        let (covers, taken) = begin();
+        let number = state.lead(who, covers);
+        Turn::Lead(Lead { gate: self, number }, taken)
+    }
+
     /// Sleeps until a flush that covers `lsn` has ended, without ever leading one; `request` has one led. May return early.
     ///
     /// `is_needed` runs under the gate's mutex, `request` outside it.
     pub fn follow(&self, lsn: u64, is_needed: impl FnOnce() -> bool, request: impl FnOnce()) {
-        let mut state = self.lock();
-        if !is_needed() {
-            return;
+        let state = self.lock();
+        if is_needed() {
+            self.sleep_as_follower(state, lsn, request);
         }
+    }
+
+    fn sleep_as_follower(&self, mut state: TracedGuard<'_, State>, lsn: u64, request: impl FnOnce()) {
         let is_covered = state.flushing && lsn < state.covers;
         let target = state.number + u64::from(!is_covered);
         let word = &self.follower_words[parity(target)];
@@ -381,13 +425,13 @@ impl CommitGate {
         if woken > 0 {
             self.change(group);
         }
-        let asleep = woken + state.waiting[heirs];
+        let followers = state.following[group];
+        let asleep = woken + state.waiting[heirs] + followers + state.following[heirs];
         state.gathering.end(asleep, now());
         let has_heir = state.waiting[heirs] > 0;
         if has_heir {
             self.change(heirs);
         }
-        let followers = state.following[group];
         self.release_followers(&mut state, group);
         drop(state);
         if has_heir {

@@ -225,11 +225,13 @@ impl Log {
         }
     }
 
-    /// The same for a committer, together with others.
+    /// The same for a committer, together with others; or the stream's thread does it, and the committer sleeps meanwhile.
     fn join_flush(&self, stream: &Stream, lsn: u64) {
+        // With epochs that thread writes only when the epoch thread says so.
+        let thread = (self.options.background && self.epochs.is_none()).then_some(&stream.bell);
         let is_needed = || self.is_needed(stream, lsn);
         let begin = || stream.begin(&self.horizon, &self.buffers);
-        if let Turn::Lead(lead, taken) = stream.gate.join(lsn, is_needed, begin) {
+        if let Turn::Lead(lead, taken) = stream.gate.join(lsn, thread, is_needed, begin) {
             self.lead(stream, lead, taken);
         }
     }

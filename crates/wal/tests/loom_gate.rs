@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use azekura_base::Lsn;
 use azekura_base::sync::{Arc, thread};
-use azekura_wal::commit_gate::{CommitGate, Turn};
+use azekura_wal::bell::Bell;
+use azekura_wal::commit_gate::{CommitGate, Lead, Turn};
 use azekura_wal::durable_lsn::DurableHorizon;
 use azekura_wal::options::Admission;
 use azekura_wal::worker_buffer::{Batch, WorkerBuffer};
@@ -40,27 +41,48 @@ impl Log {
     }
 
     fn make_durable(&self, lsn: u64) {
+        self.make_durable_with(None, lsn);
+    }
+
+    /// With a thread that writes when asked.
+    fn make_durable_with(&self, thread: Option<&Bell>, lsn: u64) {
         while !self.horizon.has_reached(Lsn(lsn)) {
             let is_needed = || self.horizon.pending(0..self.buffers.len()).is_some_and(|mark| mark <= lsn);
-            let begin = || {
-                let mut taken: Vec<Batch> = self.buffers.iter().map(|_| Batch::default()).collect();
-                let covers = self
-                    .buffers
-                    .iter()
-                    .zip(&mut taken)
-                    .map(|(b, t)| b.take(&self.horizon, t, Admission::All))
-                    .min();
-                (covers.expect("workers"), taken)
-            };
-            if let Turn::Lead(lead, taken) = self.gate.join(lsn, is_needed, begin) {
-                assert_eq!(self.leading.fetch_add(1, SeqCst), 0, "GATE-1");
-                taken.iter().filter(|batch| batch.records > 0).for_each(|batch| self.write(batch));
-                self.buffers.iter().for_each(|buffer| buffer.settle(&self.horizon));
-                self.leading.fetch_sub(1, SeqCst);
-                lead.finish();
+            if let Turn::Lead(lead, taken) = self.gate.join(lsn, thread, is_needed, || self.take()) {
+                self.lead(lead, &taken);
             }
         }
         assert!(self.disk.load(SeqCst) & 1 << lsn != 0, "{lsn} is acknowledged and not durable");
+    }
+
+    fn lead(&self, lead: Lead<'_>, taken: &[Batch]) {
+        assert_eq!(self.leading.fetch_add(1, SeqCst), 0, "GATE-1");
+        taken.iter().filter(|batch| batch.records > 0).for_each(|batch| self.write(batch));
+        self.buffers.iter().for_each(|buffer| buffer.settle(&self.horizon));
+        self.leading.fetch_sub(1, SeqCst);
+        lead.finish();
+    }
+
+    fn take(&self) -> (u64, Vec<Batch>) {
+        let mut taken: Vec<Batch> = self.buffers.iter().map(|_| Batch::default()).collect();
+        let buffers = self.buffers.iter().zip(&mut taken);
+        let covers = buffers.map(|(b, t)| b.take(&self.horizon, t, Admission::All)).min();
+        (covers.expect("workers"), taken)
+    }
+
+    /// The log's thread: writes when asked, until so many records are durable.
+    fn write_when_asked(&self, bell: &Bell, records: u64) {
+        while self.horizon.compute() < Lsn(records) {
+            if !bell.take_request() {
+                thread::yield_now(); // its rest has a model of its own
+                continue;
+            }
+            let lsn = self.horizon.next_lsn().0 - 1;
+            let is_needed = || self.horizon.pending(0..self.buffers.len()).is_some_and(|mark| mark <= lsn);
+            if let Turn::Lead(lead, taken) = self.gate.enter(lsn, is_needed, || self.take()) {
+                self.lead(lead, &taken);
+            }
+        }
     }
 
     fn write(&self, batch: &Batch) {
@@ -240,6 +262,72 @@ fn a_guardian_is_relieved_by_the_log_and_by_a_failure() {
         log.make_durable(lsn);
         threads.into_iter().for_each(|t| t.join().expect("no panic"));
         assert_eq!(log.disk.load(SeqCst), 0b1110);
+    });
+}
+
+/// So many commits, each with a thread to leave it to.
+fn commit_with_thread(log: &Log, bell: &Bell, commits: usize) {
+    for _ in 0..commits {
+        let lsn = log.append(0);
+        log.make_durable_with(Some(bell), lsn);
+    }
+}
+
+/// Committers, and a thread that somebody has asked already.
+fn committers_and_the_thread(bound: usize, commits: [usize; 2]) {
+    model(bound, move || {
+        let log = Log::with_gate(1, CommitGate::with_thread_by_turns());
+        let bell = Arc::new(Bell::new());
+        bell.request();
+        let (of_thread, of_second) = ((log.clone(), bell.clone()), (log.clone(), bell.clone()));
+        let all = commits.iter().sum::<usize>() as u64;
+        let threads = [
+            thread::spawn(move || of_thread.0.write_when_asked(&of_thread.1, all)),
+            thread::spawn(move || commit_with_thread(&of_second.0, &of_second.1, commits[1])),
+        ];
+        commit_with_thread(&log, &bell, commits[0]);
+        threads.into_iter().for_each(|t| t.join().expect("no panic"));
+        assert_eq!(log.disk.load(SeqCst), (2 << all) - 2);
+    });
+}
+
+#[test]
+fn committers_that_leave_some_flushes_to_the_thread_all_return() {
+    committers_and_the_thread(1, [1, 1]);
+}
+
+#[test]
+fn the_heir_of_a_flush_does_not_leave_it_to_a_thread_that_sleeps_beside_it() {
+    model(3, || {
+        let gate = Arc::new(CommitGate::with_thread_by_turns());
+        let bell = Arc::new(Bell::new());
+        let needed = Arc::new(loom::sync::atomic::AtomicBool::new(true));
+        let Turn::Lead(first, ()) = gate.enter(1, || true, || (2, ())) else { panic!("idle") };
+        let of_thread = (gate.clone(), bell.clone(), needed.clone());
+        let log_thread = thread::spawn(move || {
+            let (gate, bell, needed) = of_thread;
+            bell.request(); // of somebody else
+            while needed.load(SeqCst) {
+                if !bell.take_request() {
+                    thread::yield_now();
+                } else if let Turn::Lead(lead, ()) = gate.enter(5, || needed.load(SeqCst), || (9, ())) {
+                    needed.store(false, SeqCst);
+                    lead.finish();
+                }
+            }
+        });
+        let other = gate.clone();
+        let committer = thread::spawn(move || {
+            while needed.load(SeqCst) {
+                let turn = other.join(5, Some(&bell), || needed.load(SeqCst), || (9, ()));
+                if let Turn::Lead(lead, ()) = turn {
+                    needed.store(false, SeqCst);
+                    lead.finish();
+                }
+            }
+        });
+        first.finish(); // from now on it is the thread's turn
+        [log_thread, committer].into_iter().for_each(|t| t.join().expect("no panic"));
     });
 }
 
