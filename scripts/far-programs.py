@@ -84,7 +84,7 @@ def programs(scratch, python):
                 f"OPENBLAS_NUM_THREADS=2 $FAR {python} {scratch}/model.py", ["--block", "1M"]),
         Program("redis", "redis-server --version && redis-cli --version", "apt-get install redis", REDIS, small),
         *[Program(f"C {name}", f"test -x {scratch}/{name}", "apt-get install gcc libc6-dev", compiled(name), small)
-          for name in ("threads", "statics", "children", "forks", "calls")],
+          for name in ("threads", "statics", "children", "forks", "calls", "streams", "streams-with-allocator")],
     ]
 
 
@@ -94,8 +94,14 @@ def prepare(scratch):
             lines.write(f"{i} {i * 7919 % 1_000_003} {i * i % 97:040}\n")
     (scratch / "sql").write_text(SQL)
     (scratch / "model.py").write_text(NUMPY)
-    for source in (HERE / "crates/far-preload/tests/programs").glob("*.c"):
-        subprocess.run(["cc", "-O1", "-pthread", "-w", source, "-o", scratch / source.stem], check=False)
+    make = lambda *arguments: subprocess.run(["cc", "-O1", "-pthread", "-w", *arguments], check=False)
+    sources = HERE / "crates/far-preload/tests/programs"
+    library = scratch / "liballocator.so"
+    make("-shared", "-fPIC", "-fno-builtin", sources / "allocator.c", "-o", library)
+    for source in sources.glob("*.c"):
+        if source.stem != "allocator":
+            make(source, "-o", scratch / source.stem)
+    make(sources / "streams.c", library, f"-Wl,-rpath,{scratch}", "-o", scratch / "streams-with-allocator")
 
 
 def with_numpy(scratch):

@@ -329,6 +329,7 @@ impl FarMemoryBuilder {
             stall: self.stall,
             key: self.key.clone(),
             like: 0,
+            alone: self.copies == 1 && self.spill.is_none(),
         };
         let mut keepers: Vec<Arc<dyn Keeper>> = Vec::new();
         let mut servers = Vec::new();

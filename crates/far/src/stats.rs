@@ -52,6 +52,8 @@ stats! {
     bits_set,
     /// Servers that were lost.
     keepers_lost,
+    /// Connections that broke and were made again, with all pages still there.
+    keepers_resumed,
     /// Servers that came back, empty.
     keepers_regained,
     /// Pages that were copied again after a loss.

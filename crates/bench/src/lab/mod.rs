@@ -3,9 +3,11 @@
 pub mod bottleneck;
 pub mod far_kills;
 pub mod far_memory;
+pub mod far_soak;
 pub mod fat_btree;
 pub mod figures;
 pub mod mariadb;
+mod memd;
 pub mod nb_gclock;
 pub mod p_wal;
 mod simulated;

@@ -20,7 +20,9 @@ Examples:
   head -c 32 /dev/urandom | base64 > far.key
   azekura memd --listen 0.0.0.0:7470 --capacity 64G --auth-key far.key
 
-Each connection is one program, whose pages nobody else can reach; they are forgotten when it ends. An address that other
+Each connection is one program, whose pages nobody else can reach; they are forgotten when it ends. If
+its connection breaks, they are kept for --linger seconds, so that it goes on with them over another (and if it ended without a word, for
+nothing: so they give way as soon as somebody else needs the room). An address that other
 machines can reach needs a key, which clients give by the same option. Pages are neither encrypted on their way nor
 signed one by one: on a network where others could write into a TCP stream, use a tunnel. Ctrl-C ends the server; programs that have
 pages only here are then stopped.";
@@ -45,6 +47,10 @@ pub(crate) struct Memd {
     #[arg(long, value_name = "N", default_value = "1024")]
     sessions: usize,
 
+    /// Keep the pages of a program whose connection broke so long
+    #[arg(long, value_name = "S", default_value = "10", value_parser = crate::arguments::seconds)]
+    linger: Duration,
+
     /// Serve only clients that know this file's content, at least 16 bytes
     #[arg(long, value_name = "FILE")]
     auth_key: Option<PathBuf>,
@@ -60,7 +66,8 @@ impl Memd {
         for signal in [SIGINT, SIGTERM] {
             signal_hook::flag::register(signal, Arc::clone(&ends)).context("listen to signals")?;
         }
-        let mut setting = Server::builder().capacity(self.capacity).max_sessions(self.sessions);
+        let mut setting =
+            Server::builder().capacity(self.capacity).max_sessions(self.sessions).linger(self.linger);
         if let Some(quota) = self.quota {
             setting = setting.quota(quota);
         }

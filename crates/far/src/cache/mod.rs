@@ -219,6 +219,7 @@ impl FarCacheBuilder {
             stall: self.stall,
             key: self.key,
             like: 0,
+            alone: false,
         };
         let inner = Inner {
             slots: Slots::new(per_server, servers),

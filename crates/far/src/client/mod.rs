@@ -59,6 +59,8 @@ impl Order {
 pub(crate) trait Sink: Send + Sync {
     /// An order came back; with a text if this page was refused and the keeper is otherwise well.
     fn finished(&self, keeper: usize, order: Order, refused: Option<String>);
+    /// It is reached by another way than before; nothing was lost.
+    fn resumed(&self, _keeper: usize) {}
     /// The keeper is not to be asked again; these orders were not done.
     fn lost(&self, keeper: usize, why: String, orders: Vec<Order>);
 }

@@ -144,6 +144,10 @@ impl Sink for Pager {
         core.recopy();
     }
 
+    fn resumed(&self, keeper: usize) {
+        self.lock().keeper_resumed(keeper);
+    }
+
     fn lost(&self, keeper: usize, why: String, orders: Vec<Order>) {
         self.lock().keeper_lost(keeper, &why, orders);
     }

@@ -1,25 +1,29 @@
 //! A memory server: holds pages for clients that it knows, each client's apart from the others'.
 //!
-//! Every connection is one session, and one thread. Its pages live in a book of its own, so no request of one client can name, read or
-//! change another's page (F6); they are given back when the connection ends. What all share is one number, the bytes that are promised or
-//! held. A child process made by `fork` begins with the pages of its parent's session, whose secret name it knows.
+//! Every client has one session, and one thread. Its pages live in a book of its own, so no request of one client can name, read or
+//! change another's page (F6); they are given back when the session ends: by the client's word, or when its connection broke and it did not come back
+//! within a time. What all share is one number, the bytes that are promised or held. A child process made by `fork` begins with the pages of its parent's session, whose secret name it knows.
 //!
 //! | module | noun |
 //! |---|---|
 //! | `session` | one client: its pages, its requests |
+//! | `doors` | where a session is found again whose connection broke |
 //! | `book` | the pages of one session, and where a child process finds its parent's |
 //! | `room` | the bytes that all sessions together may hold |
 //! | [`mischief`] | what a test makes a server do wrong |
 
 mod book;
+mod doors;
 pub mod mischief;
 mod room;
 mod session;
 
 use crate::wire::auth::AuthKey;
 use book::Shelf;
+use doors::Doors;
 use mischief::Mischief;
 use room::Room;
+use rustix::net::sockopt;
 use std::collections::HashMap;
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -38,6 +42,7 @@ pub struct ServerBuilder {
     capacity_bytes: u64,
     quota_bytes: u64,
     max_sessions: usize,
+    linger: Duration,
     key: Option<AuthKey>,
     mischief: Option<Arc<dyn Mischief>>,
 }
@@ -62,8 +67,12 @@ pub enum ServeError {
 /// What a server has done and holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerStats {
-    /// Sessions now.
+    /// Connections now.
     pub sessions: u64,
+    /// Sessions whose connection broke, and whose client may come back.
+    pub waiting: u64,
+    /// Connections that went on with a session.
+    pub resumed: u64,
     /// Sessions since it began.
     pub sessions_ever: u64,
     /// Handshakes that came to nothing.
@@ -85,6 +94,7 @@ pub struct ServerStats {
 #[derive(Debug, Default)]
 struct Counters {
     sessions_ever: AtomicU64,
+    resumed: AtomicU64,
     turned_away: AtomicU64,
     pages: AtomicU64,
     puts: AtomicU64,
@@ -97,11 +107,40 @@ struct Shared {
     setting: ServerBuilder,
     room: Room,
     shelf: Shelf,
+    doors: Doors,
     counters: Counters,
     ends: AtomicBool,
     /// Streams of the sessions, to end them from outside.
     sessions: Mutex<HashMap<u64, TcpStream>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// A connection that counts; when dropped, it does no more.
+#[derive(Debug)]
+struct Seat {
+    shared: Arc<Shared>,
+    number: u64,
+}
+
+impl Seat {
+    fn number(&self) -> u64 {
+        self.number
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        lock(&self.shared.sessions).remove(&self.number);
+    }
+}
+
+impl Shared {
+    /// Ends a connection from outside: whoever serves it sees it break.
+    fn end_connection(&self, number: u64) {
+        if let Some(stream) = lock(&self.sessions).get(&number) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
 }
 
 /// A running memory server. Dropping it shuts it down.
@@ -114,7 +153,14 @@ pub struct Server {
 
 impl Default for ServerBuilder {
     fn default() -> Self {
-        Self { capacity_bytes: 1 << 30, quota_bytes: u64::MAX, max_sessions: 1024, key: None, mischief: None }
+        Self {
+            capacity_bytes: 1 << 30,
+            quota_bytes: u64::MAX,
+            max_sessions: 1024,
+            linger: Duration::from_secs(10),
+            key: None,
+            mischief: None,
+        }
     }
 }
 
@@ -137,6 +183,14 @@ impl ServerBuilder {
     #[must_use]
     pub fn max_sessions(mut self, sessions: usize) -> Self {
         self.max_sessions = sessions;
+        self
+    }
+
+    /// The pages of a client whose connection broke are kept so long for it to come back [unless set: 10 s], if nobody else needs the room. A client
+    /// tries for as long as it waits for an answer ([`stall`](crate::FarMemoryBuilder::stall)).
+    #[must_use]
+    pub fn linger(mut self, linger: Duration) -> Self {
+        self.linger = linger;
         self
     }
 
@@ -172,6 +226,7 @@ impl ServerBuilder {
         let shared = Arc::new(Shared {
             room: Room::new(self.capacity_bytes),
             shelf: Shelf::default(),
+            doors: Doors::default(),
             setting: self,
             counters: Counters::default(),
             ends: AtomicBool::new(false),
@@ -204,9 +259,13 @@ impl Server {
     #[must_use]
     pub fn stats(&self) -> ServerStats {
         let counters = &self.shared.counters;
+        let sessions = lock(&self.shared.sessions).len() as u64;
+        let waiting = self.shared.doors.waiting() as u64;
         // Relaxed: counts, each for itself.
         ServerStats {
-            sessions: lock(&self.shared.sessions).len() as u64,
+            sessions,
+            waiting,
+            resumed: counters.resumed.load(Relaxed),
             sessions_ever: counters.sessions_ever.load(Relaxed),
             turned_away: counters.turned_away.load(Relaxed),
             pages: counters.pages.load(Relaxed),
@@ -232,6 +291,7 @@ impl Server {
         if let Some(listener) = self.listener.take() {
             let _ = listener.join();
         }
+        self.shared.doors.close();
         for stream in lock(&self.shared.sessions).values() {
             let _ = stream.shutdown(Shutdown::Both);
         }
@@ -280,15 +340,23 @@ fn begin(shared: &Arc<Shared>, number: u64, stream: TcpStream) {
     sessions.insert(number, handle);
     drop(sessions);
     let mine = Arc::clone(shared);
+    let seat = Seat { shared: Arc::clone(shared), number };
     let _ = stream.set_nodelay(true);
-    let started = thread::Builder::new().name(format!("memd-{number}")).spawn(move || {
-        session::run(&mine, stream);
-        lock(&mine.sessions).remove(&number);
-    });
+    keep_alive(&stream);
+    let started = thread::Builder::new()
+        .name(format!("memd-{number}"))
+        .spawn(move || session::run_in_turn(&mine, stream, seat));
     let mut threads = lock(&shared.threads);
     threads.retain(|thread| !thread.is_finished());
-    match started {
-        Ok(thread) => threads.push(thread),
-        Err(_) => drop(lock(&shared.sessions).remove(&number)),
-    }
+    // Without a thread the seat is gone, too.
+    threads.extend(started);
+}
+
+/// A client whose machine has gone without a word is noticed within a minute or so; one that only stands still is not taken for such.
+fn keep_alive(stream: &TcpStream) {
+    // Should it fail, room is given back later, or when others need it.
+    let _ = sockopt::set_socket_keepalive(stream, true)
+        .and_then(|()| sockopt::set_tcp_keepidle(stream, Duration::from_secs(30)))
+        .and_then(|()| sockopt::set_tcp_keepintvl(stream, Duration::from_secs(10)))
+        .and_then(|()| sockopt::set_tcp_keepcnt(stream, 3));
 }

@@ -1,24 +1,28 @@
 //! One client of a memory server: its pages, its requests.
 
 use super::book::{Book, Stored};
-use super::mischief::{Act, Mischief};
+use super::doors::Newcomer;
+use super::mischief::Act;
 use super::room::Share;
-use super::{Counters, HANDSHAKE, Shared};
+use super::{HANDSHAKE, Seat, Shared};
 use crate::digest::Digest;
-use crate::wire::{HEADER, Header, Kind, Open, Opened, WireError, auth};
+use crate::wire::auth::{self, Meeting};
+use crate::wire::{HEADER, Header, Kind, Open, Opened, WireError};
 use std::io::{self, IoSlice, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// Why a session ended.
-#[derive(Debug)]
+/// Why nothing more is read from a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
     /// The client has gone, or the connection broke.
     Gone,
-    /// The client said what cannot be said.
+    /// The client said what cannot be said; or the network did.
     Nonsense,
+    /// The client has ended the session.
+    Farewell,
     /// A test wanted it.
     Mischief,
 }
@@ -54,60 +58,108 @@ impl Stream for UnixStream {
 }
 
 struct Session<'a, S> {
+    shared: &'a Shared,
     stream: S,
     share: Share<'a>,
     page_bytes: usize,
     book: Book<'a>,
     /// Memory of pages that were forgotten, for those that come.
     spare: Vec<Box<[u8]>>,
-    counters: &'a Counters,
-    mischief: Option<&'a dyn Mischief>,
+}
+
+/// What a connection begins with.
+enum First {
+    Open { wanted: Open, tag: u64 },
+    Resume { meeting: Meeting, proof: [u8; Meeting::PROOF], tag: u64 },
 }
 
 /// Serves one connection until it ends. Its pages are given back then.
 pub(super) fn run(shared: &Shared, mut stream: impl Stream) {
-    let _ = stream.limit_reads(Some(HANDSHAKE));
-    if auth::admit(&mut stream, shared.setting.key.as_ref()).is_err() {
-        shared.counters.turned_away.fetch_add(1, Relaxed);
-        return;
+    let session = first(shared, &mut stream).and_then(|first| match first {
+        First::Open { wanted, tag } => open(shared, stream, &wanted, tag),
+        First::Resume { tag, .. } => {
+            refuse_first(&mut stream, tag, "sessions that are served in this way do not wait")?;
+            Err(Ended::Nonsense)
+        }
+    });
+    match session {
+        Ok(mut session) => drop(session.serve()),
+        Err(_) => drop(shared.counters.turned_away.fetch_add(1, Relaxed)),
     }
-    let Ok(session) = open(shared, stream) else {
-        shared.counters.turned_away.fetch_add(1, Relaxed);
-        return;
-    };
-    shared.counters.sessions_ever.fetch_add(1, Relaxed);
-    session.serve();
 }
 
-/// The first frame must ask for a session, and there must be room.
-fn open<S: Stream>(shared: &Shared, mut stream: S) -> Result<Session<'_, S>, Ended> {
-    let header = read_header(&mut stream)?;
-    if header.kind != Kind::Open || header.length > 64 {
+/// Serves a connection; when it breaks, those that take its place.
+pub(super) fn run_in_turn(shared: &Shared, mut stream: TcpStream, seat: Seat) {
+    let session = first(shared, &mut stream).and_then(|first| match first {
+        First::Open { wanted, tag } => Ok(Some((open(shared, stream, &wanted, tag)?, seat))),
+        First::Resume { meeting, proof, tag } => {
+            let newcomer = Newcomer { stream, seat, tag };
+            leave(shared, &meeting, &proof, newcomer).map(|()| None)
+        }
+    });
+    match session {
+        Ok(Some((session, seat))) => session.serve_in_turn(seat),
+        Ok(None) => {}
+        Err(_) => drop(shared.counters.turned_away.fetch_add(1, Relaxed)),
+    }
+}
+
+/// Leaves the connection to the session that it shows to know.
+fn leave(shared: &Shared, meeting: &Meeting, proof: &[u8], newcomer: Newcomer) -> Result<(), Ended> {
+    match shared.doors.leave(meeting, proof, newcomer) {
+        Ok(old) => {
+            old.into_iter().for_each(|connection| shared.end_connection(connection));
+            Ok(())
+        }
+        Err(Newcomer { mut stream, seat: _seat, tag }) => {
+            refuse_first(&mut stream, tag, "no such session: it has ended, or waited too long")?;
+            Err(Ended::Gone)
+        }
+    }
+}
+
+/// The handshake and the first frame.
+fn first(shared: &Shared, stream: &mut impl Stream) -> Result<First, Ended> {
+    let _ = stream.limit_reads(Some(HANDSHAKE));
+    let meeting = auth::admit(stream, shared.setting.key.as_ref()).map_err(|_| Ended::Nonsense)?;
+    let header = read_header(stream)?;
+    if !matches!(header.kind, Kind::Open | Kind::Resume) || header.length > 64 {
         return Err(Ended::Nonsense);
     }
     let mut payload = vec![0; header.length as usize];
     stream.read_exact(&mut payload)?;
     header.check(&payload)?;
-    let wanted = Open::decode(&payload)?;
-    let (share, book) = match begin(shared, &wanted) {
+    let tag = header.tag;
+    if header.kind == Kind::Open {
+        return Ok(First::Open { wanted: Open::decode(&payload)?, tag });
+    }
+    let proof = payload.try_into().map_err(|_| Ended::Nonsense)?;
+    Ok(First::Resume { meeting, proof, tag })
+}
+
+fn refuse_first(stream: &mut impl Stream, tag: u64, why: &str) -> io::Result<()> {
+    send(stream, &Header::with(Kind::Refused, tag, 0, why.as_bytes()), why.as_bytes())
+}
+
+/// A session, if there is room for it.
+fn open<'a, S: Stream>(
+    shared: &'a Shared,
+    mut stream: S,
+    wanted: &Open,
+    tag: u64,
+) -> Result<Session<'a, S>, Ended> {
+    let (share, book) = match begin(shared, wanted) {
         Ok(begun) => begun,
         Err(why) => {
-            send(&mut stream, &Header::with(Kind::Refused, header.tag, 0, why.as_bytes()), why.as_bytes())?;
+            refuse_first(&mut stream, tag, &why)?;
             return Err(Ended::Gone);
         }
     };
-    let opened = Opened { quota_bytes: share.quota(), session: book.name() }.encode();
-    send(&mut stream, &Header::with(Kind::Opened, header.tag, 0, &opened), &opened)?;
-    stream.limit_reads(None)?;
-    Ok(Session {
-        stream,
-        share,
-        page_bytes: wanted.page_bytes as usize,
-        book,
-        spare: Vec::new(),
-        counters: &shared.counters,
-        mischief: shared.setting.mischief.as_deref(),
-    })
+    let page_bytes = wanted.page_bytes as usize;
+    let mut session = Session { shared, stream, share, page_bytes, book, spare: Vec::new() };
+    session.greet(tag)?;
+    shared.counters.sessions_ever.fetch_add(1, Relaxed);
+    Ok(session)
 }
 
 /// Room and pages of a session that wants this, or why it cannot have them.
@@ -116,25 +168,80 @@ fn begin<'a>(shared: &'a Shared, wanted: &Open) -> Result<(Share<'a>, Book<'a>),
     if let Some(other) = book.bytes_of_a_page().filter(|&bytes| bytes != wanted.page_bytes as usize) {
         return Err(format!("pages of {} bytes wanted, those to begin with have {other}", wanted.page_bytes));
     }
-    let mut share = shared
-        .room
-        .reserve(wanted.reserve_bytes, shared.setting.quota_bytes)
+    // Who only waits for its client to come back gives way (DOOR-3).
+    while shared.doors.count() >= shared.setting.max_sessions {
+        if !shared.doors.make_way() {
+            return Err(format!("{} sessions are as many as there may be", shared.setting.max_sessions));
+        }
+    }
+    let quota = shared.setting.quota_bytes;
+    let mut share = with_room(shared, || shared.room.reserve(wanted.reserve_bytes, quota))
         .map_err(|left| format!("{} bytes wanted, {left} can be had here", wanted.reserve_bytes))?;
     // Each page that two sessions have in common counts for both: either may write it, and then finds the room.
     let begins_with = book.len() as u64 * u64::from(wanted.page_bytes);
-    share
-        .take(begins_with)
+    with_room(shared, || share.take(begins_with))
         .map_err(|left| format!("{begins_with} bytes of another session wanted, {left} can be had here"))?;
     shared.counters.pages.fetch_add(book.len() as u64, Relaxed);
     Ok((share, book))
 }
 
-impl<S: Stream> Session<'_, S> {
-    /// Until the client goes.
-    fn serve(mut self) {
-        while self.request().is_ok() {}
+/// Asks for room, and again as long as a session that waits gives way (DOOR-3).
+fn with_room<R>(shared: &Shared, mut ask: impl FnMut() -> Result<R, u64>) -> Result<R, u64> {
+    loop {
+        match ask() {
+            Err(_) if shared.doors.make_way() => {}
+            answer => return answer,
+        }
+    }
+}
+
+impl Session<'_, TcpStream> {
+    /// Until the client has ended the session, or does not come back.
+    fn serve_in_turn(mut self, seat: Seat) {
+        let door = self.shared.doors.open(self.book.name(), seat.number());
+        let mut seat = Some(seat);
+        loop {
+            let ended = self.serve();
+            let _ = self.stream.shutdown(Shutdown::Both);
+            drop(seat.take());
+            if !matches!(ended, Ended::Gone | Ended::Nonsense) {
+                break;
+            }
+            let Some(newcomer) = door.wait(self.shared.setting.linger) else { break };
+            (self.stream, seat) = (newcomer.stream, Some(newcomer.seat));
+            // If it is broken already, there may be another.
+            if self.greet(newcomer.tag).is_ok() {
+                self.shared.counters.resumed.fetch_add(1, Relaxed);
+            }
+        }
+        // The room is given back before the door is gone: who waits for that has it then.
+        drop(self);
+        drop(door);
+    }
+}
+
+impl<S> Drop for Session<'_, S> {
+    fn drop(&mut self) {
         // Relaxed: a count.
-        self.counters.pages.fetch_sub(self.book.len() as u64, Relaxed);
+        self.shared.counters.pages.fetch_sub(self.book.len() as u64, Relaxed);
+    }
+}
+
+impl<S: Stream> Session<'_, S> {
+    /// Says that the session is served over this stream.
+    fn greet(&mut self, tag: u64) -> io::Result<()> {
+        let opened = Opened { quota_bytes: self.share.quota(), session: self.book.name() }.encode();
+        send(&mut self.stream, &Header::with(Kind::Opened, tag, 0, &opened), &opened)?;
+        self.stream.limit_reads(None)
+    }
+
+    /// Until the client goes, or the stream breaks.
+    fn serve(&mut self) -> Ended {
+        loop {
+            if let Err(ended) = self.request() {
+                return ended;
+            }
+        }
     }
 
     fn request(&mut self) -> Result<(), Ended> {
@@ -148,12 +255,14 @@ impl<S: Stream> Session<'_, S> {
                 Ok(())
             }
             Kind::Ping => self.answer(Kind::Pong, &header),
+            Kind::Bye => Err(Ended::Farewell),
             _ => Err(Ended::Nonsense),
         }
     }
 
     fn act(&mut self, is_put: bool, page: u64) -> Result<Act, Ended> {
-        match self.mischief.map_or(Act::Serve, |mischief| mischief.act(is_put, page)) {
+        match self.shared.setting.mischief.as_ref().map_or(Act::Serve, |mischief| mischief.act(is_put, page))
+        {
             Act::Die => Err(Ended::Mischief),
             Act::Stall => {
                 // Takes what comes and says nothing, until the connection is closed.
@@ -180,7 +289,7 @@ impl<S: Stream> Session<'_, S> {
             return self.refuse(header, "not today");
         }
         if !self.book.has(header.page)
-            && let Err(left) = self.share.take(self.page_bytes as u64)
+            && let Err(left) = with_room(self.shared, || self.share.take(self.page_bytes as u64))
         {
             self.spare.push(bytes);
             return self
@@ -188,14 +297,14 @@ impl<S: Stream> Session<'_, S> {
         }
         match self.book.put(header.page, Stored { bytes, digest: header.digest }) {
             Some(old) => self.spare.extend(Book::alone(old)),
-            None => drop(self.counters.pages.fetch_add(1, Relaxed)),
+            None => drop(self.shared.counters.pages.fetch_add(1, Relaxed)),
         }
-        self.counters.puts.fetch_add(1, Relaxed);
+        self.shared.counters.puts.fetch_add(1, Relaxed);
         self.answer(Kind::Stored, header)
     }
 
     fn refuse(&mut self, header: &Header, why: &str) -> Result<(), Ended> {
-        self.counters.refused.fetch_add(1, Relaxed);
+        self.shared.counters.refused.fetch_add(1, Relaxed);
         let refused =
             Header { page: header.page, ..Header::with(Kind::Refused, header.tag, 0, why.as_bytes()) };
         Ok(send(&mut self.stream, &refused, why.as_bytes())?)
@@ -205,7 +314,7 @@ impl<S: Stream> Session<'_, S> {
         let act = self.act(false, header.page)?;
         let page = self.book.get(header.page).filter(|_| act != Act::Deny);
         let Some(page) = page else { return self.answer(Kind::Missing, header) };
-        self.counters.gets.fetch_add(1, Relaxed);
+        self.shared.counters.gets.fetch_add(1, Relaxed);
         let reply = Header {
             kind: Kind::Page,
             #[expect(clippy::cast_possible_truncation, reason = "a page is at most MAX_PAYLOAD")]
@@ -224,7 +333,7 @@ impl<S: Stream> Session<'_, S> {
     fn forget(&mut self, page: u64) {
         if let Some(old) = self.book.forget(page) {
             self.share.give_back(self.page_bytes as u64);
-            self.counters.pages.fetch_sub(1, Relaxed);
+            self.shared.counters.pages.fetch_sub(1, Relaxed);
             // A few are kept, the rest is memory that somebody else may want.
             if self.spare.len() < 4 {
                 self.spare.extend(Book::alone(old));

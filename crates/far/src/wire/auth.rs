@@ -7,6 +7,8 @@
 //! | 3 | client | HMAC-SHA256(key, "azekura far client" ‖ 1 ‖ 2), or zeros without a key |
 //! | 4 | server | 1 for yes and the same of "azekura far server", or zeros |
 //!
+//! Who goes on with a session shows that it knows the session's name likewise: by HMAC-SHA256(name, "azekura far session" ‖ 1 ‖ 2), never the name again.
+//!
 //! Every message has a fixed size, so nothing a stranger sends is parsed for a length. Labels differ, so a proof cannot be
 //! reflected; nonces are 256 random bits, so it cannot be replayed. What follows is neither encrypted nor signed frame by frame: on a network
 //! where others can write into a TCP stream, put it through a tunnel.
@@ -19,6 +21,34 @@ use std::io::{self, Read, Write};
 
 const MAGIC: [u8; 8] = *b"AZKFAR\r\n";
 const HELLO: usize = 48;
+
+/// A handshake that ended well: what both sides drew for it, so that a proof that is shown in it is good for no other.
+#[derive(Clone, Copy, Debug)]
+pub struct Meeting {
+    hello: [u8; HELLO],
+    challenge: [u8; HELLO],
+}
+
+impl Meeting {
+    /// Bytes of a proof.
+    pub const PROOF: usize = PROOF_BYTES;
+
+    /// Shows that one knows a session's name.
+    #[must_use]
+    pub fn proof(&self, session: u128) -> [u8; PROOF_BYTES] {
+        key_of(session).proof(SESSION, &[&self.hello, &self.challenge])
+    }
+
+    /// Whether this shows it; in constant time.
+    #[must_use]
+    pub fn proves(&self, session: u128, proof: &[u8]) -> bool {
+        key_of(session).is_proof(SESSION, &[&self.hello, &self.challenge], proof)
+    }
+}
+
+fn key_of(session: u128) -> AuthKey {
+    AuthKey::new(&session.to_le_bytes()).expect("a name is as long as the shortest key")
+}
 
 /// Why a handshake came to nothing.
 #[derive(Debug, thiserror::Error)]
@@ -46,8 +76,9 @@ pub enum AuthError {
 
 const CLIENT: &str = "azekura far client";
 const SERVER: &str = "azekura far server";
+const SESSION: &str = "azekura far session";
 
-fn hello(needs_key: bool) -> io::Result<[u8; HELLO]> {
+fn greeting(needs_key: bool) -> io::Result<[u8; HELLO]> {
     let mut hello = [0; HELLO];
     hello[..8].copy_from_slice(&MAGIC);
     hello[8] = VERSION;
@@ -71,8 +102,8 @@ fn judge(hello: &[u8; HELLO]) -> Result<(), AuthError> {
 /// # Errors
 ///
 /// [`AuthError`].
-pub fn introduce(stream: &mut (impl Read + Write), key: Option<&AuthKey>) -> Result<(), AuthError> {
-    let hello = hello(false)?;
+pub fn introduce(stream: &mut (impl Read + Write), key: Option<&AuthKey>) -> Result<Meeting, AuthError> {
+    let hello = greeting(false)?;
     stream.write_all(&hello)?;
     let mut challenge = [0; HELLO];
     stream.read_exact(&mut challenge)?;
@@ -93,7 +124,7 @@ pub fn introduce(stream: &mut (impl Read + Write), key: Option<&AuthKey>) -> Res
     match key {
         // In constant time, as the library does it.
         Some(key) if !key.is_proof(SERVER, &[&hello, &challenge], &answer[1..]) => Err(AuthError::KeyWrong),
-        _ => Ok(()),
+        _ => Ok(Meeting { hello, challenge }),
     }
 }
 
@@ -102,25 +133,25 @@ pub fn introduce(stream: &mut (impl Read + Write), key: Option<&AuthKey>) -> Res
 /// # Errors
 ///
 /// [`AuthError`]: the stream is to be closed.
-pub fn admit(stream: &mut (impl Read + Write), key: Option<&AuthKey>) -> Result<(), AuthError> {
-    let mut greeting = [0; HELLO];
-    stream.read_exact(&mut greeting)?;
-    judge(&greeting)?;
-    let challenge = hello(key.is_some())?;
+pub fn admit(stream: &mut (impl Read + Write), key: Option<&AuthKey>) -> Result<Meeting, AuthError> {
+    let mut hello = [0; HELLO];
+    stream.read_exact(&mut hello)?;
+    judge(&hello)?;
+    let challenge = greeting(key.is_some())?;
     stream.write_all(&challenge)?;
     let mut proof = [0; 32];
     stream.read_exact(&mut proof)?;
     let mut answer = [0; 33];
     if let Some(key) = key {
-        if !key.is_proof(CLIENT, &[&greeting, &challenge], &proof) {
+        if !key.is_proof(CLIENT, &[&hello, &challenge], &proof) {
             stream.write_all(&answer)?;
             return Err(AuthError::KeyWrong);
         }
-        answer[1..].copy_from_slice(&key.proof(SERVER, &[&greeting, &challenge]));
+        answer[1..].copy_from_slice(&key.proof(SERVER, &[&hello, &challenge]));
     }
     answer[0] = 1;
     stream.write_all(&answer)?;
-    Ok(())
+    Ok(Meeting { hello, challenge })
 }
 
 #[cfg(test)]
@@ -129,7 +160,9 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::thread;
 
-    fn both(client: Option<&str>, server: Option<&str>) -> (Result<(), AuthError>, Result<(), AuthError>) {
+    type Outcome = Result<Meeting, AuthError>;
+
+    fn both(client: Option<&str>, server: Option<&str>) -> (Outcome, Outcome) {
         let key = |text: Option<&str>| text.map(|t| AuthKey::new(t.as_bytes()).unwrap());
         let (client, server) = (key(client), key(server));
         let (mut a, mut b) = UnixStream::pair().unwrap();
@@ -142,8 +175,8 @@ mod tests {
     #[test]
     fn only_equal_keys_meet() {
         let (one, two) = (Some("0123456789abcdef"), Some("0123456789abcdeF"));
-        assert!(matches!(both(one, one), (Ok(()), Ok(()))));
-        assert!(matches!(both(None, None), (Ok(()), Ok(()))));
+        assert!(matches!(both(one, one), (Ok(_), Ok(_))));
+        assert!(matches!(both(None, None), (Ok(_), Ok(_))));
         assert!(matches!(both(one, two), (Err(AuthError::KeyWrong), Err(AuthError::KeyWrong))));
         assert!(matches!(both(None, one), (Err(AuthError::KeyNeeded), Err(_))));
         assert!(matches!(both(one, None), (Err(AuthError::KeyUnknown), Err(_))));
@@ -151,10 +184,20 @@ mod tests {
     }
 
     #[test]
+    fn a_sessions_name_is_shown_in_one_meeting_and_the_proof_is_good_for_no_other() {
+        let (one, other) = (both(None, None), both(None, None));
+        let (one, other) = ((one.0.unwrap(), one.1.unwrap()), (other.0.unwrap(), other.1.unwrap()));
+        let proof = one.0.proof(77);
+        assert!(one.1.proves(77, &proof));
+        assert!(!one.1.proves(78, &proof) && !one.1.proves(77, &proof[1..]) && !one.1.proves(77, &[]));
+        assert!(!other.1.proves(77, &proof));
+    }
+
+    #[test]
     fn a_stranger_is_told_from_another_version() {
         for (change, at) in [(b'X', 0), (9, 8)] {
             let (mut a, mut b) = UnixStream::pair().unwrap();
-            let mut greeting = hello(false).unwrap();
+            let mut greeting = greeting(false).unwrap();
             greeting[at] = change;
             a.write_all(&greeting).unwrap();
             let refused = admit(&mut b, None).unwrap_err();

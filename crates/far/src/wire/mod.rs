@@ -20,10 +20,12 @@
 //! | request | payload | answer |
 //! |---|---|---|
 //! | `Open` | [`Open`] | `Opened` with [`Opened`], or `Refused` |
+//! | `Resume` | [`Meeting::proof`](auth::Meeting::proof) | the same; the first frame of a connection, in the place of `Open`: goes on with a session whose connection broke |
 //! | `Put` | a page | `Stored`, or `Refused` (no room; the page is not held) |
 //! | `Get` | – | `Page` with the page and the digest it came with, or `Missing` |
 //! | `Free` | – | none |
 //! | `Ping` | – | `Pong` |
+//! | `Bye` | – | none: the session has ended, and need not be kept |
 
 pub mod auth;
 
@@ -31,7 +33,7 @@ use crate::digest::Digest;
 use azekura_base::checksum::crc32c;
 
 /// Of handshake and frames. Another one is refused.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 /// Bytes of a frame's header.
 pub const HEADER: usize = 48;
 /// The largest page.
@@ -51,6 +53,10 @@ pub enum Kind {
     Free = 4,
     /// Client: are you there?
     Ping = 5,
+    /// Client: goes on with a session.
+    Resume = 6,
+    /// Client: the session has ended.
+    Bye = 7,
     /// Server: the session has begun.
     Opened = 65,
     /// Server: the page is held.
@@ -67,8 +73,8 @@ pub enum Kind {
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Self> {
-        use Kind::{Free, Get, Missing, Open, Opened, Page, Ping, Pong, Put, Refused, Stored};
-        [Open, Put, Get, Free, Ping, Opened, Stored, Page, Missing, Pong, Refused]
+        use Kind::{Bye, Free, Get, Missing, Open, Opened, Page, Ping, Pong, Put, Refused, Resume, Stored};
+        [Open, Put, Get, Free, Ping, Resume, Bye, Opened, Stored, Page, Missing, Pong, Refused]
             .into_iter()
             .find(|kind| *kind as u8 == byte)
     }

@@ -2,7 +2,7 @@
 //! answers only frames, and nothing of a session is left when its connection has ended.
 
 use azekura_far::wire::auth::{AuthKey, admit, introduce};
-use azekura_far::wire::{HEADER, Header, Open, Opened};
+use azekura_far::wire::{HEADER, Header, Open, Opened, VERSION};
 use azekura_far::{Server, digest::Digest};
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -47,7 +47,7 @@ fn mended(bytes: &[u8]) -> Vec<u8> {
     let mut at = 0;
     while mended.len() - at >= HEADER {
         let (head, rest) = mended[at..].split_at_mut(HEADER);
-        head[0] = 1;
+        head[0] = VERSION;
         let length = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
         let payload = &rest[..length.min(rest.len())];
         head[24..40].copy_from_slice(&Digest::of(payload).0.to_le_bytes());
@@ -115,7 +115,7 @@ fn session(bytes: &[u8]) {
 }
 
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
-    use azekura_far::wire::Kind::{self, Free, Get, Ping, Put};
+    use azekura_far::wire::Kind::{self, Bye, Free, Get, Ping, Put, Resume};
     let open = Open { page_bytes: 4096, reserve_bytes: 8192, like: 0 }.encode();
     let page = vec![7_u8; 4096];
     let frame = |header: Header, payload: &[u8]| [&header.encode()[..], payload].concat();
@@ -129,8 +129,11 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
             .concat()
     };
     let mut hello = vec![0; 96];
-    hello[..9].copy_from_slice(b"AZKFAR\r\n\x01");
-    let mut inputs = vec![talk.concat(), open.to_vec(), hello, put, Vec::new()];
+    hello[..8].copy_from_slice(b"AZKFAR\r\n");
+    hello[8] = VERSION;
+    let again = frame(Header::with(Resume, 0, 0, &[5; 32]), &[5; 32]);
+    let gone = [opening.clone(), bare(Bye, 1, 0), bare(Get, 2, 5)].concat();
+    let mut inputs = vec![talk.concat(), open.to_vec(), hello, put, again, gone, Vec::new()];
     inputs.extend([Kind::Open, Put, Get, Ping, Free, Kind::Opened, Kind::Page].map(small));
     [1, 3, 5]
         .into_iter()

@@ -23,10 +23,11 @@ use azekura_far::server::mischief::{Act, Mischief};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use self::report::{Outcome, Report, Trial};
+use super::memd::{Killed, Memd, nothing};
 use crate::progress::Progress;
 
 /// A trial that takes longer hangs.
@@ -108,16 +109,6 @@ pub enum LabError {
     Server(#[source] azekura_far::ServeError),
 }
 
-/// A process that is killed when it is no longer wanted.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Lies from when it is told to.
 #[derive(Debug)]
 struct Liar {
@@ -134,7 +125,7 @@ impl Mischief for Liar {
 
 /// A server of a trial.
 enum Lender {
-    Process(Killed),
+    Process(Memd),
     Thread { server: Server, liar: Arc<Liar> },
 }
 
@@ -167,7 +158,9 @@ impl Lab {
             let (lender, address) = if wrong == Wrong::Lies && index == bad {
                 liar(&mut rng)?
             } else {
-                self.memd().map_err(failed("start a memory server"))?
+                let memd = Memd::start(&self.program, CAPACITY).map_err(failed("start a memory server"))?;
+                let address = memd.address.clone();
+                (Lender::Process(memd), address)
             };
             servers.push(lender);
             addresses.push(address);
@@ -175,7 +168,7 @@ impl Lab {
         let mut worker = self.worker(seed, guard, &addresses).map_err(failed("start the program"))?;
         let mut line = String::new();
         let mut said =
-            BufReader::new(worker.0.stdout.take().ok_or_else(|| failed("hear the program")(pipe()))?);
+            BufReader::new(worker.0.stdout.take().ok_or_else(|| failed("hear the program")(nothing()))?);
         said.read_line(&mut line).map_err(failed("hear the program"))?;
         std::thread::sleep(Duration::from_millis(rng.random_range(0..150)));
         servers[bad].go_wrong(wrong).map_err(failed("signal a memory server"))?;
@@ -194,21 +187,6 @@ impl Lab {
         Ok(Trial { seed, guard, wrong, outcome: judge(&outcome, &out, &error) })
     }
 
-    fn memd(&self) -> std::io::Result<(Lender, String)> {
-        let mut child = Command::new(&self.program)
-            .args(["memd", "--listen", "127.0.0.1:0", "--capacity", CAPACITY])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .map(Killed)?;
-        let mut line = String::new();
-        let stdout = child.0.stdout.as_mut().ok_or_else(pipe)?;
-        BufReader::new(stdout).read_line(&mut line)?;
-        let address = line.trim().strip_prefix("listening on ").ok_or_else(pipe)?.to_owned();
-        Ok((Lender::Process(child), address))
-    }
-
     fn worker(&self, seed: u64, guard: Guard, addresses: &[String]) -> std::io::Result<Killed> {
         Command::new(&self.program)
             .args(["lab", "far-kills", "--worker", guard.name(), "--seed", &seed.to_string()])
@@ -219,10 +197,6 @@ impl Lab {
             .spawn()
             .map(Killed)
     }
-}
-
-fn pipe() -> std::io::Error {
-    std::io::Error::other("it said nothing of use")
 }
 
 fn liar(rng: &mut Xoshiro256PlusPlus) -> Result<(Lender, String), LabError> {
@@ -242,9 +216,8 @@ impl Lender {
                 liar.lies.store(true, Relaxed);
                 Ok(())
             }
-            Self::Process(child) => {
-                let signal = if wrong == Wrong::Stalled { Signal::STOP } else { Signal::KILL };
-                kill_process(Pid::from_child(&child.0), signal).map_err(Into::into)
+            Self::Process(memd) => {
+                memd.signal(if wrong == Wrong::Stalled { Signal::STOP } else { Signal::KILL })
             }
         }
     }

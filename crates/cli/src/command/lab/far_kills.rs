@@ -19,7 +19,7 @@ Examples:
 A trial is a program on far memory whose server is killed, stopped or begins to
 lie at a random moment. With a second copy or a spill file it must go on, and
 every byte must be right; without, it must be stopped with a message. Exit
-code 1 if one trial ends otherwise. A soak of half an hour: --trials 4000.";
+code 1 if one trial ends otherwise. For a soak see lab far-soak.";
 
 /// Kill, stop and corrupt memory servers under programs at random moments
 #[derive(Args, Debug)]

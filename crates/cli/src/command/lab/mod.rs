@@ -3,6 +3,7 @@
 mod bottleneck;
 mod far_kills;
 mod far_memory;
+mod far_soak;
 mod fat_btree;
 mod mariadb;
 mod nb_gclock;
@@ -29,6 +30,7 @@ enum What {
     NbGclock(nb_gclock::NbGclock),
     FarKills(far_kills::FarKills),
     FarMemory(far_memory::FarMemory),
+    FarSoak(far_soak::FarSoak),
     FatBtree(fat_btree::FatBtree),
     Mariadb(mariadb::Mariadb),
     PWal(p_wal::PWal),
@@ -41,6 +43,7 @@ impl Lab {
             What::NbGclock(lab) => lab.run(out),
             What::FarKills(lab) => lab.run(out),
             What::FarMemory(lab) => lab.run(out),
+            What::FarSoak(lab) => lab.run(out),
             What::FatBtree(lab) => lab.run(out),
             What::Mariadb(lab) => lab.run(out),
             What::PWal(lab) => lab.run(out),

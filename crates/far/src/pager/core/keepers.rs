@@ -35,6 +35,16 @@ impl Core {
         self.serve_waiting();
     }
 
+    /// A keeper's way was broken, and there is another; its pages are as they were.
+    pub(in crate::pager) fn keeper_resumed(&mut self, keeper: usize) {
+        if self.closing || self.keepers.is_empty() {
+            return;
+        }
+        self.stats.keepers_resumed += 1;
+        let name = self.keepers[keeper].name();
+        crate::say(&format!("azekura far memory: the connection to {name} broke, and is made again\n"));
+    }
+
     fn put_failed(&mut self, page: u32, keeper: usize) {
         if let State::Leaving { out, .. } = &mut self.pages[page as usize].state {
             out.open &= !(1 << keeper);

@@ -1,0 +1,222 @@
+//! Far memory for as long as one likes, while its servers are started anew, stopped for a moment, and connections are cut: is every byte right?
+//!
+//! | module | noun |
+//! |---|---|
+//! | [`work`] | programs: random reads, writes and discards beside a plain copy |
+//! | `relay` | connections that can be cut |
+//! | [`report`] | what came of it |
+//!
+//! It goes by *stretches*, which take turns between the guards (two copies, a spill file), the policies and page sizes. Two programs work on the same
+//! servers. With two copies nothing is done to a server before every page has two again, as then bytes may really be lost; a spill file has
+//! all, so there one thing may follow upon the other. What is done, to whom and when is drawn by lot; the stretches' seeds are in the report.
+
+mod relay;
+pub mod report;
+pub mod work;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use azekura_far::Policy;
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::seq::IndexedRandom;
+use rand::{RngExt, SeedableRng};
+use rustix::process::Signal;
+
+use self::relay::Relay;
+use self::report::{Report, Stretch};
+use self::work::{Program, Setting, Told};
+use super::far_kills::Guard;
+use super::memd::Memd;
+use crate::progress::{Progress, ms};
+
+/// A stretch is no longer, so that many are seen.
+const LONGEST: Duration = Duration::from_secs(20);
+/// Who waits so long for a page, or for its copies to be made again, hangs.
+const HANGS: Duration = Duration::from_secs(120);
+/// A server that answers nothing for so long is lost: longer than those that are stopped for a moment are.
+const STALL: Duration = Duration::from_secs(4);
+/// What a server lends.
+const CAPACITY: &str = "128M";
+/// Programs at once.
+const PROGRAMS: u64 = 2;
+
+/// How long, and from which seed on.
+#[derive(Clone, Debug)]
+pub struct Lab {
+    /// This program, which is run as memory server.
+    pub program: PathBuf,
+    /// In all.
+    pub time: Duration,
+    /// Of the first stretch; the next ones follow.
+    pub seed: u64,
+}
+
+/// A stretch could not be made; says nothing of far memory.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SoakError {
+    /// A server or its relay could not be started or signalled.
+    #[error("a memory server on this machine")]
+    Server(#[from] std::io::Error),
+    /// A program could not begin.
+    #[error("far memory")]
+    Memory(#[from] azekura_far::FarError),
+}
+
+/// A server, and the way to it.
+struct Lender {
+    memd: Memd,
+    relay: Relay,
+}
+
+/// What is done to a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Act {
+    /// Killed, and another started in its place, with nothing in it.
+    Restart,
+    /// Stopped for a moment.
+    Pause,
+    /// Its connections are cut.
+    Cut,
+}
+
+impl Lab {
+    /// Goes on for the time given, or until something is wrong.
+    ///
+    /// # Errors
+    ///
+    /// [`SoakError`]: what could not be begun. What goes wrong then is in the report. If pages are lost, or somebody waits for ever, this process
+    /// is ended with a message.
+    pub fn run(&self, progress: &Progress) -> Result<Report, SoakError> {
+        let since = Instant::now();
+        progress.begin("servers restarted, stopped, cut off", ms(self.time));
+        let length = (self.time / 2).min(LONGEST);
+        let mut report = Report::default();
+        for number in 0.. {
+            let left = self.time.saturating_sub(since.elapsed());
+            if number >= 2 && left.is_zero() {
+                break;
+            }
+            let stretch = self.stretch(number, length.min(left.max(length / 4)), progress)?;
+            let is_well = stretch.is_well();
+            report.stretches.push(stretch);
+            progress.at(ms(since.elapsed()));
+            if !is_well {
+                break;
+            }
+        }
+        Ok(report)
+    }
+
+    fn stretch(&self, number: u64, length: Duration, progress: &Progress) -> Result<Stretch, SoakError> {
+        let seed = self.seed + number;
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let guard = if number.is_multiple_of(2) { Guard::Copies } else { Guard::Spill };
+        let servers = if guard == Guard::Copies { rng.random_range(2..=3) } else { rng.random_range(1..=2) };
+        let policy = *Policy::ALL.choose(&mut rng).unwrap_or(&Policy::Simple);
+        let page = *[4 << 10, 16 << 10, 64 << 10].choose(&mut rng).unwrap_or(&4096);
+        let mut lenders = (0..servers).map(|_| self.lender()).collect::<Result<Vec<_>, _>>()?;
+        let addresses: Vec<String> = lenders.iter().map(|lender| lender.relay.address()).collect();
+        let ends = AtomicBool::new(false);
+        let told: Vec<Told> = (0..PROGRAMS).map(|_| Told::default()).collect();
+        let mut stretch = Stretch::new(seed, guard, policy, page, servers);
+        thread::scope(|scope| -> Result<(), SoakError> {
+            let mut programs = Vec::new();
+            for (own, told) in (0_u64..).zip(&told) {
+                let setting = Setting { seed: seed << 8 | own, guard, policy, page, stall: STALL };
+                let program = Program::new(&setting, &addresses, &std::env::temp_dir());
+                let program = program.inspect_err(|_| ends.store(true, Relaxed))?;
+                let ends = &ends;
+                programs.push(scope.spawn(move || program.work(told, ends)));
+            }
+            let disturbed = self.disturb(&mut rng, guard, &mut lenders, &told, length, &mut stretch);
+            // Relaxed: a flag for itself.
+            ends.store(true, Relaxed);
+            disturbed?;
+            if stretch.hangs {
+                // Its programs would not end, nor could anybody wait for them.
+                progress.line(&Report { stretches: vec![stretch.clone()] }.to_text());
+                std::process::exit(1);
+            }
+            for program in programs {
+                match program.join() {
+                    Ok(done) => stretch.add(&done),
+                    Err(_) => stretch.wrong.push("a program panicked".into()),
+                }
+            }
+            Ok(())
+        })?;
+        Ok(stretch)
+    }
+
+    fn lender(&self) -> std::io::Result<Lender> {
+        let memd = Memd::start(&self.program, CAPACITY)?;
+        let relay = Relay::new(memd.address.clone())?;
+        Ok(Lender { memd, relay })
+    }
+
+    /// Does things to servers until the time is over.
+    fn disturb(
+        &self,
+        rng: &mut Xoshiro256PlusPlus,
+        guard: Guard,
+        lenders: &mut [Lender],
+        told: &[Told],
+        length: Duration,
+        stretch: &mut Stretch,
+    ) -> Result<(), SoakError> {
+        let since = Instant::now();
+        while since.elapsed() < length && !stretch.hangs {
+            thread::sleep(Duration::from_millis(rng.random_range(0..400)));
+            let act = *[Act::Restart, Act::Pause, Act::Cut].choose(rng).unwrap_or(&Act::Cut);
+            let lender = &mut lenders[rng.random_range(0..stretch.servers)];
+            let before: u64 = told.iter().map(Told::disturbances).sum();
+            match act {
+                Act::Restart => {
+                    lender.memd = Memd::start(&self.program, CAPACITY)?; // the one before is killed
+                    lender.relay.leads_to(lender.memd.address.clone());
+                    lender.relay.cut();
+                    stretch.restarts += 1;
+                }
+                Act::Pause => {
+                    lender.memd.signal(Signal::STOP)?;
+                    thread::sleep(Duration::from_millis(rng.random_range(0..600)));
+                    lender.memd.signal(Signal::CONT)?;
+                    stretch.pauses += 1;
+                }
+                Act::Cut => {
+                    lender.relay.cut();
+                    stretch.cuts += 1;
+                }
+            }
+            if guard == Guard::Copies {
+                // Noticed by all (a server that only stood still need not be), and all pages have two copies again.
+                let all = || told.iter().map(Told::disturbances).sum::<u64>() >= before + PROGRAMS;
+                let begun = Instant::now();
+                stretch.hangs |=
+                    !until(|| (act == Act::Pause || all()) && told.iter().all(|told| told.is_whole(guard)));
+                stretch.recovery_ms = stretch.recovery_ms.max(begun.elapsed().as_secs_f64() * 1e3);
+            }
+            let stuck = |told: &Told| told.waits_for() > HANGS;
+            stretch.hangs |= told.iter().any(stuck);
+        }
+        // What is in the midst of being made again is waited for, so that the last look at all bytes finds them.
+        stretch.hangs |= !until(|| told.iter().all(|told| told.is_whole(guard)));
+        Ok(())
+    }
+}
+
+/// Waits; false if it takes too long.
+fn until(done: impl Fn() -> bool) -> bool {
+    let since = Instant::now();
+    while !done() {
+        if since.elapsed() > HANGS {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+    true
+}

@@ -1,0 +1,62 @@
+//! `lab far-soak`: far memory for a long time, its servers started anew.
+
+use std::io::Write;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use azekura_bench::Progress;
+use azekura_bench::lab::far_soak::Lab;
+use clap::Args;
+
+use crate::Outcome;
+
+const EXAMPLES: &str = "\
+Examples:
+  azekura lab far-soak --minutes 30
+  azekura lab far-soak --minutes 0.2
+  azekura lab far-soak --minutes 1 --seed 17 --json
+
+Programs read, write and give back far memory beside a plain copy of it, with
+two copies of each page and with a spill file in turn, while memory servers are
+killed and started anew, stopped for a moment, and cut off. Exit code 1 at a
+wrong byte, or if somebody waits for ever.";
+
+/// Work on far memory for a long time while its servers are restarted at random
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct FarSoak {
+    /// So long
+    #[arg(long, value_name = "N", default_value = "30", value_parser = minutes)]
+    minutes: Duration,
+
+    /// Of the first stretch; the next ones follow
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+impl FarSoak {
+    pub(super) fn run(&self, out: &mut dyn Write) -> Result<Outcome> {
+        let program = std::env::current_exe().context("find this program")?;
+        let progress = Progress::stderr();
+        let report = Lab { program, time: self.minutes, seed: self.seed }.run(&progress)?;
+        progress.finish();
+        if self.json {
+            writeln!(out, "{}", report.to_json())?;
+        } else {
+            out.write_all(report.to_text().as_bytes())?;
+        }
+        Ok(if report.is_well() { Outcome::Well } else { Outcome::Failed })
+    }
+}
+
+fn minutes(text: &str) -> Result<Duration, String> {
+    let minutes: f64 = text.parse().map_err(|_| format!("{text:?} is no number of minutes"))?;
+    if !(0.01..=10_000.0).contains(&minutes) {
+        return Err(format!("{minutes} minutes: 0.01 to 10000 can be had"));
+    }
+    Ok(Duration::from_secs_f64(minutes * 60.0))
+}

@@ -1,0 +1,239 @@
+//! One memory server: a writer and a reader thread, many requests in flight.
+//!
+//! | module | noun |
+//! |---|---|
+//! | `meeting` | how a connection begins, and begins again |
+//! | `queues` | what is to be sent, and what is unanswered |
+//! | `reader` | the thread that hears answers, and notices that a server is lost |
+//!
+//! `submit` puts an order into one of two queues (pages that somebody waits for go before pages that leave); the writer sends
+//! while not too many are unanswered; the reader finds the order by its reply's tag and receives straight into its frame.
+//!
+//! A *stream* that breaks is not yet a lost server: the reader goes on with the same session over another stream, and what was unanswered is
+//! sent again (QUEUE-2). Only if that cannot be had is the server lost.
+//!
+//! | the stream | what is done |
+//! |---|---|
+//! | ended, reset | another stream, tried for `stall`; a server that does not listen any more, or does not know the session, is lost at once |
+//! | silent for `stall` | lost; if nobody else has its pages (`alone`), another stream is tried for `stall` |
+//! | gives what it cannot give | lost |
+//!
+//! The reader then closes the stream, waits for the writer to be gone (so nobody reads a frame any more, KEEPER-2), and gives all orders back.
+
+mod meeting;
+mod queues;
+mod reader;
+
+use super::{Keeper, Order, Sink};
+use crate::wire::{HEADER, Header, Kind};
+pub use meeting::ConnectError;
+pub(crate) use meeting::Manner;
+use meeting::Met;
+use queues::{Queues, Source};
+use std::io::{self, IoSlice, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::{self, JoinHandle};
+
+struct Shared {
+    name: String,
+    index: usize,
+    peer: SocketAddr,
+    /// How a child process begins with these pages.
+    manner: Manner,
+    /// The session's stream now.
+    stream: Mutex<Arc<TcpStream>>,
+    /// Its descriptor, for a child process: a lock may be held there for good.
+    descriptor: AtomicI32,
+    queues: Mutex<Queues>,
+    /// Something was queued, answered or closed.
+    moved: Condvar,
+    sink: Weak<dyn Sink>,
+}
+
+/// A memory server that pages go to.
+pub(crate) struct Connection {
+    shared: Arc<Shared>,
+    reader: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Connection {
+    /// Connects, shows the key, reserves room.
+    pub(crate) fn connect(
+        server: &str,
+        index: usize,
+        manner: &Manner,
+        sink: Weak<dyn Sink>,
+    ) -> Result<Self, ConnectError> {
+        Self::begin(meeting::dial(server, manner.stall)?, server, index, manner, sink)
+    }
+
+    fn begin(
+        stream: TcpStream,
+        server: &str,
+        index: usize,
+        manner: &Manner,
+        sink: Weak<dyn Sink>,
+    ) -> Result<Self, ConnectError> {
+        let failed = |source| ConnectError::Connect { server: server.into(), source };
+        let peer = stream.peer_addr().map_err(failed)?;
+        let Met { stream, session } = meeting::open(stream, server, manner)?;
+        let stream = Arc::new(stream);
+        let shared = Arc::new(Shared {
+            name: server.into(),
+            index,
+            peer,
+            manner: Manner { like: session, ..manner.clone() },
+            descriptor: AtomicI32::new(stream.as_raw_fd()),
+            stream: Mutex::new(Arc::clone(&stream)),
+            queues: Mutex::default(),
+            moved: Condvar::new(),
+            sink,
+        });
+        let writer = shared.writer(&stream).map_err(failed)?;
+        let reading = Arc::clone(&shared);
+        let reader = thread::Builder::new()
+            .name("far-reader".into())
+            .spawn(move || reading.read_until_lost(stream, writer))
+            .map_err(failed)?;
+        Ok(Self { shared, reader: Mutex::new(Some(reader)) })
+    }
+}
+
+impl Keeper for Connection {
+    fn submit(&self, order: Order) -> Result<(), Order> {
+        let mut queues = self.shared.lock();
+        if queues.closed {
+            return Err(order);
+        }
+        queues.take(order);
+        drop(queues);
+        self.shared.moved.notify_all();
+        Ok(())
+    }
+
+    fn forget(&self, page: u32) {
+        let mut queues = self.shared.lock();
+        if !queues.closed {
+            queues.forget(page);
+            drop(queues);
+            self.shared.moved.notify_all();
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.shared.lock().closed
+    }
+
+    fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    fn for_child(&self, sink: Weak<dyn Sink>) -> Result<Arc<dyn Keeper>, String> {
+        let Shared { name, index, peer, manner, .. } = &*self.shared;
+        let manner = Manner { reserve_bytes: 0, ..manner.clone() };
+        self.abandon();
+        // By number: looking a name up takes locks that a thread of the parent may have held when it forked.
+        let stream = meeting::dial_to(*peer, manner.stall).map_err(|error| format!("{name}: {error}"))?;
+        let made = Self::begin(stream, name, *index, &manner, sink).map_err(|error| error.to_string())?;
+        Ok(Arc::new(made))
+    }
+
+    fn abandon(&self) {
+        // SAFETY: our copy of the parent's, whose objects are not dropped in a child. The server is to see when the parent goes. (One that the parent
+        // was just making in the place of a broken one stays open here; then the server sees it when we go, too.)
+        unsafe {
+            // Relaxed: this process has one thread.
+            libc::close(self.shared.descriptor.load(Relaxed));
+        }
+    }
+
+    fn close(&self) {
+        self.shared.leave();
+        let reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(reader) = reader
+            && reader.thread().id() != thread::current().id()
+        {
+            let _ = reader.join();
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queues> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes no more orders, and has the writer tell the server that the session has ended.
+    fn leave(&self) {
+        let mut queues = self.lock();
+        (queues.closed, queues.bids_farewell) = (true, true);
+        drop(queues);
+        self.moved.notify_all();
+    }
+
+    /// From now on the session has this stream; not if it is closed.
+    fn go_on_with(&self, stream: &Arc<TcpStream>) {
+        self.descriptor.store(stream.as_raw_fd(), Relaxed); // for a child, to which `fork` gives all
+        *self.stream.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(stream);
+    }
+
+    /// Starts the writer of a stream.
+    fn writer(self: &Arc<Self>, stream: &Arc<TcpStream>) -> io::Result<JoinHandle<()>> {
+        let (writing, stream) = (Arc::clone(self), Arc::clone(stream));
+        thread::Builder::new().name("far-writer".into()).spawn(move || writing.write(&stream))
+    }
+
+    /// The writer: until the stream is cut or cannot be written.
+    fn write(&self, stream: &TcpStream) {
+        while let Some((header, source)) = self.next() {
+            let payload = source.map_or(&[][..], |Source(at, bytes)| {
+                // SAFETY: KEEPER-1: the order does not come back before this thread has sent it (`sent`) or has ended.
+                unsafe { std::slice::from_raw_parts(at, bytes) }
+            });
+            if send(stream, &header, payload).is_err() || header.kind == Kind::Bye {
+                break;
+            }
+        }
+        // The reader finds out why, or that nobody answers.
+        let _ = stream.shutdown(Shutdown::Both);
+        self.lock().writing = None;
+        self.moved.notify_all();
+    }
+
+    /// What to send next; `None` once there is nothing to be sent over this stream any more.
+    fn next(&self) -> Option<(Header, Option<Source>)> {
+        let mut queues = self.lock();
+        if queues.writing.take().is_some() {
+            self.moved.notify_all();
+        }
+        loop {
+            if std::mem::take(&mut queues.bids_farewell) && !queues.cut {
+                return Some((Header::bare(Kind::Bye, 0, 0), None));
+            }
+            if queues.closed || queues.cut {
+                return None;
+            }
+            if let Some(next) = queues.next() {
+                return Some(next);
+            }
+            queues = self.moved.wait(queues).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+fn send(mut stream: &TcpStream, header: &Header, payload: &[u8]) -> io::Result<()> {
+    let head = header.encode();
+    let mut sent = 0;
+    while sent < HEADER {
+        match stream.write_vectored(&[IoSlice::new(&head[sent..]), IoSlice::new(payload)]) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => sent += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    stream.write_all(&payload[sent - HEADER..])
+}

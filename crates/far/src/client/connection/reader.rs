@@ -1,0 +1,277 @@
+//! The reader: hears answers, notices that a stream is broken or a server lost, and goes on with another stream where that can be had.
+
+use super::Shared;
+use super::meeting::{self, ConnectError, Met};
+use crate::client::{Order, Verb};
+use crate::digest::Digest;
+use crate::wire::{HEADER, Header, Kind};
+use std::io::{self, Read};
+use std::net::{Shutdown, TcpStream};
+use std::sync::{Arc, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// An idle connection is asked so often whether it is there.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+/// A request that is unanswered for so many times `stall` has failed, even if other bytes come.
+const PATIENCE: u32 = 4;
+/// Between two tries to have another stream.
+const AGAIN: Duration = Duration::from_millis(20);
+/// Streams that may break one after the other without one answer.
+const IN_VAIN: usize = 3;
+
+/// Why nothing more is to be heard from a stream.
+#[derive(Debug)]
+enum End {
+    /// The stream ended or failed.
+    Broken(String),
+    /// The server does not answer.
+    Silent(String),
+    /// It answers what it cannot answer.
+    Lies(String),
+}
+
+impl End {
+    fn why(self) -> String {
+        let (Self::Broken(why) | Self::Silent(why) | Self::Lies(why)) = self;
+        why
+    }
+}
+
+impl Shared {
+    /// The reader's thread.
+    pub(super) fn read_until_lost(self: Arc<Self>, mut stream: Arc<TcpStream>, writer: JoinHandle<()>) {
+        let mut writer = Some(writer);
+        let mut in_vain = 0;
+        let why = loop {
+            let heard = self.read(&stream);
+            self.cut(&stream);
+            if let Some(writer) = writer.take() {
+                let _ = writer.join();
+            }
+            in_vain = if heard.any { 0 } else { in_vain + 1 };
+            let closed = self.lock().closed;
+            let resumed = match heard.end {
+                end if closed || in_vain >= IN_VAIN => Err(end.why()),
+                End::Broken(why) => self.resume(&why),
+                End::Silent(why) if self.manner.alone => self.resume(&why),
+                end => Err(end.why()),
+            };
+            match resumed {
+                Ok(new) => stream = new,
+                Err(why) => break why,
+            }
+            self.lock().again();
+            match self.writer(&stream) {
+                Ok(new) => writer = Some(new),
+                Err(error) => break format!("no thread for another stream: {error}"),
+            }
+            if let Some(sink) = self.sink.upgrade() {
+                sink.resumed(self.index);
+            }
+        };
+        self.end(why);
+    }
+
+    /// No order is taken any more; all that there are go back.
+    fn end(&self, why: String) {
+        let mut queues = self.lock();
+        let was_closed = std::mem::replace(&mut queues.closed, true);
+        let orders = queues.give_back();
+        drop(queues);
+        self.moved.notify_all();
+        if let Some(sink) = self.sink.upgrade()
+            && !(was_closed && orders.is_empty())
+        {
+            sink.lost(self.index, why, orders);
+        }
+    }
+
+    /// Nothing more goes over this stream.
+    fn cut(&self, stream: &TcpStream) {
+        self.lock().cut = true;
+        self.moved.notify_all();
+        let _ = stream.shutdown(Shutdown::Both);
+    }
+
+    /// The session's next stream, or why there is none.
+    fn resume(&self, why: &str) -> Result<Arc<TcpStream>, String> {
+        let until = Instant::now() + self.manner.stall;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let error = match self.met_again(left.max(Duration::from_millis(1))) {
+                Ok(Met { stream, .. }) => {
+                    let stream = Arc::new(stream);
+                    self.go_on_with(&stream);
+                    return Ok(stream);
+                }
+                Err(error) => error,
+            };
+            let reason = std::error::Error::source(&error).map_or(String::new(), |why| format!(": {why}"));
+            let closed = |queues: &mut super::Queues| !queues.closed;
+            let (queues, _) = self
+                .moved
+                .wait_timeout_while(self.lock(), AGAIN, closed)
+                .unwrap_or_else(PoisonError::into_inner);
+            if queues.closed || !error.may_pass() || Instant::now() >= until {
+                return Err(format!("{why}, and it cannot be gone on with: {error}{reason}"));
+            }
+        }
+    }
+
+    fn met_again(&self, within: Duration) -> Result<Met, ConnectError> {
+        let failed = |source| ConnectError::Connect { server: self.name.clone(), source };
+        let stream = meeting::dial_to(self.peer, within).map_err(failed)?;
+        let manner = meeting::Manner { stall: within, ..self.manner.clone() };
+        let met = meeting::resume(stream, &self.name, &manner, self.manner.like)?;
+        let Met { stream, .. } = &met;
+        stream.set_read_timeout(Some(Duration::from_millis(200).min(self.manner.stall))).map_err(failed)?;
+        stream.set_write_timeout(Some(self.manner.stall)).map_err(failed)?;
+        Ok(met)
+    }
+
+    /// Hears a stream until it ends.
+    fn read(&self, stream: &TcpStream) -> Heard {
+        let mut any = false;
+        loop {
+            match self.reply(stream) {
+                Ok(()) => any = true,
+                Err(end) => return Heard { any, end },
+            }
+        }
+    }
+
+    /// One reply.
+    fn reply(&self, stream: &TcpStream) -> Result<(), End> {
+        let mut head = [0; HEADER];
+        self.receive(stream, &mut head)?;
+        let header = Header::decode(&head).map_err(|error| End::Lies(error.to_string()))?;
+        let pending = self.lock().answered(header.tag);
+        let Some(mut pending) = pending else {
+            return Err(End::Lies("it answers what was not asked".into()));
+        };
+        self.moved.notify_all();
+        let Some(order) = &mut pending.order else {
+            return if header.kind == Kind::Pong && header.length == 0 {
+                Ok(())
+            } else {
+                Err(End::Lies("a ping was not answered by a pong".into()))
+            };
+        };
+        let judged = self.judge(stream, &header, order);
+        let outcome = judged.and_then(|refused| self.sent(header.tag).map(|()| refused));
+        match (outcome, pending.order.take()) {
+            (Ok(refused), Some(order)) => {
+                if let Some(sink) = self.sink.upgrade() {
+                    sink.finished(self.index, order, refused);
+                }
+                Ok(())
+            }
+            (Err(end), order) => {
+                self.lock().unanswered(header.tag, super::queues::Pending { order, since: pending.since });
+                Err(end)
+            }
+            (Ok(_), None) => Ok(()),
+        }
+    }
+
+    /// Waits until the writer is done with a request: a server that answers before it can have been asked must not make us reuse a frame that
+    /// is being read.
+    fn sent(&self, tag: u64) -> Result<(), End> {
+        let (queues, waited) = self
+            .moved
+            .wait_timeout_while(self.lock(), self.manner.stall, |queues| queues.writing == Some(tag))
+            .unwrap_or_else(PoisonError::into_inner);
+        drop(queues);
+        if waited.timed_out() { Err(End::Lies("it answers before it was asked".into())) } else { Ok(()) }
+    }
+
+    /// What the reply says about its order, its payload received.
+    fn judge(&self, stream: &TcpStream, header: &Header, order: &mut Order) -> Result<Option<String>, End> {
+        let page = order.page;
+        if header.page != u64::from(page) {
+            return Err(End::Lies(format!("asked for page {page}, it answers for page {}", header.page)));
+        }
+        match (order.verb, header.kind) {
+            (Verb::Get, Kind::Page) if header.length as usize == order.bytes => {
+                self.receive(stream, order.target())?;
+                if Digest::of(order.source()) != order.digest {
+                    let why = format!("page {page} came back with other bytes than it left with");
+                    return Err(End::Lies(why));
+                }
+                Ok(None)
+            }
+            (Verb::Put, Kind::Stored) if header.length == 0 => Ok(None),
+            (Verb::Put, Kind::Refused) if header.length <= 4096 => {
+                let mut why = vec![0; header.length as usize];
+                self.receive(stream, &mut why)?;
+                Ok(Some(String::from_utf8_lossy(&why).into_owned()))
+            }
+            (Verb::Get, Kind::Missing) => Err(End::Lies(format!("it no longer holds page {page}"))),
+            (verb, kind) => Err(End::Lies(format!("it answers {verb:?} of page {page} with {kind:?}"))),
+        }
+    }
+
+    /// Fills `into`.
+    fn receive(&self, mut stream: &TcpStream, into: &mut [u8]) -> Result<(), End> {
+        let mut last = Instant::now();
+        let mut filled = 0;
+        while filled < into.len() {
+            match stream.read(&mut into[filled..]) {
+                Ok(0) => return Err(End::Broken("it closed the connection".into())),
+                Ok(n) => {
+                    filled += n;
+                    last = Instant::now();
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                    self.still_there(last, filled > 0)?;
+                }
+                Err(error) => return Err(End::Broken(format!("the connection failed: {error}"))),
+            }
+            if filled < into.len() {
+                self.not_overdue()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing came for a while: is that as it should be?
+    fn still_there(&self, last: Instant, in_the_middle: bool) -> Result<(), End> {
+        let mut queues = self.lock();
+        if queues.closed {
+            return Err(End::Silent("closed".into()));
+        }
+        let silent = match queues.oldest() {
+            Some(since) => since.max(last).elapsed(),
+            None if in_the_middle => last.elapsed(),
+            None => {
+                if last.elapsed() >= HEARTBEAT && queues.ping() {
+                    drop(queues);
+                    self.moved.notify_all();
+                }
+                return Ok(());
+            }
+        };
+        if silent >= self.manner.stall {
+            return Err(End::Silent(format!("it has not answered for {:.1} s", silent.as_secs_f64())));
+        }
+        Ok(())
+    }
+
+    fn not_overdue(&self) -> Result<(), End> {
+        match self.lock().oldest() {
+            Some(since) if since.elapsed() >= self.manner.stall * PATIENCE => {
+                Err(End::Silent(format!("a request is {:.1} s old", since.elapsed().as_secs_f64())))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What came of a stream.
+struct Heard {
+    /// At least one answer.
+    any: bool,
+    end: End,
+}
