@@ -19,7 +19,7 @@ pub enum Policy {
     /// Nb-GCLOCK as the paper has it: one ring of all frames.
     NbGclock(HandKind),
     /// A small probation ring before the GCLOCK ring, and a sketch of what came back: for larger pools, and where scans pass
-    /// through. 36 bytes more per frame, where the frames are a power of two.
+    /// through. 20 bytes more per frame.
     #[default]
     TwoRings,
 }

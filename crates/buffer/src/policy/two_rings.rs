@@ -4,7 +4,7 @@
 //! **main** ring, which is GCLOCK as before. So the one-time pages of scans and of the tail pass through a few frames and leave the rest alone.
 //!
 //! A miss:
-//! 1. Take the next probation slot, by one addition to its hand. The page there is the *candidate*. Age the sketch by one count.
+//! 1. Take the next probation slot, by one addition to its hand. The page there is the *candidate*. Age the sketch.
 //! 2. The main hand looks for its next victim, the *bar*: cold, clean, unpinned. Warm pages it passes cool, as in GCLOCK. Unless the bar is
 //!    taken the hand stays before it, so that the next candidate meets it too.
 //! 3. The candidate was used twice in probation, or left, came back and was used more often of late than the bar left (see `sketch`)? Then the bar is
@@ -43,7 +43,7 @@ use azekura_base::CachePadded;
 use azekura_base::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use crate::count::{shared_rmw, shared_store};
-use crate::frame::{Evicted, Frame, FrameId};
+use crate::frame::{Evicted, Frame, FrameId, nth_frame};
 
 use super::sketch::Sketch;
 use super::surge::Surge;
@@ -53,7 +53,7 @@ use super::{MAX_ROUNDS, Sweep};
 const PROBATION_SHARE: usize = 100;
 /// Probation slots that most turns go round: half a megabyte of 8-KiB pages. Hit ratios are the same with a third or three times as many.
 const QUICK: usize = 64;
-/// Counts of the sketch that a miss ages, and in a surge.
+/// Counts of the sketch that a miss ages, and in a surge; in parts of [`PER_COUNT`](super::sketch::PER_COUNT).
 const AGED: u64 = 1;
 const AGED_IN_SURGE: u64 = 8;
 /// Pinned or dirty candidates passed by one sweep.
@@ -109,7 +109,7 @@ impl Met {
 impl TwoRings {
     pub(crate) fn new(frames: usize) -> Self {
         Self {
-            slots: (0..frames as u32).map(AtomicU32::new).collect(),
+            slots: (0..frames).map(|turn| AtomicU32::new(nth_frame(turn, frames).0)).collect(),
             probation: (frames / PROBATION_SHARE).max(1),
             all_until: AtomicU64::new(0),
             surge: Surge::new(frames),
@@ -486,7 +486,7 @@ mod tests {
 
     #[test]
     fn g3_dirty_candidates_are_passed_and_the_bar_gives_its_frame() {
-        let pool = pool(300); // three in probation: frames 0 to 2
+        let pool = pool(300); // three in probation: the first given out
         for id in 0..300 {
             let mut page = pool.fix(PageId(id)).unwrap().exclusive();
             if id < 3 {
@@ -517,7 +517,7 @@ mod tests {
         });
         let Replacement::TwoRings(rings) = &pool.policy else { unreachable!("asked for") };
         assert!(rings.is_permutation());
-        let moved = (0..120).filter(|&slot| rings.frame_at(slot) != FrameId(slot as u32)).count();
+        let moved = (0..120).filter(|&slot| rings.frame_at(slot) != nth_frame(slot, 120)).count();
         assert!(moved > 20, "only {moved} frames ever changed rings");
     }
 }
