@@ -7,14 +7,19 @@
 //! | 31 | dirty: the page differs from its image on disk |
 //! | 30 | writing: somebody writes the page's image |
 //! | 29 | leaving: the page is on its way out |
-//! | 0..29 | pin count; leaving: how many see the page out; all ones: evicted |
+//! | 28 | evicted: no page |
+//! | 20..28 | how many see the page out |
+//! | 0..20 | pin count; means nothing if leaving or evicted |
 //!
 //! | state | count | who may leave it |
 //! |---|---|---|
-//! | evicted | all ones | its one owner, to *pinned* by [`Frame::publish`] |
-//! | unpinned | 0 | any thread, by CAS, to *pinned*; if clean, to *leaving* with itself in |
-//! | pinned | n > 0 | a pinner, to n + 1; a holder, to n − 1 |
-//! | leaving | n > 0 | whoever wants the old page, to n + 1; who is in and has unmapped the frame, to n − 1; the last one to *evicted*, as its owner |
+//! | evicted | – | its one owner, to *pinned* by [`Frame::publish`] |
+//! | unpinned | 0 pins | any thread, by addition, to *pinned*; if clean, by CAS, to *leaving* with itself in |
+//! | pinned | n > 0 pins | a pinner, to n + 1; a holder, to n − 1 |
+//! | leaving | n > 0 are in | whoever wants the old page, to n + 1; who is in and has unmapped the frame, to n − 1; the last one to *evicted*, as its owner |
+//!
+//! A pin is one addition, whatever others do to the word: on a page that all want, those who try a CAS fail most of the time. If the word turns out to
+//! say leaving or evicted, the addition was in vain and stays: the count means nothing then, and is gone when the frame is published (one store).
 //!
 //! The paper's Fig. 2 goes from unpinned to evicted at once. Between the two lies the removal of the mapping, and a thread
 //! that stops there would hold up everybody who wants the old page (G10). So whoever finds a leaving frame joins in and removes
@@ -69,8 +74,11 @@ pub(crate) struct FrameId(pub(crate) u32);
 const DIRTY: u32 = 1 << 31;
 const WRITING: u32 = 1 << 30;
 const LEAVING: u32 = 1 << 29;
-const PINS: u32 = LEAVING - 1;
-const EVICTED: u32 = PINS;
+const EVICTED: u32 = 1 << 28;
+const CLOSED: u32 = LEAVING | EVICTED;
+const IN_ONE: u32 = 1 << 20;
+const IN: u32 = EVICTED - IN_ONE;
+const PINS: u32 = IN_ONE - 1;
 const BUFFER_BITS: u32 = 25;
 /// No buffer: the frame's page has not been read yet.
 pub(crate) const NO_BUFFER: u32 = (1 << BUFFER_BITS) - 1;
@@ -171,20 +179,16 @@ impl Frame {
         false
     }
 
-    /// Pins whatever page the frame holds.
+    /// Pins whatever page the frame holds. One addition, even in vain: who comes back for a frame that was closed looks first whether it
+    /// [is open](Self::is_open), so that no count runs over.
     #[inline]
     pub(crate) fn try_pin_any(&self) -> bool {
-        let mut seen = self.pin.load(Relaxed); // a guess; the CAS decides
-        while seen & LEAVING == 0 && seen & PINS != EVICTED {
-            assert!(seen & PINS < EVICTED - 1, "a frame is pinned five hundred million times");
-            shared_rmw();
-            // Acquire: pairs with the Release in `publish` (identity) and in `unpin` (the last holder's work).
-            match self.pin.compare_exchange_weak(seen, seen + 1, Acquire, Relaxed) {
-                Ok(_) => return true,
-                Err(now) => seen = now,
-            }
-        }
-        false
+        shared_rmw();
+        // Acquire: pairs with the Release in `publish` (identity) and in `unpin` (the last holder's work).
+        let before = self.pin.fetch_add(1, Acquire);
+        let is_open = before & CLOSED == 0;
+        assert!(!is_open || before & PINS < PINS / 2, "a frame is pinned five hundred thousand times");
+        is_open
     }
 
     /// Lets go of one pin.
@@ -193,31 +197,28 @@ impl Frame {
         shared_rmw();
         // Release: what the holder did comes before the next owner's eviction.
         let before = self.pin.fetch_sub(1, Release);
-        debug_assert!(
-            before & LEAVING == 0 && (1..EVICTED).contains(&(before & PINS)),
-            "unpinned without a pin"
-        );
+        debug_assert!(before & CLOSED == 0 && before & PINS != 0, "unpinned without a pin");
     }
 
     /// Begins to evict the frame if it is unpinned and clean (FRAME-4): it is leaving, and the caller is in.
     pub(crate) fn try_evict(&self) -> bool {
-        let seen = self.pin.load(Relaxed); // a guess; the CAS decides
-        if seen & (DIRTY | WRITING | LEAVING | PINS) != 0 {
+        // A guess; the CAS decides.
+        if self.pin.load(Relaxed) != 0 {
             return false;
         }
         shared_rmw();
         // Acquire: pairs with the Release of the last unpin.
-        self.pin.compare_exchange(seen, seen | LEAVING | 1, Acquire, Relaxed).is_ok()
+        self.pin.compare_exchange(0, LEAVING | IN_ONE, Acquire, Relaxed).is_ok()
     }
 
-    /// Joins those who see `page_id` out of this frame, if it is leaving.
+    /// Joins those who see `page_id` out of this frame, if it is leaving, and if they are fewer than 255.
     pub(crate) fn join_leaving(&self, page_id: PageId) -> bool {
         // Acquire: pairs with the Release in `publish`; the id below is of the page that leaves or of a later one. Should the frame have changed hands in
         // between, and its new page be leaving as well, the caller helps that one out.
         let mut seen = self.pin.load(Acquire);
-        while seen & LEAVING != 0 && self.page_id() == page_id {
+        while seen & LEAVING != 0 && seen & IN != IN && self.page_id() == page_id {
             shared_rmw();
-            match self.pin.compare_exchange_weak(seen, seen + 1, Acquire, Acquire) {
+            match self.pin.compare_exchange_weak(seen, seen + IN_ONE, Acquire, Acquire) {
                 Ok(_) => return true,
                 Err(now) => seen = now,
             }
@@ -235,13 +236,13 @@ impl Frame {
     pub(crate) fn leave(&self, frame: FrameId) -> Option<Evicted> {
         let mut seen = self.pin.load(Relaxed);
         loop {
-            debug_assert!(seen & LEAVING != 0 && seen & PINS > 0, "left a frame that is not leaving");
-            let is_last = seen & PINS == 1;
+            debug_assert!(seen & LEAVING != 0 && seen & IN != 0, "left a frame that is not leaving");
+            let is_last = seen & IN == IN_ONE;
             shared_rmw();
             // Release: the mapping is gone, and the version moved, before the next owner does anything; pairs with the Acquire.
             match self.pin.compare_exchange_weak(
                 seen,
-                if is_last { EVICTED } else { seen - 1 },
+                if is_last { EVICTED } else { seen - IN_ONE },
                 AcqRel,
                 Relaxed,
             ) {
@@ -388,11 +389,12 @@ impl Frame {
     pub(crate) fn is_open(&self) -> bool {
         // Acquire: FRAME-3, the id and the buffer are looked at after this.
         let pin = self.pin.load(Acquire);
-        pin & LEAVING == 0 && pin & PINS != EVICTED
+        pin & CLOSED == 0
     }
 
     pub(crate) fn is_pinned(&self) -> bool {
-        self.is_open() && self.pin.load(Relaxed) & PINS != 0
+        let pin = self.pin.load(Relaxed);
+        pin & CLOSED == 0 && pin & PINS != 0
     }
 
     pub(crate) fn is_dirty(&self) -> bool {

@@ -176,13 +176,19 @@ impl PageTable {
     /// The frame of a page. Writes nothing; one cache line, and the frame's, when the page is in its own bucket.
     #[inline]
     pub(crate) fn get<O: Owners + ?Sized>(&self, page_id: PageId, owners: &O) -> Option<FrameId> {
+        self.find(page_id, |frame| owners.page_of(frame) == page_id)
+    }
+
+    /// The first frame that may be the page's, and that `is_its` says is.
+    #[inline]
+    pub(crate) fn find(&self, page_id: PageId, mut is_its: impl FnMut(FrameId) -> bool) -> Option<FrameId> {
         let tag = self.tag(page_id);
         let mut bucket = self.home(page_id);
         for _ in 0..self.buckets.len() {
             for (_, slot) in self.slots(page_id, bucket) {
                 // Acquire: pairs with the CAS that finished the entry; the frame was published before (TABLE-3).
                 if let Some(frame) = self.tagged(slot.load(Acquire), tag)
-                    && owners.page_of(frame) == page_id
+                    && is_its(frame)
                 {
                     return Some(frame);
                 }
@@ -396,7 +402,7 @@ mod tests {
         for step in 0..200_000 {
             let (nth, is_near) = (random(&mut state) as usize % 60, step / 1000 % 2 == 0);
             let page = if is_near { MAX_PAGE_ID - 1 - nth as u64 } else { one_bucket[nth] };
-            if random(&mut state) % 2 == 0 && !free.is_empty() {
+            if random(&mut state).is_multiple_of(2) && !free.is_empty() {
                 let frame = free.swap_remove(random(&mut state) as usize % free.len());
                 let expected = map.get(&page).map_or(Inserted::New, |&f| Inserted::Existing(FrameId(f)));
                 assert_eq!(scene.insert(page, frame), expected);

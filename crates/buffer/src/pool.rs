@@ -239,39 +239,64 @@ impl BufferPool {
         if page_id.0 >= MAX_PAGE_ID {
             return Err(FixError::NoSuchPage { page_id, max: MAX_PAGE_ID - 1 });
         }
-        let mut backoff = Backoff::new();
+        let (mut backoff, mut is_first) = (Backoff::new(), true);
         loop {
-            if let Some(id) = self.frame_of(page_id) {
-                let frame = &self.frames[id.0 as usize];
-                sync_point!("found a frame in the table");
-                if frame.try_pin(page_id) {
-                    let guard = PageGuard::pinned(self, id);
-                    sync_point!("pinned a frame found in the table");
+            match self.pin_mapped(page_id, is_first) {
+                Mapped::Pinned(guard) => {
+                    let frame = guard.frame();
                     // FRAME-5: once pinned, a mapping that is there stays.
-                    if frame.buffer() != NO_BUFFER || self.frame_of(page_id) == Some(id) {
+                    if frame.buffer() != NO_BUFFER || self.frame_of(page_id) == Some(guard.frame_id()) {
                         if is_use {
                             frame.note_use();
                         }
                         return Ok(Fixed { filling: None, guard });
                     }
-                } else if frame.join_leaving(page_id) {
+                }
+                Mapped::Closed(id) if self.frames[id.0 as usize].join_leaving(page_id) => {
                     self.free_if_ours(self.see_out(id));
+                    is_first = false;
                     continue;
                 }
-                // The word was removed already, or its inserter is about to withdraw: the next look finds that, as soon as
-                // this processor hears of it.
-                backoff.pause();
-                continue;
-            }
-            let vacant = self.victim(page_id)?;
-            sync_point!("owns a frame");
-            if let Some(fixed) = self.map(vacant, page_id) {
-                if !is_use {
-                    fixed.guard.frame().set_ref_count(0);
+                Mapped::Closed(_) => {}
+                Mapped::Nowhere => {
+                    let vacant = self.victim(page_id)?;
+                    sync_point!("owns a frame");
+                    if let Some(fixed) = self.map(vacant, page_id) {
+                        if !is_use {
+                            fixed.guard.frame().set_ref_count(0);
+                        }
+                        return Ok(fixed);
+                    }
+                    continue;
                 }
-                return Ok(fixed);
             }
+            // The word was removed already, or its inserter is about to withdraw: the next look finds that, as soon as
+            // this processor hears of it.
+            is_first = false;
+            backoff.pause();
         }
+    }
+
+    /// Pins the frame that has the page's mapping. The pin is tried before anything else is done to the frame's line, if this is the first try: a look
+    /// would fetch the line twice, when all want the page.
+    #[inline]
+    fn pin_mapped(&self, page_id: PageId, is_first: bool) -> Mapped<'_> {
+        let mut closed = None;
+        let pinned = self.table.find(page_id, |id| {
+            let frame = &self.frames[id.0 as usize];
+            sync_point!("found a frame in the table");
+            let is_pinned = (is_first || frame.is_open()) && frame.try_pin(page_id);
+            if !is_pinned && frame.page_id() == page_id {
+                closed = Some(id);
+            }
+            is_pinned
+        });
+        if let Some(id) = pinned {
+            let guard = PageGuard::pinned(self, id);
+            sync_point!("pinned a frame found in the table");
+            return Mapped::Pinned(guard);
+        }
+        closed.map_or(Mapped::Nowhere, Mapped::Closed)
     }
 
     /// Gives a vacant frame to a page, unless the page has one. Its reading is ours, if there is a buffer for it.
@@ -508,6 +533,15 @@ impl BufferPool {
         look_fence();
         self.dirty.iter().filter_map(|id| self.frames[id.0 as usize].least_recovery_lsn()).min()
     }
+}
+
+/// What the page table has for a page.
+enum Mapped<'p> {
+    /// A frame that holds it, or is about to lose its insertion (FRAME-5).
+    Pinned(PageGuard<'p>),
+    /// A frame that holds it no more.
+    Closed(FrameId),
+    Nowhere,
 }
 
 /// A frame that its last page has left, and the buffer that it left behind, if it had one.

@@ -269,19 +269,29 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
 
     /// Pins the entry that has the hash's mapping (CACHE-2).
     fn fix(&self, id: PageId) -> Option<Ref<'_, K, V, S>> {
-        let mut backoff = Backoff::new();
+        let (mut backoff, mut is_first) = (Backoff::new(), true);
         loop {
-            let frame_id = self.table.get(id, &*self.frames)?;
-            let frame = &self.frames[frame_id.0 as usize];
-            sync_point!("found a frame in the table");
-            if frame.try_pin(id) {
+            let mut met = None;
+            let pinned = self.table.find(id, |frame_id| {
+                sync_point!("found a frame in the table");
+                let frame = &self.frames[frame_id.0 as usize];
+                let is_pinned = (is_first || frame.is_open()) && frame.try_pin(id);
+                if !is_pinned && frame.page_id() == id {
+                    met = Some(frame_id);
+                }
+                is_pinned
+            });
+            is_first = false;
+            if let Some(frame_id) = pinned {
                 let found = Ref::pinned(self, frame_id);
                 sync_point!("pinned a frame found in the table");
-                if frame.buffer() != NO_BUFFER || self.table.get(id, &*self.frames) == Some(frame_id) {
+                let has_mapping = || self.table.get(id, &*self.frames) == Some(frame_id);
+                if self.frames[frame_id.0 as usize].buffer() != NO_BUFFER || has_mapping() {
                     return Some(found);
                 }
-            } else if frame.join_leaving(id) {
-                self.recycle(frame_id);
+                drop(found);
+            } else if self.frames[met?.0 as usize].join_leaving(id) {
+                self.recycle(met?);
                 continue;
             }
             backoff.pause();

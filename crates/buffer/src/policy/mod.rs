@@ -4,6 +4,7 @@ pub(crate) mod clock_hand;
 pub(crate) mod nb_gclock;
 pub(crate) mod sketch;
 pub(crate) mod surge;
+pub(crate) mod turns;
 pub(crate) mod two_rings;
 
 use self::clock_hand::ClockHand;
