@@ -9,7 +9,7 @@
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 use crate::count::shared_rmw;
-use crate::frame::FrameId;
+use crate::frame::{FrameId, nth_frame, turn_of};
 
 const BITS: usize = 64;
 
@@ -34,48 +34,54 @@ impl DirtyMap {
     pub(crate) fn set(&self, frame: FrameId) {
         shared_rmw();
         // Relaxed: ordered by the fences of `Frame::set_dirty` and `look_fence`.
-        self.word(frame).fetch_or(bit(frame), Relaxed);
+        let (word, bit) = self.place(frame);
+        word.fetch_or(bit, Relaxed);
     }
 
     /// The frame is clean; see DIRTY-1.
     pub(crate) fn clear(&self, frame: FrameId) {
         shared_rmw();
         // Release: pairs with the Acquire in `iter`, so that who finds the bit clear may sync and count on the image.
-        self.word(frame).fetch_and(!bit(frame), Release);
+        let (word, bit) = self.place(frame);
+        word.fetch_and(!bit, Release);
     }
 
-    fn word(&self, frame: FrameId) -> &AtomicU64 {
-        &self.words[frame.0 as usize / BITS]
+    /// The bits are in the order in which the clock comes to the frames.
+    fn place(&self, frame: FrameId) -> (&AtomicU64, u64) {
+        let turn = turn_of(frame, self.frames);
+        (&self.words[turn / BITS], bit(turn))
     }
 
     /// Whether the frame's bit is set.
     pub(crate) fn contains(&self, frame: FrameId) -> bool {
-        self.word(frame).load(Relaxed) & bit(frame) != 0 // a hint for the cleaner
+        let (word, bit) = self.place(frame);
+        word.load(Relaxed) & bit != 0 // a hint for the cleaner
     }
 
-    /// The frames whose bits are set, from frame `start` (modulo their number) once around. A word is read when the iteration comes
+    /// The frames whose bits are set, as the clock comes to them from turn `start` on (modulo their number), once around. A word is read when the iteration comes
     /// to it; 8 bytes per 64 frames.
     pub(crate) fn iter_from(&self, start: u64) -> impl Iterator<Item = FrameId> {
-        let start = FrameId((start % self.frames as u64) as u32);
-        let first = start.0 as usize / BITS;
+        let start = (start % self.frames as u64) as usize;
+        let first = start / BITS;
         let below = bit(start) - 1; // of the first word: these come last
         let around = (first..self.words.len()).chain(0..first);
         let masked =
             around.map(move |at| (at, if at == first { !below } else { !0 })).chain([(first, below)]);
-        masked.flat_map(|(at, mask)| {
+        masked.flat_map(move |(at, mask)| {
             // Acquire: pairs with the Release in `clear`.
-            Bits(self.words[at].load(Acquire) & mask).map(move |n| FrameId((at * BITS) as u32 + n))
+            let bits = Bits(self.words[at].load(Acquire) & mask);
+            bits.map(move |n| nth_frame(at * BITS + n as usize, self.frames))
         })
     }
 
-    /// The frames whose bits are set, in the order of their numbers.
+    /// The frames whose bits are set.
     pub(crate) fn iter(&self) -> impl Iterator<Item = FrameId> {
         self.iter_from(0)
     }
 }
 
-const fn bit(frame: FrameId) -> u64 {
-    1 << (frame.0 as usize % BITS)
+const fn bit(turn: usize) -> u64 {
+    1 << (turn % BITS)
 }
 
 /// The numbers of the bits of a word that are set.
@@ -98,16 +104,18 @@ mod tests {
     fn the_frames_that_are_set_come_once_each_beginning_at_any_place() {
         let set = [0u32, 1, 63, 64, 100, 127, 128, 191];
         let map = DirtyMap::new(192);
-        set.iter().for_each(|&n| map.set(FrameId(n)));
-        map.set(FrameId(70));
-        map.clear(FrameId(70));
+        let frame = |turn: u32| nth_frame(turn as usize, 192);
+        set.iter().for_each(|&turn| map.set(frame(turn)));
+        map.set(frame(70));
+        map.clear(frame(70));
+        assert!(map.contains(frame(64)) && !map.contains(frame(70)));
         for start in 0..192 {
-            let found: Vec<u32> = map.iter_from(start.into()).map(|f| f.0).collect();
-            let expected: Vec<u32> = set
+            let found: Vec<usize> = map.iter_from(start.into()).map(|f| turn_of(f, 192)).collect();
+            let expected: Vec<usize> = set
                 .iter()
                 .filter(|&&n| n >= start)
                 .chain(set.iter().filter(|&&n| n < start))
-                .copied()
+                .map(|&turn| turn as usize)
                 .collect();
             assert_eq!(found, expected, "from {start}");
         }

@@ -1,5 +1,8 @@
 //! A lock-free stack of small numbers: free frames, spare buffers (Treiber's stack with a tag against ABA).
 //!
+//! It takes no memory per number: what follows a number is noted in what the number stands for, and numbers that were never pushed are counted out, one
+//! after the other, when the stack is empty.
+//!
 //! - **STACK-1** The head packs (tag, number + 1); each push and pop moves the tag, so a pop that was overtaken fails.
 
 use azekura_base::sync::atomic::{
@@ -8,35 +11,39 @@ use azekura_base::sync::atomic::{
 
 use crate::count::shared_rmw;
 
+/// Where it is noted which number is below another: 25 bits. Relaxed; the stack's head orders it.
+pub(crate) trait Below {
+    /// What was noted last, or anything if the number is not in the stack any more.
+    fn below(&self, number: u32) -> u32;
+    /// Notes it; the number is the caller's, and is about to be pushed.
+    fn set_below(&self, number: u32, below: u32);
+}
+
 #[derive(Debug)]
 pub(crate) struct IndexStack {
     head: AtomicU64,
-    /// `next[n]`: the number below `n`, plus one; 0 at the bottom.
-    next: Box<[AtomicU32]>,
+    /// Numbers from here on were never pushed nor popped.
+    fresh: AtomicU32,
+    bound: u32,
 }
 
 const TAG_ONE: u64 = 1 << 32;
 const NUMBER: u64 = TAG_ONE - 1;
 
 impl IndexStack {
-    /// An empty stack for numbers below `bound`.
+    /// A stack of all numbers below `bound`, which come in their order.
     pub(crate) fn new(bound: usize) -> Self {
-        Self { head: AtomicU64::new(0), next: (0..bound).map(|_| AtomicU32::new(0)).collect() }
-    }
-
-    /// Bytes that it takes.
-    pub(crate) fn bytes(&self) -> usize {
-        size_of_val(&*self.next)
+        Self { head: AtomicU64::new(0), fresh: AtomicU32::new(0), bound: bound as u32 }
     }
 
     /// Puts a number on top; it must not be in the stack.
-    pub(crate) fn push(&self, number: u32) {
+    pub(crate) fn push(&self, number: u32, notes: &impl Below) {
         let mut head = self.head.load(Relaxed);
         loop {
-            self.next[number as usize].store((head & NUMBER) as u32, Relaxed);
+            notes.set_below(number, (head & NUMBER) as u32);
             let new = ((head & !NUMBER).wrapping_add(TAG_ONE)) | u64::from(number + 1);
             shared_rmw();
-            // Release part: `next` above, and whatever the number stands for, become visible to the popper.
+            // Release part: the note above, and whatever the number stands for, become visible to the popper.
             match self.head.compare_exchange_weak(head, new, AcqRel, Relaxed) {
                 Ok(_) => return,
                 Err(now) => head = now,
@@ -44,14 +51,13 @@ impl IndexStack {
         }
     }
 
-    /// Takes the number on top.
-    pub(crate) fn pop(&self) -> Option<u32> {
-        // Acquire: pairs with the Release of the push that stored this head; so its `next` is visible.
+    /// Takes the number on top, or one never taken.
+    pub(crate) fn pop(&self, notes: &impl Below) -> Option<u32> {
+        // Acquire: pairs with the Release of the push that stored this head; so its note is visible.
         let mut head = self.head.load(Acquire);
-        loop {
-            let number = ((head & NUMBER) as u32).checked_sub(1)?;
-            // Relaxed: may be another push's by now; then the tag has moved and the CAS fails (STACK-1).
-            let below = self.next[number as usize].load(Relaxed);
+        while let Some(number) = ((head & NUMBER) as u32).checked_sub(1) {
+            // May be another push's by now, or no note at all; then the tag has moved and the CAS fails (STACK-1).
+            let below = notes.below(number);
             let new = ((head & !NUMBER).wrapping_add(TAG_ONE)) | u64::from(below);
             shared_rmw();
             match self.head.compare_exchange_weak(head, new, AcqRel, Acquire) {
@@ -59,6 +65,17 @@ impl IndexStack {
                 Err(now) => head = now,
             }
         }
+        self.take_fresh()
+    }
+
+    fn take_fresh(&self) -> Option<u32> {
+        // Relaxed: a number and nothing else; what it stands for was there before the stack.
+        if self.fresh.load(Relaxed) >= self.bound {
+            return None;
+        }
+        shared_rmw();
+        // Beyond the bound by the number of threads at most.
+        Some(self.fresh.fetch_add(1, Relaxed)).filter(|&number| number < self.bound)
     }
 }
 
@@ -66,21 +83,33 @@ impl IndexStack {
 mod tests {
     use super::*;
 
+    struct Notes([AtomicU32; 64]);
+
+    impl Below for Notes {
+        fn below(&self, number: u32) -> u32 {
+            self.0[number as usize].load(Relaxed)
+        }
+        fn set_below(&self, number: u32, below: u32) {
+            self.0[number as usize].store(below, Relaxed);
+        }
+    }
+
     #[test]
     fn numbers_are_neither_lost_nor_doubled() {
-        let stack = IndexStack::new(64);
-        (0..64).for_each(|n| stack.push(n));
+        let (stack, notes) = (IndexStack::new(64), Notes(std::array::from_fn(|_| AtomicU32::new(0))));
+        assert_eq!((0..3).map_while(|_| stack.pop(&notes)).collect::<Vec<_>>(), [0, 1, 2]);
+        (0..3).rev().for_each(|n| stack.push(n, &notes));
         std::thread::scope(|s| {
             for _ in 0..4 {
                 s.spawn(|| {
                     for _ in 0..5_000 {
-                        let (a, b) = (stack.pop(), stack.pop());
-                        a.into_iter().chain(b).for_each(|n| stack.push(n));
+                        let (a, b) = (stack.pop(&notes), stack.pop(&notes));
+                        a.into_iter().chain(b).for_each(|n| stack.push(n, &notes));
                     }
                 });
             }
         });
-        let mut all: Vec<u32> = std::iter::from_fn(|| stack.pop()).collect();
+        let mut all: Vec<u32> = std::iter::from_fn(|| stack.pop(&notes)).collect();
         all.sort_unstable();
         assert_eq!(all, (0..64).collect::<Vec<_>>());
     }

@@ -33,7 +33,7 @@
 //! | `write_back`, [`cleaner`], `dirty_map` | dirty pages to the store, ahead of the hand; which frames these are |
 //! | [`store`], [`page_file`] | where pages live: the trait, memory, a file with a double-write area |
 //! | [`stats`], [`count`] | counts |
-//! | `memory`, `index_stack` | the words of all pages; stacks of free frames and spare buffers |
+//! | `memory`, `free_frames`, `index_stack` | the words of all pages; free frames, spare buffers: stacks |
 //! | `stall` | where a test can stop a thread for ever |
 
 pub mod cache;
@@ -42,6 +42,7 @@ pub mod count;
 mod dirty_map;
 pub mod error;
 mod frame;
+mod free_frames;
 pub mod guard;
 mod index_stack;
 mod memory;
@@ -64,9 +65,9 @@ mod write_back;
 
 pub use cleaner::Cleaner;
 pub use error::{FixError, PoolError, WriteError};
+pub use frame::MAX_PAGE_ID;
 pub use guard::{ExclusiveGuard, OptimisticPage, PageGuard, Peek, SharedGuard};
 pub use page_file::PageFile;
-pub use page_table::MAX_PAGE_ID;
 pub use policy::{HandKind, Policy};
 pub use pool::{BufferPool, PoolOptions};
 pub use stats::PoolStats;

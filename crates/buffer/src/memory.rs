@@ -1,41 +1,51 @@
 //! The pool's memory: one run of words, zero until pages come, never given back before the pool goes.
 
 // The words of pages are std's atomics in models too; see `azekura_base::page`.
-use std::sync::atomic::AtomicU64;
-#[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::index_stack::Below;
 
 /// Bytes between places where a page may begin: enough for direct reads.
 const ALIGNMENT: usize = 4096;
 
-/// The words of all pages, from a multiple of [`ALIGNMENT`] on.
+/// The words of all buffers, from a multiple of [`ALIGNMENT`] on.
 pub(crate) struct PageMemory {
     words: Box<[AtomicU64]>,
     first: usize,
+    page_words: usize,
 }
 
 impl PageMemory {
-    /// `count` zero words.
-    pub(crate) fn zeroed(count: usize) -> Self {
+    /// So many buffers, of zero words.
+    pub(crate) fn zeroed(buffers: usize, page_size: usize) -> Self {
         // An aligned allocation would be zeroed by hand, and so touched; one that is too long is not.
-        let words = zeroed_words(count + ALIGNMENT / 8);
+        let words = zeroed_words(buffers * page_size / 8 + ALIGNMENT / 8);
         let start = words.as_ptr().addr();
         let first = (start.next_multiple_of(ALIGNMENT) - start) / 8;
-        Self { words, first }
+        Self { words, first, page_words: page_size / 8 }
+    }
+
+    /// Number of buffers.
+    #[cfg(test)]
+    pub(crate) fn buffers(&self) -> usize {
+        (self.words.len() - ALIGNMENT / 8) / self.page_words
+    }
+
+    /// The words of a buffer.
+    #[inline]
+    pub(crate) fn buffer(&self, number: u32) -> &[AtomicU64] {
+        &self.words[self.first + number as usize * self.page_words..][..self.page_words]
     }
 }
 
-impl PageMemory {
-    /// Number of words.
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.words.len() - ALIGNMENT / 8
+/// A spare buffer has the one below it in its first word.
+impl Below for PageMemory {
+    fn below(&self, number: u32) -> u32 {
+        self.buffer(number)[0].load(Relaxed) as u32 // a page's by now, perhaps
     }
 
-    /// `count` words from word `at` on.
-    #[inline]
-    pub(crate) fn run(&self, at: usize, count: usize) -> &[AtomicU64] {
-        &self.words[self.first + at..][..count]
+    fn set_below(&self, number: u32, below: u32) {
+        self.buffer(number)[0].store(below.into(), Relaxed);
     }
 }
 
@@ -103,7 +113,6 @@ fn advise_huge_pages(_words: &[AtomicU64]) {}
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use std::sync::atomic::Ordering::Relaxed;
 
     #[test]
     fn bytes_come_into_their_words_in_order_and_nowhere_else() {
@@ -125,10 +134,13 @@ mod tests {
 
     #[test]
     fn pages_begin_where_direct_reads_may_go() {
-        for bytes in [4096, 12_288, 9 << 20] {
-            let memory = PageMemory::zeroed(bytes / 8);
-            let all = memory.run(0, memory.len());
-            assert!(all.as_ptr().addr().is_multiple_of(ALIGNMENT) && all.len() == bytes / 8);
+        for (buffers, page_size) in [(1, 4096), (3, 4096), (2, 8192), (144, 65_536)] {
+            let memory = PageMemory::zeroed(buffers, page_size);
+            assert_eq!(memory.buffers(), buffers);
+            for number in 0..buffers as u32 {
+                let words = memory.buffer(number);
+                assert!(words.as_ptr().addr().is_multiple_of(ALIGNMENT) && words.len() == page_size / 8);
+            }
         }
     }
 

@@ -1,11 +1,12 @@
 //! The parts of the pool by themselves, for the models in `tests/loom_*.rs`. Each call begins with a place to switch.
 
+use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use azekura_base::{Lsn, PageId};
 use azekura_latch::HybridLatch;
 
 use crate::dirty_map::DirtyMap;
 use crate::frame::{self, Evicted, Frame, FrameId};
-use crate::page_table::{Inserted, PageTable};
+use crate::page_table::{Inserted, Owners, PageTable};
 use crate::policy::Sweep;
 use crate::policy::two_rings::TwoRings;
 
@@ -95,17 +96,10 @@ impl ModelFrame {
         self.0.claim_writing()
     }
 
-    /// Takes the image.
-    pub fn image_taken(&self, next_lsn: u64) {
+    /// The image is on disk; what was remembered when it was taken.
+    pub fn image_written(&self, next_lsn: u64) {
         step();
-        self.0.image_taken(Lsn(next_lsn));
-        step();
-    }
-
-    /// The image is on disk.
-    pub fn image_written(&self) {
-        step();
-        self.0.image_written();
+        self.0.image_written(Lsn(next_lsn));
         step();
     }
 
@@ -188,27 +182,43 @@ impl ModelRings {
     }
 }
 
-/// A page table.
+/// A page table, and the pages that frames hold.
 #[derive(Debug)]
-pub struct ModelTable(PageTable);
+pub struct ModelTable {
+    table: PageTable,
+    pages: Box<[AtomicU64]>,
+}
+
+impl Owners for [AtomicU64] {
+    fn page_of(&self, frame: FrameId) -> PageId {
+        PageId(self[frame.0 as usize].load(Relaxed)) // as a frame's page word
+    }
+}
 
 impl ModelTable {
-    /// For so many entries; buckets have one slot each in models.
+    /// For so many frames; buckets have one slot each in models, and all pages one tag.
     #[must_use]
     pub fn new(frames: usize) -> Self {
-        Self(PageTable::new(frames))
+        let pages = (0..frames).map(|_| AtomicU64::new(u64::MAX)).collect();
+        Self { table: PageTable::new(frames), pages }
     }
 
     /// The frame of a page.
     pub fn get(&self, page: u64) -> Option<u32> {
         step();
-        self.0.get(PageId(page)).map(|frame| frame.0)
+        self.table.get(PageId(page), &*self.pages).map(|frame| frame.0)
     }
 
-    /// Puts if absent; gives the page's frame, ours or another.
-    pub fn insert(&self, page: u64, frame: u32) -> u32 {
+    /// Gives the frame, which is the caller's, to the page.
+    pub fn publish(&self, page: u64, frame: u32) {
+        self.pages[frame as usize].store(page, Relaxed);
         step();
-        let inserted = self.0.insert(PageId(page), FrameId(frame));
+    }
+
+    /// Publishes the frame for the page and puts it in if the page has none; gives the page's frame, ours or another.
+    pub fn insert(&self, page: u64, frame: u32) -> u32 {
+        self.publish(page, frame);
+        let inserted = self.table.insert(PageId(page), FrameId(frame), &*self.pages);
         step();
         match inserted {
             Inserted::New => frame,
@@ -219,19 +229,19 @@ impl ModelTable {
     /// Removes.
     pub fn remove(&self, page: u64, frame: u32) {
         step();
-        self.0.remove(PageId(page), FrameId(frame));
+        self.table.remove(PageId(page), FrameId(frame));
         step();
     }
 
     /// Whether each count of passed buckets was taken back.
     #[must_use]
     pub fn counts_are_zero(&self) -> bool {
-        self.0.counts_are_zero()
+        self.table.counts_are_zero()
     }
 
     /// The bucket that a page belongs into.
     #[must_use]
     pub fn home(&self, page: u64) -> usize {
-        self.0.home(PageId(page))
+        self.table.home(PageId(page))
     }
 }

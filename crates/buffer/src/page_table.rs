@@ -1,12 +1,15 @@
 //! The page table: PageId → frame, with lock-free reads, inserts and removes, and no tombstones.
 //!
-//! A fixed array of buckets of 8 slots, one cache line each, at most half full. A slot is one word:
+//! A fixed array of buckets of 15 slots and a count, one cache line each, 9 slots of them full in a full pool. A slot is one word of 32 bits:
 //!
 //! | bits | meaning |
 //! |---|---|
-//! | 63 | tentative: being inserted, not found by readers yet |
-//! | 24..63 | page id |
-//! | 0..24 | frame number + 1; the whole word is 0 for an empty slot |
+//! | 31 | tentative: being inserted, not found by readers yet |
+//! | up to 31 | a tag: some bits of the page's hash |
+//! | as many as the largest takes | frame number + 1; the whole word is 0 for an empty slot |
+//!
+//! The page itself is not in the table but in the frame's header, which whoever looks for the page will look at anyway. A word whose tag is the page's is
+//! the page's if its frame holds the page ([`Owners`]); with 32,768 frames one in 32,768 words of other pages has the tag too.
 //!
 //! A page belongs into the bucket of its hash, there into the slot of its hash if that is empty, else into any after it, around; so that a reader as a
 //! rule finds it in the first slot that it looks at, and the processor can guess that. If the bucket is full, into the next one, and so on. Each bucket counts the entries that passed it by
@@ -25,54 +28,58 @@
 //!   and A had not finished either, or its page has left since.
 //! - **TABLE-2** An entry is removed by those who see its page out of the frame, each of them, before the frame is given to another page
 //!   (FRAME-7). So a word in the table never names a frame that was given away since, and a late CAS of theirs finds no such word.
+//! - **TABLE-3** A frame is published for its page before its word is placed (Release, with the Acquire of who finds the word), and holds it until the word
+//!   is gone. So who finds a word of the right tag and then another page in the frame has seen that the word is not the page's, or that the page has left its
+//!   frame since. And a tentative word that is removed because its frame held the page a moment ago may be another page's by now, of the same tag:
+//!   then its inserter starts over.
 //!
 //! A thread that stops for ever in any step leaves at most a tentative word, which the next inserter removes, or counts that are too high,
 //! which cost a look at one more bucket.
 
 use azekura_base::sync::atomic::{
-    AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
-    Ordering::SeqCst,
+    AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
 };
 use azekura_base::{Backoff, PageId};
 
 use crate::count::shared_rmw;
-use crate::frame::FrameId;
+use crate::frame::{Frame, FrameId};
 use crate::stall::sync_point;
 
-const SLOTS: usize = if cfg!(loom) { 1 } else { 8 };
-const TENTATIVE: u64 = 1 << 63;
-const FRAME_BITS: u32 = 24;
-/// Most frames that a pool can have.
-pub(crate) const MAX_FRAMES: usize = (1 << FRAME_BITS) - 1;
-/// Page ids must be below this: 2 PiB of 4-KiB pages.
-pub const MAX_PAGE_ID: u64 = 1 << 39;
+const SLOTS: usize = if cfg!(loom) { 1 } else { 15 };
+/// Full slots of a bucket when every frame holds a page.
+const FULL_SLOTS: usize = if cfg!(loom) { 1 } else { 9 };
+const TENTATIVE: u32 = 1 << 31;
+
+/// Which page a frame holds.
+pub(crate) trait Owners {
+    /// As the frame says it now; may be old if nobody has pinned it (TABLE-3).
+    fn page_of(&self, frame: FrameId) -> PageId;
+}
+
+impl Owners for [Frame] {
+    #[inline]
+    fn page_of(&self, frame: FrameId) -> PageId {
+        self[frame.0 as usize].page_id()
+    }
+}
 
 #[derive(Debug)]
-#[repr(align(64))]
-struct Bucket([AtomicU64; SLOTS]);
+#[repr(C, align(64))]
+struct Bucket {
+    slots: [AtomicU32; SLOTS],
+    passed: AtomicU32,
+}
 
 /// Which frame holds which page.
 #[derive(Debug)]
 pub(crate) struct PageTable {
     buckets: Box<[Bucket]>,
-    passed: Box<[AtomicU32]>,
-    shift: u32,
-}
-
-const fn word(page_id: PageId, frame: FrameId) -> u64 {
-    page_id.0 << FRAME_BITS | (frame.0 as u64 + 1)
+    /// Bits of a frame number + 1.
+    frame_bits: u32,
 }
 
 const fn hash(page_id: PageId) -> u64 {
     page_id.0.wrapping_mul(0x9E37_79B9_7F4A_7C15)
-}
-
-const fn frame_of(word: u64) -> FrameId {
-    FrameId((word & ((1 << FRAME_BITS) - 1)) as u32 - 1)
-}
-
-const fn is_of(word: u64, page_id: PageId) -> bool {
-    word & (TENTATIVE - 1) != 0 && (word & (TENTATIVE - 1)) >> FRAME_BITS == page_id.0
 }
 
 /// A SeqCst fence; the last write before it was a read-modify-write. On x86-64 that was a fence already (every locked instruction is), so only the
@@ -97,59 +104,98 @@ pub(crate) enum Inserted {
 impl PageTable {
     /// A table for `frames` entries.
     pub(crate) fn new(frames: usize) -> Self {
-        let buckets = (frames * 2).div_ceil(SLOTS).next_power_of_two().max(2);
+        let buckets = if cfg!(loom) { (frames * 2).next_power_of_two() } else { frames.div_ceil(FULL_SLOTS) };
+        let empty =
+            || Bucket { slots: std::array::from_fn(|_| AtomicU32::new(0)), passed: AtomicU32::new(0) };
         Self {
-            buckets: (0..buckets).map(|_| Bucket(std::array::from_fn(|_| AtomicU64::new(0)))).collect(),
-            passed: (0..buckets).map(|_| AtomicU32::new(0)).collect(),
-            shift: 64 - buckets.trailing_zeros(),
+            buckets: (0..buckets.max(2)).map(|_| empty()).collect(),
+            frame_bits: u32::BITS - (frames as u32).leading_zeros(),
         }
     }
 
     /// Bytes that it takes.
     pub(crate) fn bytes(&self) -> usize {
-        size_of_val(&*self.buckets) + size_of_val(&*self.passed)
+        size_of_val(&*self.buckets)
     }
 
     /// Whether no entry counts as having passed a bucket; with no entry in the table this must be so.
     #[cfg(any(test, loom))]
     pub(crate) fn counts_are_zero(&self) -> bool {
-        self.passed.iter().all(|passed| passed.load(SeqCst) == 0)
+        self.buckets.iter().all(|bucket| bucket.passed.load(SeqCst) == 0)
     }
 
     #[inline]
     pub(crate) fn home(&self, page_id: PageId) -> usize {
-        (hash(page_id) >> self.shift) as usize
+        self.place(page_id).0
+    }
+
+    /// The bucket of a page, and its slot there: the hash as a fraction of all slots.
+    #[inline]
+    fn place(&self, page_id: PageId) -> (usize, usize) {
+        let scaled = (hash(page_id) >> 32) * self.buckets.len() as u64;
+        let slot = (scaled & u64::from(u32::MAX)) * SLOTS as u64;
+        ((scaled >> 32) as usize, (slot >> 32) as usize)
+    }
+
+    /// The page's tag, where it is in a word.
+    #[inline]
+    const fn tag(&self, page_id: PageId) -> u32 {
+        // Bits that do not say the place. In models all pages have one tag.
+        let bits = if cfg!(loom) { 0 } else { hash(page_id) as u32 >> (self.frame_bits + 1) };
+        bits << self.frame_bits
+    }
+
+    #[inline]
+    const fn word(&self, page_id: PageId, frame: FrameId) -> u32 {
+        self.tag(page_id) | (frame.0 + 1)
+    }
+
+    /// The frame of a finished word with the tag.
+    #[inline]
+    const fn tagged(&self, word: u32, tag: u32) -> Option<FrameId> {
+        let frame = (word ^ tag).wrapping_sub(1);
+        if frame < (1 << self.frame_bits) - 1 { Some(FrameId(frame)) } else { None }
     }
 
     /// The slots of a bucket, in the order in which they are looked at for a page.
     #[inline]
-    fn slots(&self, page_id: PageId, bucket: usize) -> impl Iterator<Item = (usize, &AtomicU64)> {
-        // Bits of the hash below those that say the bucket.
-        let first = (hash(page_id) >> (self.shift - SLOTS.trailing_zeros())) as usize;
-        let Bucket(slots) = &self.buckets[bucket];
-        (0..SLOTS).map(move |n| ((first + n) % SLOTS, &slots[(first + n) % SLOTS]))
+    fn slots(&self, page_id: PageId, bucket: usize) -> impl Iterator<Item = (usize, &AtomicU32)> {
+        let first = self.place(page_id).1;
+        let slots = &self.buckets[bucket].slots;
+        (first..first + SLOTS).map(move |n| {
+            let n = if n < SLOTS { n } else { n - SLOTS };
+            (n, &slots[n])
+        })
     }
 
     #[inline]
     const fn after(&self, bucket: usize) -> usize {
-        (bucket + 1) & (self.buckets.len() - 1)
+        if bucket + 1 < self.buckets.len() { bucket + 1 } else { 0 }
     }
 
-    /// The frame of a page. Writes nothing; one cache line when the page is in its own bucket.
+    /// The frame of a page. Writes nothing; one cache line, and the frame's, when the page is in its own bucket.
     #[inline]
-    pub(crate) fn get(&self, page_id: PageId) -> Option<FrameId> {
+    pub(crate) fn get<O: Owners + ?Sized>(&self, page_id: PageId, owners: &O) -> Option<FrameId> {
+        self.find(page_id, |frame| owners.page_of(frame) == page_id)
+    }
+
+    /// The first frame that may be the page's, and that `is_its` says is.
+    #[inline]
+    pub(crate) fn find(&self, page_id: PageId, mut is_its: impl FnMut(FrameId) -> bool) -> Option<FrameId> {
+        let tag = self.tag(page_id);
         let mut bucket = self.home(page_id);
         for _ in 0..self.buckets.len() {
             for (_, slot) in self.slots(page_id, bucket) {
-                // Acquire: pairs with the CAS that finished the entry; the frame was published before.
-                let word = slot.load(Acquire);
-                if word >> FRAME_BITS == page_id.0 && word != 0 {
-                    return Some(frame_of(word));
+                // Acquire: pairs with the CAS that finished the entry; the frame was published before (TABLE-3).
+                if let Some(frame) = self.tagged(slot.load(Acquire), tag)
+                    && is_its(frame)
+                {
+                    return Some(frame);
                 }
             }
             // Acquire: pairs with the Release in `uncount`. A count that is not seen yet belongs to an insertion that this
             // call may come before.
-            if self.passed[bucket].load(Acquire) == 0 {
+            if self.buckets[bucket].passed.load(Acquire) == 0 {
                 return None;
             }
             bucket = self.after(bucket);
@@ -162,21 +208,21 @@ impl PageTable {
     ///
     /// # Panics
     ///
-    /// If the table is full: the pool has fewer frames than half of the slots.
-    pub(crate) fn insert(&self, page_id: PageId, frame: FrameId) -> Inserted {
+    /// If the table is full: the pool has fewer frames than there are slots.
+    pub(crate) fn insert<O: Owners + ?Sized>(&self, page_id: PageId, frame: FrameId, owners: &O) -> Inserted {
         let mut backoff = Backoff::new();
         loop {
-            if let Some(existing) = self.get(page_id) {
+            if let Some(existing) = self.get(page_id, owners) {
                 return Inserted::Existing(existing);
             }
             let place = self.place_tentative(page_id, frame);
             // TABLE-1: our word, then the look at others'.
             fence_after_rmw();
             sync_point!("placed a tentative word");
-            match self.clear_rivals(page_id, place) {
+            match self.clear_rivals(page_id, place, owners) {
                 Some(existing) => {
                     // If a rival removed our tentative word, only the counts are left to take back.
-                    self.take_out(page_id, place, word(page_id, frame) | TENTATIVE);
+                    self.take_out(place, self.word(page_id, frame) | TENTATIVE);
                     self.uncount(page_id, place.0);
                     return Inserted::Existing(existing);
                 }
@@ -191,7 +237,7 @@ impl PageTable {
 
     /// Step 2.
     fn place_tentative(&self, page_id: PageId, frame: FrameId) -> (usize, usize) {
-        let tentative = word(page_id, frame) | TENTATIVE;
+        let tentative = self.word(page_id, frame) | TENTATIVE;
         let mut bucket = self.home(page_id);
         for _ in 0..self.buckets.len() {
             for (i, slot) in self.slots(page_id, bucket) {
@@ -207,14 +253,20 @@ impl PageTable {
             shared_rmw();
             sync_point!("passes a full bucket");
             // Relaxed: before the fence, and so seen by who must see our word.
-            self.passed[bucket].fetch_add(1, Relaxed);
+            self.buckets[bucket].passed.fetch_add(1, Relaxed);
             bucket = self.after(bucket);
         }
-        unreachable!("the page table has twice as many slots as there are frames")
+        unreachable!("the page table has more slots than there are frames")
     }
 
     /// Step 3: the frame of a finished entry, after removing tentative ones.
-    fn clear_rivals(&self, page_id: PageId, own: (usize, usize)) -> Option<FrameId> {
+    fn clear_rivals<O: Owners + ?Sized>(
+        &self,
+        page_id: PageId,
+        own: (usize, usize),
+        owners: &O,
+    ) -> Option<FrameId> {
+        let tag = self.tag(page_id);
         let mut bucket = self.home(page_id);
         for _ in 0..self.buckets.len() {
             for (i, slot) in self.slots(page_id, bucket) {
@@ -223,9 +275,11 @@ impl PageTable {
                 }
                 // Acquire, here and on failure: as in `get`.
                 let mut seen = slot.load(Acquire);
-                while is_of(seen, page_id) {
+                while let Some(frame) = self.tagged(seen & !TENTATIVE, tag)
+                    && owners.page_of(frame) == page_id
+                {
                     if seen & TENTATIVE == 0 {
-                        return Some(frame_of(seen));
+                        return Some(frame);
                     }
                     shared_rmw();
                     match slot.compare_exchange(seen, 0, AcqRel, Acquire) {
@@ -234,7 +288,7 @@ impl PageTable {
                     }
                 }
             }
-            if self.passed[bucket].load(Acquire) == 0 {
+            if self.buckets[bucket].passed.load(Acquire) == 0 {
                 break;
             }
             bucket = self.after(bucket);
@@ -245,29 +299,30 @@ impl PageTable {
     /// Step 4.
     fn finish(&self, page_id: PageId, frame: FrameId, (bucket, i): (usize, usize)) -> bool {
         sync_point!("cleared rivals");
-        let done = word(page_id, frame);
+        let done = self.word(page_id, frame);
         shared_rmw();
         // Release: pairs with the Acquire of `get`; the frame was published before.
-        self.buckets[bucket].0[i].compare_exchange(done | TENTATIVE, done, AcqRel, Relaxed).is_ok()
+        self.buckets[bucket].slots[i].compare_exchange(done | TENTATIVE, done, AcqRel, Relaxed).is_ok()
     }
 
-    /// Removes the entry `page_id → frame`, if it is there; whether this call did it. The caller sees the page out of the frame (TABLE-2), has
-    /// pinned it, or does not mind taking out a later entry of the same two.
+    /// Removes the entry `page_id → frame`, if it is there; whether this call did it. The caller sees the page out of the frame (TABLE-2),
+    /// or has pinned it, so that no other page's word can name the frame.
     pub(crate) fn remove(&self, page_id: PageId, frame: FrameId) -> bool {
+        let word = self.word(page_id, frame);
         let mut bucket = self.home(page_id);
         for _ in 0..self.buckets.len() {
             for (i, slot) in self.slots(page_id, bucket) {
                 // Relaxed: the entry was found by the caller, or put there by its inserter, before the page turned to leave.
-                if slot.load(Relaxed) == word(page_id, frame) {
+                if slot.load(Relaxed) == word {
                     // Who takes the word out takes its counts back; of several removers, one.
-                    let is_ours = self.take_out(page_id, (bucket, i), word(page_id, frame));
+                    let is_ours = self.take_out((bucket, i), word);
                     if is_ours {
                         self.uncount(page_id, bucket);
                     }
                     return is_ours;
                 }
             }
-            if self.passed[bucket].load(Acquire) == 0 {
+            if self.buckets[bucket].passed.load(Acquire) == 0 {
                 return false;
             }
             bucket = self.after(bucket);
@@ -276,12 +331,11 @@ impl PageTable {
     }
 
     /// Empties a slot that holds `expected`; says whether it did.
-    fn take_out(&self, page_id: PageId, (bucket, i): (usize, usize), expected: u64) -> bool {
-        debug_assert!(is_of(expected, page_id));
+    fn take_out(&self, (bucket, i): (usize, usize), expected: u32) -> bool {
         sync_point!("takes a word out");
         shared_rmw();
         // AcqRel: as in `place_tentative`, from the other side.
-        self.buckets[bucket].0[i].compare_exchange(expected, 0, AcqRel, Relaxed).is_ok()
+        self.buckets[bucket].slots[i].compare_exchange(expected, 0, AcqRel, Relaxed).is_ok()
     }
 
     /// Takes back the counts of the buckets that an entry in `bucket` passed by.
@@ -291,7 +345,7 @@ impl PageTable {
         while passed != bucket {
             shared_rmw();
             // Release: who sees the lower count sees the entry gone. (One that is too high costs a look more.)
-            self.passed[passed].fetch_sub(1, Release);
+            self.buckets[passed].passed.fetch_sub(1, Release);
             passed = self.after(passed);
         }
     }
@@ -300,67 +354,123 @@ impl PageTable {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::frame::MAX_PAGE_ID;
     use std::collections::HashMap;
+    use std::sync::atomic::AtomicU64;
 
+    /// A table, and which page each frame holds.
+    struct Scene(PageTable, Box<[AtomicU64]>);
+
+    impl Owners for [AtomicU64] {
+        fn page_of(&self, frame: FrameId) -> PageId {
+            PageId(self[frame.0 as usize].load(Relaxed))
+        }
+    }
+
+    impl Scene {
+        fn new(frames: usize) -> Self {
+            Self(PageTable::new(frames), (0..frames).map(|_| AtomicU64::new(u64::MAX)).collect())
+        }
+
+        fn insert(&self, page: u64, frame: u32) -> Inserted {
+            self.1[frame as usize].store(page, Relaxed);
+            self.0.insert(PageId(page), FrameId(frame), &*self.1)
+        }
+
+        fn get(&self, page: u64) -> Option<u32> {
+            self.0.get(PageId(page), &*self.1).map(|frame| frame.0)
+        }
+
+        fn remove(&self, page: u64, frame: u32) -> bool {
+            self.0.remove(PageId(page), FrameId(frame))
+        }
+    }
+
+    fn random(state: &mut u64) -> u64 {
+        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        *state >> 33
+    }
+
+    /// Pages near each other, and some that all belong into one bucket.
     #[test]
     fn agrees_with_a_map_through_full_buckets() {
-        let table = PageTable::new(64);
+        let scene = Scene::new(64);
+        let one_bucket: Vec<u64> = (0..).filter(|&page| scene.0.home(PageId(page)) == 3).take(60).collect();
         let mut map: HashMap<u64, u32> = HashMap::new();
+        let mut free: Vec<u32> = (0..64).collect();
         let mut state = 12345u64;
-        for _ in 0..200_000 {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            let page = (state >> 33) % 100;
-            let frame = (state >> 50) as u32 % 64;
-            if state >> 63 == 0 && map.len() < 64 {
-                let expected = match map.get(&page) {
-                    Some(&f) => Inserted::Existing(FrameId(f)),
-                    None => {
-                        map.insert(page, frame);
-                        Inserted::New
-                    }
-                };
-                assert_eq!(table.insert(PageId(page), FrameId(frame)), expected);
-            } else if let Some(f) = map.remove(&page) {
-                table.remove(PageId(page), FrameId(f));
+        for step in 0..200_000 {
+            let (nth, is_near) = (random(&mut state) as usize % 60, step / 1000 % 2 == 0);
+            let page = if is_near { MAX_PAGE_ID - 1 - nth as u64 } else { one_bucket[nth] };
+            if random(&mut state).is_multiple_of(2) && !free.is_empty() {
+                let frame = free.swap_remove(random(&mut state) as usize % free.len());
+                let expected = map.get(&page).map_or(Inserted::New, |&f| Inserted::Existing(FrameId(f)));
+                assert_eq!(scene.insert(page, frame), expected);
+                match expected {
+                    Inserted::New => _ = map.insert(page, frame),
+                    Inserted::Existing(_) => free.push(frame),
+                }
+            } else if let Some(frame) = map.remove(&page) {
+                assert!(scene.remove(page, frame) && !scene.remove(page, frame));
+                free.push(frame);
             }
-            assert_eq!(table.get(PageId(page)).map(|f| f.0), map.get(&page).copied());
+            assert_eq!(scene.get(page), map.get(&page).copied());
         }
-        for (page, frame) in map.drain() {
-            table.remove(PageId(page), FrameId(frame));
+        map.drain().for_each(|(page, frame)| assert!(scene.remove(page, frame)));
+        assert!(scene.0.counts_are_zero(), "every count is taken back");
+    }
+
+    #[test]
+    fn table_3_a_word_of_another_page_with_the_same_tag_is_passed_by() {
+        let scene = Scene::new(8);
+        let (place, tag) = (scene.0.place(PageId(1)), scene.0.tag(PageId(1)));
+        let alike = |&page: &u64| (scene.0.place(PageId(page)), scene.0.tag(PageId(page))) == (place, tag);
+        // A multiplicative hash: what is added for the upper bits alone leaves the tag.
+        let other = (2..64u64).map(|n| 1 + (n << 33)).find(alike).or_else(|| (2..).find(alike)).unwrap();
+        assert_eq!((scene.insert(1, 5), scene.get(other)), (Inserted::New, None));
+        assert_eq!(
+            (scene.insert(other, 6), scene.get(1), scene.get(other)),
+            (Inserted::New, Some(5), Some(6))
+        );
+        assert!(scene.remove(1, 5));
+        assert_eq!((scene.get(1), scene.get(other)), (None, Some(6)));
+    }
+
+    #[test]
+    fn every_frame_has_a_word_at_any_size() {
+        for frames in [1, 2, 15, 16, 17, 1000, 32_767, 32_768, 70_000] {
+            let scene = Scene::new(frames);
+            for frame in 0..frames as u32 {
+                assert_eq!(scene.insert(u64::from(frame) * 977, frame), Inserted::New);
+            }
+            assert!((0..frames as u32).all(|frame| scene.get(u64::from(frame) * 977) == Some(frame)));
+            assert_eq!(scene.get(1), None);
         }
-        assert!(table.counts_are_zero(), "every count is taken back");
     }
 
     #[test]
     fn threads_that_insert_the_same_pages_agree_on_one_frame_each() {
-        let table = PageTable::new(256);
+        let scene = Scene::new(256);
         for round in 0..50u64 {
             let winners: Vec<Vec<u32>> = std::thread::scope(|s| {
+                let insert = |thread: u32, page: u32| {
+                    let frame = thread * 64 + page;
+                    match scene.insert(round * 64 + u64::from(page), frame) {
+                        Inserted::New => frame,
+                        Inserted::Existing(other) => other.0,
+                    }
+                };
                 let threads: Vec<_> = (0..4u32)
-                    .map(|t| {
-                        let table = &table;
-                        s.spawn(move || {
-                            (0..64u64)
-                                .map(|page| {
-                                    match table
-                                        .insert(PageId(round * 64 + page), FrameId(t * 64 + page as u32))
-                                    {
-                                        Inserted::New => t * 64 + page as u32,
-                                        Inserted::Existing(f) => f.0,
-                                    }
-                                })
-                                .collect()
-                        })
-                    })
+                    .map(|thread| s.spawn(move || (0..64).map(|page| insert(thread, page)).collect()))
                     .collect();
                 threads.into_iter().map(|t| t.join().unwrap()).collect()
             });
             assert!(winners.windows(2).all(|w| w[0] == w[1]));
             for page in 0..64 {
-                table.remove(PageId(round * 64 + page), FrameId(winners[0][page as usize]));
-                assert_eq!(table.get(PageId(round * 64 + page)), None);
+                assert!(scene.remove(round * 64 + page, winners[0][page as usize]));
+                assert_eq!(scene.get(round * 64 + page), None);
             }
         }
-        assert!(table.counts_are_zero());
+        assert!(scene.0.counts_are_zero());
     }
 }

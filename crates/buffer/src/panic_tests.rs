@@ -10,6 +10,7 @@ use azekura_base::durable::NoLog;
 use azekura_base::page::PageType;
 use azekura_base::{DurableLog, LogFailed, Lsn, PageId};
 
+use crate::frame::{Frame, NO_BUFFER};
 use crate::store::Access;
 use crate::{BufferPool, FixError, MemStore, PoolOptions};
 
@@ -29,10 +30,11 @@ fn pool(log: Arc<dyn DurableLog>) -> (BufferPool, Arc<MemStore>) {
 
 /// Every buffer is spare or in a frame, and nobody has a frame pinned, latched, or to write.
 fn assert_nothing_is_held(pool: &BufferPool) {
-    let spare: Vec<u32> = std::iter::from_fn(|| pool.spare_buffers.pop()).collect();
-    let held = pool.frames.iter().filter(|frame| frame.buffer() != crate::frame::NO_BUFFER).count();
+    let spare: Vec<u32> = std::iter::from_fn(|| pool.take_spare_buffer()).collect();
+    let has_buffer = |frame: &&Frame| frame.is_open() && frame.buffer() != NO_BUFFER;
+    let held = pool.frames.iter().filter(has_buffer).count();
     assert_eq!(spare.len() + held, pool.buffers(), "no buffer is lost");
-    spare.into_iter().for_each(|buffer| pool.spare_buffers.push(buffer));
+    spare.into_iter().for_each(|buffer| pool.put_spare_buffer(buffer));
     for frame in &pool.frames {
         assert!(!frame.is_pinned() && !frame.is_being_written());
         assert!(frame.latch.try_lock_exclusive(), "nobody holds the latch");
@@ -64,7 +66,7 @@ fn g9_a_read_that_panics_leaves_buffer_frame_and_the_right_to_read() {
         store.set_hook(move |access| assert_ne!(access, Access::Read(page), "told to panic"));
         panics(|| pool.fix(page));
         assert_nothing_is_held(&pool);
-        let id = pool.table.get(page).unwrap();
+        let id = pool.frame_of(page).unwrap();
         let frame = &pool.frames[id.0 as usize];
         assert!(frame.claim_reading(), "the next one reads at once");
         frame.disclaim_reading();

@@ -28,7 +28,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 // The words of pages are std's atomics in models too; see `azekura_base::page`.
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use azekura_base::page;
 use azekura_base::sync::atomic::{Ordering::Release, fence};
@@ -39,11 +39,12 @@ use crate::cleaner::CleanerBell;
 use crate::count::own_rmw;
 use crate::dirty_map::DirtyMap;
 use crate::error::{FixError, PoolError};
-use crate::frame::{Evicted, Frame, FrameId, NO_BUFFER, look_fence};
+use crate::frame::{Evicted, Frame, FrameId, Held, MAX_FRAMES, MAX_PAGE_ID, NO_BUFFER, look_fence};
+use crate::free_frames::FreeFrames;
 use crate::guard::{ExclusiveGuard, OptimisticPage, PageGuard, Peek};
 use crate::index_stack::IndexStack;
 use crate::memory::PageMemory;
-use crate::page_table::{Inserted, MAX_FRAMES, MAX_PAGE_ID, PageTable};
+use crate::page_table::{Inserted, PageTable};
 use crate::policy::{Policy, Replacement, Sweep};
 use crate::stall::sync_point;
 use crate::stats::Counters;
@@ -66,8 +67,8 @@ const FRAMES_LOOKED_AT: usize = 4_000_000;
 pub struct PoolOptions {
     /// Bytes of a page, a power of two from 4096 to 65536.
     pub page_size: usize,
-    /// Bytes for pages; headers, page table and policy take another 125 bytes per page, or some 50 more where the number of pages is just above a
-    /// power of two ([`PoolStats::metadata_bytes`](crate::PoolStats::metadata_bytes)).
+    /// Bytes for pages; headers, page table and policy take another 60 bytes per page ([`PoolStats::metadata_bytes`](crate::PoolStats::metadata_bytes)),
+    /// and there are sixteen buffers more than frames, whatever the capacity.
     pub capacity_bytes: usize,
     /// Which page leaves when another comes.
     pub policy: Policy,
@@ -87,8 +88,8 @@ pub struct BufferPool {
     words: PageMemory,
     pub(crate) table: PageTable,
     pub(crate) policy: Replacement,
-    free_frames: IndexStack,
-    pub(crate) spare_buffers: IndexStack,
+    free_frames: FreeFrames,
+    spare_buffers: IndexStack,
     pub(crate) store: Arc<dyn PageStore>,
     pub(crate) log: Arc<dyn DurableLog>,
     pub(crate) counters: Counters,
@@ -127,13 +128,13 @@ impl BufferPool {
             return Err(PoolError::Capacity { capacity_bytes, frames, min: MIN_FRAMES, max: MAX_FRAMES });
         }
         let buffers = frames + SPARE_BUFFERS;
-        let pool = Self {
+        Ok(Self {
             page_size,
             frames: (0..frames).map(|_| Frame::new()).collect(),
-            words: PageMemory::zeroed(buffers * page_size / 8),
+            words: PageMemory::zeroed(buffers, page_size),
             table: PageTable::new(frames),
             policy: Replacement::new(policy, frames),
-            free_frames: IndexStack::new(frames),
+            free_frames: FreeFrames::all(frames),
             spare_buffers: IndexStack::new(buffers),
             store,
             log,
@@ -141,10 +142,7 @@ impl BufferPool {
             bell: CleanerBell::default(),
             dirty_frames: StripedCounter::new(),
             dirty: DirtyMap::new(frames),
-        };
-        (0..frames as u32).rev().for_each(|n| pool.free_frames.push(n));
-        (0..buffers as u32).rev().for_each(|n| pool.spare_buffers.push(n));
-        Ok(pool)
+        })
     }
 
     /// Bytes of a page.
@@ -161,14 +159,13 @@ impl BufferPool {
 
     /// Bytes besides those of the pages, as far as they grow with the frames.
     pub(crate) fn metadata_bytes(&self) -> usize {
-        let lists = self.free_frames.bytes() + self.spare_buffers.bytes() + self.dirty.bytes();
-        size_of_val(&*self.frames) + self.table.bytes() + self.policy.bytes() + lists
+        size_of_val(&*self.frames) + self.table.bytes() + self.policy.bytes() + self.dirty.bytes()
     }
 
     /// Buffers for pages: one per frame, and the spare ones.
     #[cfg(test)]
     pub(crate) fn buffers(&self) -> usize {
-        self.words.len() * 8 / self.page_size
+        self.words.buffers()
     }
 
     /// Fixes a page: finds it in the pool, or reads it into a frame, and pins that frame.
@@ -204,7 +201,7 @@ impl BufferPool {
     pub fn fix_new(&self, page_id: PageId) -> Result<ExclusiveGuard<'_>, FixError> {
         let fixed = self.fix_frame(page_id, true)?;
         let guard = self.with_content(fixed, |pool, buffer| {
-            let words = pool.buffer_words(buffer);
+            let words = pool.words.buffer(buffer);
             // Relaxed: private until installed.
             words.iter().for_each(|w| w.store(0, Relaxed));
             Ok(())
@@ -216,19 +213,25 @@ impl BufferPool {
     /// page that has cooled, three times at most per turn of the hand (G8). What is read is believed only after [`OptimisticPage::is_valid`].
     #[inline]
     pub fn peek(&self, page_id: PageId) -> Peek<'_> {
-        let Some(id) = self.table.get(page_id) else { return Peek::Absent };
+        let Some(id) = self.frame_of(page_id) else { return Peek::Absent };
         let frame = &self.frames[id.0 as usize];
         // FRAME-3: the version first, then the look at the frame, then what is in it.
         let Some(version) = frame.latch.optimistic() else { return Peek::Busy };
-        if !frame.is_open() || frame.page_id() != page_id {
+        if !frame.is_open() {
             return Peek::Absent;
         }
-        let buffer = frame.buffer();
-        if buffer == NO_BUFFER {
+        let Held { page_id: found, buffer } = frame.held();
+        if found != page_id || buffer == NO_BUFFER {
             return Peek::Absent;
         }
         frame.note_peek();
         Peek::Page(OptimisticPage::new(self, id, version, buffer))
+    }
+
+    /// Which frame the page table has for a page.
+    #[inline]
+    pub(crate) fn frame_of(&self, page_id: PageId) -> Option<FrameId> {
+        self.table.get(page_id, &*self.frames)
     }
 
     /// Pins the frame of a page, mapping one to it if need be; the frame has content, or the caller may fill it (FRAME-5). Counts a use if this is one.
@@ -236,39 +239,64 @@ impl BufferPool {
         if page_id.0 >= MAX_PAGE_ID {
             return Err(FixError::NoSuchPage { page_id, max: MAX_PAGE_ID - 1 });
         }
-        let mut backoff = Backoff::new();
+        let (mut backoff, mut is_first) = (Backoff::new(), true);
         loop {
-            if let Some(id) = self.table.get(page_id) {
-                let frame = &self.frames[id.0 as usize];
-                sync_point!("found a frame in the table");
-                if frame.try_pin(page_id) {
-                    let guard = PageGuard::pinned(self, id);
-                    sync_point!("pinned a frame found in the table");
+            match self.pin_mapped(page_id, is_first) {
+                Mapped::Pinned(guard) => {
+                    let frame = guard.frame();
                     // FRAME-5: once pinned, a mapping that is there stays.
-                    if frame.buffer() != NO_BUFFER || self.table.get(page_id) == Some(id) {
+                    if frame.buffer() != NO_BUFFER || self.frame_of(page_id) == Some(guard.frame_id()) {
                         if is_use {
                             frame.note_use();
                         }
                         return Ok(Fixed { filling: None, guard });
                     }
-                } else if frame.join_leaving(page_id) {
+                }
+                Mapped::Closed(id) if self.frames[id.0 as usize].join_leaving(page_id) => {
                     self.free_if_ours(self.see_out(id));
+                    is_first = false;
                     continue;
                 }
-                // The word was removed already, or its inserter is about to withdraw: the next look finds that, as soon as
-                // this processor hears of it.
-                backoff.pause();
-                continue;
-            }
-            let vacant = self.victim(page_id)?;
-            sync_point!("owns a frame");
-            if let Some(fixed) = self.map(vacant, page_id) {
-                if !is_use {
-                    fixed.guard.frame().set_ref_count(0);
+                Mapped::Closed(_) => {}
+                Mapped::Nowhere => {
+                    let vacant = self.victim(page_id)?;
+                    sync_point!("owns a frame");
+                    if let Some(fixed) = self.map(vacant, page_id) {
+                        if !is_use {
+                            fixed.guard.frame().set_ref_count(0);
+                        }
+                        return Ok(fixed);
+                    }
+                    continue;
                 }
-                return Ok(fixed);
             }
+            // The word was removed already, or its inserter is about to withdraw: the next look finds that, as soon as
+            // this processor hears of it.
+            is_first = false;
+            backoff.pause();
         }
+    }
+
+    /// Pins the frame that has the page's mapping. The pin is tried before anything else is done to the frame's line, if this is the first try: a look
+    /// would fetch the line twice, when all want the page.
+    #[inline]
+    fn pin_mapped(&self, page_id: PageId, is_first: bool) -> Mapped<'_> {
+        let mut closed = None;
+        let pinned = self.table.find(page_id, |id| {
+            let frame = &self.frames[id.0 as usize];
+            sync_point!("found a frame in the table");
+            let is_pinned = (is_first || frame.is_open()) && frame.try_pin(page_id);
+            if !is_pinned && frame.page_id() == page_id {
+                closed = Some(id);
+            }
+            is_pinned
+        });
+        if let Some(id) = pinned {
+            let guard = PageGuard::pinned(self, id);
+            sync_point!("pinned a frame found in the table");
+            return Mapped::Pinned(guard);
+        }
+        closed.map_or(Mapped::Nowhere, Mapped::Closed)
     }
 
     /// Gives a vacant frame to a page, unless the page has one. Its reading is ours, if there is a buffer for it.
@@ -279,8 +307,8 @@ impl BufferPool {
         frame.publish(owner, page_id);
         let guard = PageGuard::pinned(self, id);
         sync_point!("published a frame");
-        if self.table.insert(page_id, id) == Inserted::New {
-            let filling = match buffer.or_else(|| self.spare_buffers.pop()) {
+        if self.table.insert(page_id, id, &*self.frames) == Inserted::New {
+            let filling = match buffer.or_else(|| self.take_spare_buffer()) {
                 Some(buffer) => Some(Filling::new(self, frame, buffer)),
                 None => {
                     frame.disclaim_reading();
@@ -289,7 +317,7 @@ impl BufferPool {
             };
             return Some(Fixed { filling, guard });
         }
-        buffer.into_iter().for_each(|buffer| self.spare_buffers.push(buffer));
+        buffer.into_iter().for_each(|buffer| self.put_spare_buffer(buffer));
         drop(guard);
         // A stale look at the table may have led somebody here (FRAME-5), or the hand: then the frame is theirs to recycle.
         if frame.try_evict() {
@@ -305,7 +333,7 @@ impl BufferPool {
         sync_point!("sees a page out");
         // The stamp first, then the look: while the page is still mapped to this frame, no other frame can have had a newer version of it written. If
         // one was written before the stamp was read (Acquire, with the store's own Release), the mapping is seen gone.
-        let stamp = self.store.stamp(page_id).filter(|_| self.table.get(page_id) == Some(id));
+        let stamp = self.store.stamp(page_id).filter(|_| self.frame_of(page_id) == Some(id));
         frame.close();
         sync_point!("closed a leaving frame");
         self.table.remove(page_id, id);
@@ -329,8 +357,8 @@ impl BufferPool {
     /// Frame and buffer to the lists, if the caller was the last one to see the page out.
     fn free_if_ours(&self, vacant: Option<Vacant>) {
         if let Some(Vacant { owner, buffer }) = vacant {
-            buffer.into_iter().for_each(|buffer| self.spare_buffers.push(buffer));
-            self.free_frames.push(owner.frame.0);
+            buffer.into_iter().for_each(|buffer| self.put_spare_buffer(buffer));
+            self.free_frames.push(owner, &self.frames);
         }
     }
 
@@ -339,8 +367,8 @@ impl BufferPool {
         let mut pinned_seen = 0;
         let mut backoff = Backoff::new();
         for attempt in 0..self.victim_tries() {
-            if let Some(frame) = self.free_frames.pop() {
-                return Ok(Vacant { owner: Evicted { frame: FrameId(frame) }, buffer: None });
+            if let Some(owner) = self.free_frames.pop(&self.frames) {
+                return Ok(Vacant { owner, buffer: None });
             }
             let mut dirty_met = 0;
             let swept = self.policy.sweep(&self.frames, &mut dirty_met);
@@ -439,7 +467,7 @@ impl BufferPool {
             let filling = match naps {
                 waited if waited < NAPS_BEFORE_OWN_READ => self.claim_reading(frame),
                 _ => {
-                    let buffer = self.spare_buffers.pop().or_else(|| self.buffer_of_a_victim());
+                    let buffer = self.take_spare_buffer().or_else(|| self.buffer_of_a_victim());
                     buffer.map(|buffer| Filling::new(self, frame, buffer))
                 }
             };
@@ -464,7 +492,7 @@ impl BufferPool {
             Sweep::Dirty(id) => drop(self.write_back_victim(id)),
             Sweep::Nothing { .. } => {}
         }
-        self.spare_buffers.pop()
+        self.take_spare_buffer()
     }
 
     /// The reading of a fixed page that nobody reads now, if there is a buffer for it.
@@ -472,7 +500,7 @@ impl BufferPool {
         if !frame.claim_reading() {
             return None;
         }
-        let buffer = self.spare_buffers.pop();
+        let buffer = self.take_spare_buffer();
         if buffer.is_none() {
             frame.disclaim_reading();
         }
@@ -483,14 +511,19 @@ impl BufferPool {
         self.store.read_words(page_id, &[self.words_of(buffer)]).map_err(FixError::Read)
     }
 
-    fn buffer_words(&self, buffer: u32) -> &[AtomicU64] {
-        let words = self.page_size / 8;
-        self.words.run(buffer as usize * words, words)
+    pub(crate) fn take_spare_buffer(&self) -> Option<u32> {
+        self.spare_buffers.pop(&self.words)
+    }
+
+    pub(crate) fn put_spare_buffer(&self, buffer: u32) {
+        // A word of it is about to change: as before it is filled, see `page_in`.
+        fence(Release);
+        self.spare_buffers.push(buffer, &self.words);
     }
 
     #[inline]
     pub(crate) fn words_of(&self, buffer: u32) -> PageWords<'_> {
-        PageWords::new(self.buffer_words(buffer))
+        PageWords::new(self.words.buffer(buffer))
     }
 
     /// The least recovery LSN of any dirty page, one being written now included: where redo must start. Read the log's counter
@@ -500,6 +533,15 @@ impl BufferPool {
         look_fence();
         self.dirty.iter().filter_map(|id| self.frames[id.0 as usize].least_recovery_lsn()).min()
     }
+}
+
+/// What the page table has for a page.
+enum Mapped<'p> {
+    /// A frame that holds it, or is about to lose its insertion (FRAME-5).
+    Pinned(PageGuard<'p>),
+    /// A frame that holds it no more.
+    Closed(FrameId),
+    Nowhere,
 }
 
 /// A frame that its last page has left, and the buffer that it left behind, if it had one.
@@ -551,7 +593,7 @@ impl<'p> Filling<'p> {
 impl Drop for Filling<'_> {
     fn drop(&mut self) {
         if !self.is_installed {
-            self.pool.spare_buffers.push(self.buffer);
+            self.pool.put_spare_buffer(self.buffer);
             self.frame.disclaim_reading();
         }
     }

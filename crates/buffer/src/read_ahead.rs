@@ -11,9 +11,8 @@
 use azekura_base::sync::atomic::{Ordering::Release, fence};
 use azekura_base::{PageId, PageWords};
 
-use crate::frame::NO_BUFFER;
+use crate::frame::{MAX_PAGE_ID, NO_BUFFER};
 use crate::guard::PageGuard;
-use crate::page_table::MAX_PAGE_ID;
 use crate::pool::{BufferPool, Filling, Fixed};
 use crate::stall::sync_point;
 
@@ -58,7 +57,7 @@ impl BufferPool {
     /// Step 1; `None` when no frame is to be had.
     fn claim_page(&self, page_id: PageId) -> Option<Option<Claimed<'_>>> {
         // Neither pinned nor counted as a use if it is there; an empty frame may be one whose read failed.
-        if self.table.get(page_id).is_some_and(|id| self.frames[id.0 as usize].buffer() != NO_BUFFER) {
+        if self.frame_of(page_id).is_some_and(|id| self.frames[id.0 as usize].buffer() != NO_BUFFER) {
             return Some(None);
         }
         let Fixed { filling, guard } = self.fix_frame(page_id, false).ok()?;

@@ -1,9 +1,9 @@
 //! Writing dirty pages: never ahead of the log (G4), never a page that has lost its mapping (G3).
 //!
 //! 1. Become the page's one writer and pin it, by one CAS; latch it shared, if nobody changes it just now.
-//! 2. Copy the image, and move the recovery LSN to its second place; remember the version; unlatch.
+//! 2. Copy the image; remember the log's counter and the version; unlatch.
 //! 3. Make the log durable up to the images' page LSNs.
-//! 4. Write the batch to the store.
+//! 4. Write the batch to the store; the recovery LSN moves up to the counter that was remembered (RECOVERY-2).
 //! 5. Latch shared again, if nobody changes it just now. If the version is the one that was copied, the page is clean; else it
 //!    stays dirty, from a recovery LSN that is later than the image. A hot page so never holds a checkpoint up.
 //!
@@ -54,6 +54,8 @@ impl Drop for SharedHold<'_> {
 struct Image<'p> {
     writing: Writing<'p>,
     version: Version,
+    /// The log's counter as the image was taken.
+    next_lsn: Lsn,
 }
 
 impl Image<'_> {
@@ -159,11 +161,10 @@ impl BufferPool {
         let _unchanged = SharedHold(&frame.latch);
         let version = frame.latch.optimistic().expect("latched shared, so not exclusively");
         // Read under the latch: every change so far drew its LSN below this, every later one draws it at or above.
-        frame.image_taken(self.log.next_lsn());
-        sync_point!("moved the recovery LSN");
+        let next_lsn = self.log.next_lsn();
         let mut bytes = PageBuf::zeroed(self.page_size());
         self.words_of(frame.buffer()).copy_to(&mut bytes);
-        Some((Image { writing, version }, bytes))
+        Some((Image { writing, version, next_lsn }, bytes))
     }
 
     /// Step 5.
@@ -171,7 +172,8 @@ impl BufferPool {
         let frame = image.writing.guard.frame();
         sync_point!("images written or not");
         if was_written {
-            frame.image_written();
+            frame.image_written(image.next_lsn);
+            sync_point!("moved the recovery LSN");
             if frame.latch.try_lock_shared() {
                 let _unchanged = SharedHold(&frame.latch);
                 if frame.latch.validate(image.version) {

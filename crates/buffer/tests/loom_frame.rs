@@ -88,12 +88,13 @@ impl World {
         }
         if self.frame.latch().try_lock_shared() {
             let version = self.frame.latch().optimistic().expect("latched shared");
-            self.frame.image_taken(self.counter.load(Relaxed));
+            let next_lsn = self.counter.load(Relaxed);
+            step();
             let image = self.content.load(Relaxed);
             self.frame.latch().unlock_shared();
             if reaches_disk {
                 self.disk.store(image, Relaxed);
-                self.frame.image_written();
+                self.frame.image_written(next_lsn);
                 if self.frame.latch().try_lock_shared() {
                     if self.frame.latch().validate(version) {
                         self.frame.now_clean();

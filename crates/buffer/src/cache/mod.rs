@@ -49,9 +49,9 @@ use azekura_base::{Backoff, PageId, StripedCounter};
 use self::entry::Entry;
 use crate::count::own_rmw;
 use crate::error::PoolError;
-use crate::frame::{Evicted, Frame, FrameId, NO_BUFFER};
-use crate::index_stack::IndexStack;
-use crate::page_table::{Inserted, MAX_FRAMES, MAX_PAGE_ID, PageTable};
+use crate::frame::{Evicted, Frame, FrameId, MAX_FRAMES, MAX_PAGE_ID, NO_BUFFER};
+use crate::free_frames::FreeFrames;
+use crate::page_table::{Inserted, PageTable};
 use crate::policy::{Policy, Replacement, Sweep};
 use crate::pool::nap;
 use crate::stall::sync_point;
@@ -98,7 +98,7 @@ pub struct Cache<K, V, S = RandomState> {
     entries: Box<[Entry<K, V>]>,
     table: PageTable,
     policy: Replacement,
-    free: IndexStack,
+    free: FreeFrames,
     hasher: S,
     when_all_pinned: WhenAllPinned,
     len: StripedCounter,
@@ -138,19 +138,17 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
                 max: MAX_FRAMES,
             });
         }
-        let cache = Self {
+        Ok(Self {
             frames: (0..capacity).map(|_| Frame::new()).collect(),
             entries: (0..capacity).map(|_| Entry::empty()).collect(),
             table: PageTable::new(capacity),
             policy: Replacement::new(options.policy, capacity),
-            free: IndexStack::new(capacity),
+            free: FreeFrames::all(capacity),
             hasher,
             when_all_pinned: options.when_all_pinned,
             len: StripedCounter::new(),
             evictions: StripedCounter::new(),
-        };
-        (0..capacity as u32).rev().for_each(|n| cache.free.push(n));
-        Ok(cache)
+        })
     }
 
     /// Most entries that can be there.
@@ -203,7 +201,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
     pub fn insert(&self, key: K, value: V) -> Result<Ref<'_, K, V, S>, Full<K, V>> {
         let id = self.id(&key);
         let (ours, left) = self.place(id, key, value)?;
-        while let Inserted::Existing(old) = self.table.insert(id, ours.frame()) {
+        while let Inserted::Existing(old) = self.table.insert(id, ours.frame(), &*self.frames) {
             sync_point!("found an entry to replace");
             self.detach(id, old);
         }
@@ -229,7 +227,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
         let id = self.id(&key);
         let (ours, left) = self.place(id, key, make())?;
         loop {
-            let Inserted::Existing(other) = self.table.insert(id, ours.frame()) else {
+            let Inserted::Existing(other) = self.table.insert(id, ours.frame(), &*self.frames) else {
                 self.frames[ours.frame().0 as usize].install(0); // CACHE-2
                 drop(left);
                 return Ok(ours);
@@ -271,19 +269,29 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
 
     /// Pins the entry that has the hash's mapping (CACHE-2).
     fn fix(&self, id: PageId) -> Option<Ref<'_, K, V, S>> {
-        let mut backoff = Backoff::new();
+        let (mut backoff, mut is_first) = (Backoff::new(), true);
         loop {
-            let frame_id = self.table.get(id)?;
-            let frame = &self.frames[frame_id.0 as usize];
-            sync_point!("found a frame in the table");
-            if frame.try_pin(id) {
+            let mut met = None;
+            let pinned = self.table.find(id, |frame_id| {
+                sync_point!("found a frame in the table");
+                let frame = &self.frames[frame_id.0 as usize];
+                let is_pinned = (is_first || frame.is_open()) && frame.try_pin(id);
+                if !is_pinned && frame.page_id() == id {
+                    met = Some(frame_id);
+                }
+                is_pinned
+            });
+            is_first = false;
+            if let Some(frame_id) = pinned {
                 let found = Ref::pinned(self, frame_id);
                 sync_point!("pinned a frame found in the table");
-                if frame.buffer() != NO_BUFFER || self.table.get(id) == Some(frame_id) {
+                let has_mapping = || self.table.get(id, &*self.frames) == Some(frame_id);
+                if self.frames[frame_id.0 as usize].buffer() != NO_BUFFER || has_mapping() {
                     return Some(found);
                 }
-            } else if frame.join_leaving(id) {
-                self.recycle(frame_id);
+                drop(found);
+            } else if self.frames[met?.0 as usize].join_leaving(id) {
+                self.recycle(met?);
                 continue;
             }
             backoff.pause();
@@ -309,8 +317,8 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
         let mut backoff = Backoff::new();
         let mut tries = 0;
         loop {
-            if let Some(frame) = self.free.pop() {
-                return Some((Evicted { frame: FrameId(frame) }, None));
+            if let Some(owner) = self.free.pop(&self.frames) {
+                return Some((owner, None));
             }
             match self.policy.sweep(&self.frames, &mut 0) {
                 Sweep::Victim { frame, swap } => {
@@ -350,15 +358,22 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
     /// As [`Self::see_out`], and the frame is free.
     fn recycle(&self, id: FrameId) {
         if let Some((owner, left)) = self.see_out(id) {
-            self.free.push(owner.frame.0);
+            self.free.push(owner, &self.frames);
             drop(left);
         }
     }
 
     /// Takes a mapping away that is in the way of ours. Should another insertion have put the same one there since, it comes before ours.
-    fn detach(&self, id: PageId, frame: FrameId) {
-        self.table.remove(id, frame);
-        self.free_if_unused(frame);
+    fn detach(&self, id: PageId, frame_id: FrameId) {
+        let frame = &self.frames[frame_id.0 as usize];
+        // Pinned, or seen out, so that the word names this entry and no later one.
+        if frame.try_pin(id) {
+            self.table.remove(id, frame_id);
+            drop(Ref::pinned(self, frame_id));
+            self.free_if_unused(frame_id);
+        } else if frame.join_leaving(id) {
+            self.recycle(frame_id);
+        }
     }
 
     /// Frees a frame that lost its mapping, if nobody borrows its entry; else the sweep will.

@@ -72,11 +72,11 @@ fn pages_come_into_words_as_they_come_into_bytes() {
         let file = PageFile::open(Arc::clone(&fs), dir, SIZE).unwrap();
         file.write_pages(&mut (0..20).map(|id| page(id, id as u8 + 1)).collect::<Vec<_>>()).unwrap();
         let room = file.page_count();
-        let memory = crate::memory::PageMemory::zeroed(9 * SIZE / 8);
+        let memory = crate::memory::PageMemory::zeroed(1, 9 * SIZE);
+        let run = |at: usize| PageWords::new(&memory.buffer(0)[at..][..SIZE / 8]);
         // Where a direct read may go, and where it may not.
         for skipped in [0, 1] {
-            let words: Vec<PageWords<'_>> =
-                (0..8).map(|n| PageWords::new(memory.run(skipped + n * SIZE / 8, SIZE / 8))).collect();
+            let words: Vec<PageWords<'_>> = (0..8).map(|n| run(skipped + n * SIZE / 8)).collect();
             let fills =
                 |words: &[PageWords<'_>]| words.iter().map(|words| words.u8(SIZE - 1)).collect::<Vec<_>>();
             file.read_words(PageId(3), &words).unwrap();
@@ -92,8 +92,7 @@ fn pages_come_into_words_as_they_come_into_bytes() {
         let handle = fs.open(&dir.join(PageFile::NAME), OpenOptions::new()).unwrap();
         handle.write_at(5 * SIZE as u64 + 100, b"damage").unwrap();
         let file = PageFile::open(fs, dir, SIZE).unwrap();
-        let words: Vec<PageWords<'_>> =
-            (0..3).map(|n| PageWords::new(memory.run(n * SIZE / 8, SIZE / 8))).collect();
+        let words: Vec<PageWords<'_>> = (0..3).map(|n| run(n * SIZE / 8)).collect();
         let damaged = file.read_words(PageId(4), &words);
         assert!(matches!(damaged, Err(StoreError::Corrupt { page: PageId(5), .. })), "{damaged:?}");
         file.read_words(PageId(6), &words).unwrap();

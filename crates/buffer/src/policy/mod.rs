@@ -4,6 +4,7 @@ pub(crate) mod clock_hand;
 pub(crate) mod nb_gclock;
 pub(crate) mod sketch;
 pub(crate) mod surge;
+pub(crate) mod turns;
 pub(crate) mod two_rings;
 
 use self::clock_hand::ClockHand;
@@ -19,7 +20,7 @@ pub enum Policy {
     /// Nb-GCLOCK as the paper has it: one ring of all frames.
     NbGclock(HandKind),
     /// A small probation ring before the GCLOCK ring, and a sketch of what came back: for larger pools, and where scans pass
-    /// through. 36 bytes more per frame, where the frames are a power of two.
+    /// through. 20 bytes more per frame.
     #[default]
     TwoRings,
 }

@@ -12,7 +12,7 @@
 //! After `MAX_ROUNDS` rounds the sweep gives up (G6): counts are bounded by `MAX_REF_COUNT`, so by then every frame that was not pinned, dirty or
 //! in other hands has been met cold.
 
-use crate::frame::{Frame, FrameId};
+use crate::frame::{Frame, nth_frame};
 
 use super::clock_hand::ClockHand;
 use super::{MAX_ROUNDS, Sweep};
@@ -25,8 +25,8 @@ pub(crate) fn sweep(frames: &[Frame], hand: &ClockHand, dirty_met: &mut usize) -
     for round in 0..MAX_ROUNDS {
         let (mut pinned, mut has_cooled) = (0, false);
         for step in 0..capacity {
-            let at = (start + step) % capacity;
-            let frame = &frames[at];
+            let id = nth_frame((start + step) % capacity, capacity);
+            let frame = &frames[id.0 as usize];
             if !frame.is_open() {
                 continue;
             }
@@ -36,10 +36,10 @@ pub(crate) fn sweep(frames: &[Frame], hand: &ClockHand, dirty_met: &mut usize) -
                 has_cooled = true;
             } else if frame.is_dirty() {
                 *dirty_met += 1;
-                dirty.get_or_insert(FrameId(at as u32));
+                dirty.get_or_insert(id);
             } else if frame.try_evict() {
                 hand.advance((round * capacity + step) as u64 + 1);
-                return Sweep::Victim { frame: FrameId(at as u32), swap: None };
+                return Sweep::Victim { frame: id, swap: None };
             }
         }
         if let Some(frame) = dirty {

@@ -11,6 +11,7 @@
 //! A workload that uses most pages several times in a row has its level above the threshold all the time. Then the two rings are what 2Q is, with
 //! the sketch forgetting fast.
 
+use azekura_base::CachePadded;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::count::{shared_rmw, shared_store};
@@ -23,8 +24,9 @@ const LEVEL_BITS: u32 = 16;
 /// The level, and until when a surge is on. Relaxed throughout, and updates may be lost between threads: a guess either way.
 #[derive(Debug)]
 pub(crate) struct Surge {
-    /// Turn of the last use, and the level then.
-    seen: AtomicU64,
+    /// Turn of the last use, and the level then. On a line of its own: it is written for every candidate that was used, and what lies about it is read
+    /// by every miss.
+    seen: CachePadded<AtomicU64>,
     /// Turn of the probation hand at which it ends; 0 if none is on.
     until: AtomicU64,
     half_life: u64,
@@ -35,7 +37,7 @@ impl Surge {
     pub(crate) fn new(frames: usize) -> Self {
         let frames = frames as u64;
         Self {
-            seen: AtomicU64::new(0),
+            seen: CachePadded::new(AtomicU64::new(0)),
             until: AtomicU64::new(0),
             half_life: (frames * 31 / 128).max(1),
             lasts: (frames / 5).max(1),

@@ -4,9 +4,9 @@
 //! **main** ring, which is GCLOCK as before. So the one-time pages of scans and of the tail pass through a few frames and leave the rest alone.
 //!
 //! A miss:
-//! 1. Take the next probation slot, by one addition to its hand. The page there is the *candidate*. Age the sketch by one count.
+//! 1. Take the next probation slot, by its hand (see `turns`). The page there is the *candidate*. Age the sketch.
 //! 2. The main hand looks for its next victim, the *bar*: cold, clean, unpinned. Warm pages it passes cool, as in GCLOCK. Unless the bar is
-//!    taken the hand stays before it, so that the next candidate meets it too.
+//!    taken the hand stays before it, so that the next candidate meets it too (that of the same stripe of threads: each has its own bar).
 //! 3. The candidate was used twice in probation, or left, came back and was used more often of late than the bar left (see `sketch`)? Then the bar is
 //!    evicted, and the two frames swap slots: the candidate goes on in main, and the freed frame takes the new page in probation.
 //! 4. Else the candidate is evicted, and its frame takes the new page where it is. No slot is written.
@@ -39,21 +39,30 @@
 //! Weak case: a hot set that jumps to pages never seen before is believed only after some of its pages were used within probation, and the others came back.
 //! A pool of less than some hundred frames has a probation ring too short to see a second use.
 
-use azekura_base::CachePadded;
+use std::ops::ControlFlow::{Break, Continue};
+
 use azekura_base::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use crate::count::{shared_rmw, shared_store};
-use crate::frame::{Evicted, Frame, FrameId};
+use crate::frame::{Evicted, Frame, FrameId, nth_frame};
 
 use super::sketch::Sketch;
 use super::surge::Surge;
+use super::turns::{Batch, Turns};
 use super::{MAX_ROUNDS, Sweep};
 
 /// One frame in so many is in probation.
 const PROBATION_SHARE: usize = 100;
 /// Probation slots that most turns go round: half a megabyte of 8-KiB pages. Hit ratios are the same with a third or three times as many.
 const QUICK: usize = 64;
-/// Counts of the sketch that a miss ages, and in a surge.
+/// Turns of the probation hand are dealt out to threads in batches: an eighth of the ring at most, so that slots have their turns at about equal
+/// distances.
+const BATCH_SHARE: u64 = 8;
+const MAX_BATCH: u64 = 8;
+/// Those of the main hand: a 64th of the ring at most.
+const MAIN_BATCH_SHARE: u64 = 64;
+const MAX_MAIN_BATCH: u64 = 16;
+/// Counts of the sketch that a miss ages, and in a surge; in parts of [`PER_COUNT`](super::sketch::PER_COUNT).
 const AGED: u64 = 1;
 const AGED_IN_SURGE: u64 = 8;
 /// Pinned or dirty candidates passed by one sweep.
@@ -77,9 +86,9 @@ pub(crate) struct TwoRings {
     all_until: AtomicU64,
     surge: Surge,
     /// Candidates taken so far.
-    probation_hand: CachePadded<AtomicU64>,
-    /// Main frames passed so far.
-    main_hand: CachePadded<AtomicU64>,
+    probation_hand: Turns,
+    /// Main frames passed so far; each stripe of threads has a bar of its own.
+    main_hand: Turns,
     sketch: Sketch,
 }
 
@@ -89,7 +98,7 @@ struct Bar {
     frame: FrameId,
     slot: usize,
     /// Of the main hand.
-    position: u64,
+    turn: Batch,
 }
 
 /// What a sweep met.
@@ -108,13 +117,14 @@ impl Met {
 
 impl TwoRings {
     pub(crate) fn new(frames: usize) -> Self {
+        let probation = (frames / PROBATION_SHARE).max(1);
         Self {
-            slots: (0..frames as u32).map(AtomicU32::new).collect(),
-            probation: (frames / PROBATION_SHARE).max(1),
+            slots: (0..frames).map(|turn| AtomicU32::new(nth_frame(turn, frames).0)).collect(),
+            probation,
             all_until: AtomicU64::new(0),
             surge: Surge::new(frames),
-            probation_hand: CachePadded::new(AtomicU64::new(0)),
-            main_hand: CachePadded::new(AtomicU64::new(0)),
+            probation_hand: Turns::new((probation as u64 / BATCH_SHARE).clamp(1, MAX_BATCH)),
+            main_hand: Turns::new(((frames - probation) as u64 / MAIN_BATCH_SHARE).clamp(1, MAX_MAIN_BATCH)),
             sketch: Sketch::new(frames),
         }
     }
@@ -135,7 +145,7 @@ impl TwoRings {
     /// Pages are about to be read ahead.
     pub(crate) fn reads_ahead(&self) {
         // Relaxed, here and where it is read: it only says which slot has a turn.
-        let until = self.probation_hand.load(Relaxed) + 2 * self.probation as u64;
+        let until = self.probation_hand.hand() + 2 * self.probation as u64;
         if self.all_until.load(Relaxed) < until {
             shared_store();
             self.all_until.store(until, Relaxed);
@@ -160,7 +170,7 @@ impl TwoRings {
     }
 
     fn victim(&self, frames: &[Frame], met: &mut Met) -> Option<(FrameId, Option<Swap>)> {
-        let is_surging = self.surge.is_on(|| self.probation_hand.load(Relaxed));
+        let is_surging = self.surge.is_on(|| self.probation_hand.now());
         let mut bar = self.bar(frames, is_surging, met);
         let mut last_dirty = None;
         // With no bar, candidates that were used have to cool where they are.
@@ -174,11 +184,11 @@ impl TwoRings {
             if !frame.is_cold() {
                 self.surge.note_use(turn);
             }
-            if let Some(Bar { frame: victim, slot, position }) = bar
+            if let Some(Bar { frame: victim, slot, turn: of_bar }) = bar
                 && self.is_better(frames, candidate, victim, is_surging)
             {
                 if frames[victim.0 as usize].try_evict() {
-                    self.move_main_hand(position + 1);
+                    self.main_hand.take(of_bar);
                     frame.set_ref_count(1);
                     return Some((victim, Some(Swap { probation_slot, candidate, main_slot: slot })));
                 }
@@ -195,9 +205,9 @@ impl TwoRings {
                 return Some((candidate, None));
             }
         }
-        let Bar { frame, position, slot } = bar?;
+        let Bar { frame, turn, slot } = bar?;
         frames[frame.0 as usize].try_evict().then(|| {
-            self.move_main_hand(position + 1);
+            self.main_hand.take(turn);
             let swap = |(candidate, probation_slot)| Swap { probation_slot, candidate, main_slot: slot };
             (frame, last_dirty.map(swap))
         })
@@ -205,8 +215,7 @@ impl TwoRings {
 
     /// Step 1: frame, slot, turn.
     fn next_candidate(&self, is_surging: bool) -> (FrameId, usize, u64) {
-        shared_rmw();
-        let turn = self.probation_hand.fetch_add(1, Relaxed);
+        let turn = self.probation_hand.next();
         self.sketch.age(turn, if is_surging { AGED_IN_SURGE } else { AGED });
         let slot = self.probation_slot(turn);
         (self.frame_at(slot), slot, turn)
@@ -233,21 +242,18 @@ impl TwoRings {
         if self.main() == 0 {
             return None;
         }
-        let start = self.main_hand.load(Relaxed);
-        let mut has_cooled = false;
-        for step in 0..(self.main() * MAX_ROUNDS) as u64 {
-            if step > 0 && step % self.main() as u64 == 0 {
-                if !has_cooled {
-                    break; // a whole round of pinned, dirty and closed frames
-                }
-                has_cooled = false;
+        let main = self.main() as u64;
+        let (mut step, mut has_cooled) = (0, false);
+        let found = self.main_hand.find(main * MAX_ROUNDS as u64, |turn| {
+            if step > 0 && step % main == 0 && !std::mem::take(&mut has_cooled) {
+                return Break(None); // a whole round of pinned, dirty and closed frames
             }
-            let position = start.wrapping_add(step);
-            let slot = self.probation + (position % self.main() as u64) as usize;
+            step += 1;
+            let slot = self.probation + (turn % main) as usize;
             let id = self.frame_at(slot);
             let frame = &frames[id.0 as usize];
             if !frame.is_open() || frame.is_pinned() {
-                continue;
+                return Continue(());
             }
             if !frame.is_cold() {
                 if is_surging {
@@ -259,18 +265,11 @@ impl TwoRings {
             } else if frame.is_dirty() {
                 met.dirty(id);
             } else {
-                if step > 0 {
-                    self.move_main_hand(position);
-                }
-                return Some(Bar { frame: id, slot, position });
+                return Break(Some((id, slot)));
             }
-        }
-        None
-    }
-
-    fn move_main_hand(&self, position: u64) {
-        shared_rmw();
-        self.main_hand.fetch_max(position, Relaxed);
+            Continue(())
+        });
+        found.map(|(turn, (frame, slot))| Bar { frame, slot, turn })
     }
 
     /// Step 3. Without a pin the ids may be stale: then the answer is as good as another.
@@ -298,7 +297,7 @@ impl TwoRings {
 
     /// The frames in the order in which the sweep will look at them: candidates, then the main ring; some `looks` of them.
     pub(crate) fn ahead(&self, looks: usize) -> impl Iterator<Item = FrameId> {
-        let (turn, hand) = (self.probation_hand.load(Relaxed), self.main_hand.load(Relaxed));
+        let (turn, hand) = (self.probation_hand.hand(), self.main_hand.hand());
         let candidates =
             (0..self.probation as u64).map(move |step| self.probation_slot(turn.wrapping_add(step)));
         let main = (0..self.main() as u64)
@@ -486,7 +485,7 @@ mod tests {
 
     #[test]
     fn g3_dirty_candidates_are_passed_and_the_bar_gives_its_frame() {
-        let pool = pool(300); // three in probation: frames 0 to 2
+        let pool = pool(300); // three in probation: the first given out
         for id in 0..300 {
             let mut page = pool.fix(PageId(id)).unwrap().exclusive();
             if id < 3 {
@@ -517,7 +516,7 @@ mod tests {
         });
         let Replacement::TwoRings(rings) = &pool.policy else { unreachable!("asked for") };
         assert!(rings.is_permutation());
-        let moved = (0..120).filter(|&slot| rings.frame_at(slot) != FrameId(slot as u32)).count();
+        let moved = (0..120).filter(|&slot| rings.frame_at(slot) != nth_frame(slot, 120)).count();
         assert!(moved > 20, "only {moved} frames ever changed rings");
     }
 }

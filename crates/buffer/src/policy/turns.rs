@@ -1,0 +1,174 @@
+//! Turns of a hand, dealt out in small batches, so that threads seldom write the same word: each stripe of threads uses up one batch and takes the next.
+//!
+//! A stripe's word packs its next turn and how many turns of its batch are left. Taking one is a load and a store of the thread's own line; every so many
+//! turns there is an addition to the shared hand. What a turn is about is a place to look at, and whether it is free to take is decided there; so no harm
+//! is done if two threads of one stripe have the same turn, if what is left of a batch is skipped, or if a thread that slept for long sets its stripe back.
+//!
+//! In one thread the turns are 0, 1, 2, …, as if there were no batches.
+
+use std::ops::ControlFlow;
+
+use azekura_base::CachePadded;
+use azekura_base::striped::thread_stripe;
+use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::count::shared_rmw;
+
+/// One in models, where threads have other stripes in each run.
+const STRIPES: usize = if cfg!(loom) { 1 } else { 32 };
+/// Of a stripe's word, for what is left. The other 48 bits are for the turn: nine years at a million a second.
+const LEFT_BITS: u32 = 16;
+
+/// The hand. Relaxed throughout: a turn is a number and nothing else.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    /// Where the next batch begins.
+    hand: CachePadded<AtomicU64>,
+    stripes: Box<[CachePadded<AtomicU64>]>,
+    batch: u64,
+}
+
+/// What is left of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Batch {
+    /// The next turn, if any is left.
+    pub(crate) next: u64,
+    left: u64,
+}
+
+impl Batch {
+    /// Without the next turn.
+    const fn passed(self) -> Self {
+        Self { next: self.next + 1, left: self.left - 1 }
+    }
+}
+
+impl Turns {
+    /// Turns in batches of so many, 1 at least.
+    pub(crate) fn new(batch: u64) -> Self {
+        let used_up = || CachePadded::new(AtomicU64::new(0));
+        Self {
+            hand: CachePadded::new(AtomicU64::new(0)),
+            stripes: (0..STRIPES).map(|_| used_up()).collect(),
+            batch: batch.clamp(1, 1 << 8),
+        }
+    }
+
+    fn stripe(&self) -> &AtomicU64 {
+        &self.stripes[thread_stripe() % STRIPES]
+    }
+
+    /// Where the next batch begins: turns below it have been dealt out.
+    pub(crate) fn hand(&self) -> u64 {
+        self.hand.load(Relaxed)
+    }
+
+    /// What the calling thread's stripe has left; maybe nothing.
+    fn kept(&self) -> Batch {
+        let word = self.stripe().load(Relaxed);
+        Batch { next: word >> LEFT_BITS, left: word & ((1 << LEFT_BITS) - 1) }
+    }
+
+    /// The stripe goes on from here.
+    fn keep(&self, batch: Batch) {
+        self.stripe().store(batch.next << LEFT_BITS | batch.left, Relaxed);
+    }
+
+    fn claim(&self) -> Batch {
+        shared_rmw();
+        Batch { next: self.hand.fetch_add(self.batch, Relaxed), left: self.batch }
+    }
+
+    fn claim_if_none_is_left(&self, batch: Batch) -> Batch {
+        if batch.left > 0 { batch } else { self.claim() }
+    }
+
+    /// The turn that the calling thread will have next, about.
+    pub(crate) fn now(&self) -> u64 {
+        let Batch { next, left } = self.kept();
+        if left > 0 { next } else { self.hand() }
+    }
+
+    /// Takes a turn.
+    pub(crate) fn next(&self) -> u64 {
+        let batch = self.claim_if_none_is_left(self.kept());
+        self.keep(batch.passed());
+        batch.next
+    }
+
+    /// Looks at turns until one is it, or `look` gives up, `most` of them. The one that is it stays the stripe's next until it is
+    /// [taken](Self::take). If none is, the stripe stays where it was.
+    pub(crate) fn find<T>(
+        &self,
+        most: u64,
+        mut look: impl FnMut(u64) -> ControlFlow<Option<T>>,
+    ) -> Option<(Batch, T)> {
+        let kept = self.kept();
+        let mut at = self.claim_if_none_is_left(kept);
+        for _ in 0..most {
+            if let ControlFlow::Break(found) = look(at.next) {
+                if found.is_some() && at != kept {
+                    self.keep(at);
+                }
+                return found.map(|found| (at, found));
+            }
+            at = self.claim_if_none_is_left(at.passed());
+        }
+        None
+    }
+
+    /// The turn that [`Self::find`] found is used.
+    pub(crate) fn take(&self, found: Batch) {
+        self.keep(found.passed());
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn in_one_thread_turns_come_one_after_the_other() {
+        for batch in [1, 2, 8] {
+            let turns = Turns::new(batch);
+            for turn in 0..100 {
+                assert_eq!((turns.now(), turns.next()), (turn, turn), "batches of {batch}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_found_stays_next_until_it_is_taken() {
+        for batch in [1, 2, 8] {
+            let turns = Turns::new(batch);
+            let multiple_of_five = |turn: u64| match turn % 5 {
+                0 => ControlFlow::Break(Some(turn)),
+                _ => ControlFlow::Continue(()),
+            };
+            for expected in [0, 5, 10, 15] {
+                let (at, found) = turns.find(10, multiple_of_five).expect("one in five");
+                assert_eq!((found, turns.find(1, multiple_of_five)), (expected, Some((at, found))));
+                turns.take(at);
+                assert_eq!(turns.now(), expected + 1);
+            }
+            let given_up = turns.find(3, |_| ControlFlow::<Option<()>>::Break(None));
+            assert_eq!((given_up, turns.find(3, |_| ControlFlow::<Option<()>>::Continue(()))), (None, None));
+        }
+    }
+
+    /// Each thread alone on its stripe.
+    #[test]
+    fn no_turn_is_dealt_out_to_two_stripes() {
+        let turns = Turns::new(8);
+        let take = || ((thread_stripe() % STRIPES), (0..5_000).map(|_| turns.next()).collect::<Vec<_>>());
+        let dealt: Vec<(usize, Vec<u64>)> = std::thread::scope(|s| {
+            let threads: Vec<_> = (0..8).map(|_| s.spawn(take)).collect();
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+        });
+        let stripes: HashSet<usize> = dealt.iter().map(|(stripe, _)| *stripe).collect();
+        let turns: HashSet<u64> = dealt.iter().flat_map(|(_, turns)| turns).copied().collect();
+        // Threads of other tests draw stripes too, so two of these may have one.
+        assert!(turns.len() >= 5_000 * stripes.len(), "{} turns of {} stripes", turns.len(), stripes.len());
+    }
+}
