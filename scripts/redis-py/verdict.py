@@ -2,14 +2,15 @@
 
 A test fails for one of three reasons, and only the last is an error of the server:
 
-1. it sends something that the server says it does not have: an unknown command or subcommand, another database, a change of settings;
-2. it is in the list of deviations, with a reason;
+1. it asks for something that the server says it does not have: an unknown command or subcommand, another database, a change of settings;
+2. it is in the list of deviations, with a reason; such tests are not run;
 3. the server does something wrong.
 
-So a test that fails while the server had everything it asked for must be in the list of deviations, and a test in the list of those that
-are expected to pass must pass: a command that is lost is noticed, too. A deviation that is none any more is an error as well.
+So a test that fails although the server had everything it asked for is an error. And a test in the list of those that are expected to pass must pass:
+a command that gets lost is noticed too.
 
-Environment: AZEKURA_EXPECTED, AZEKURA_DEVIATIONS (files), AZEKURA_UPDATE=FILE: the tests that passed are appended to FILE, and nothing is judged.
+Environment: AZEKURA_LISTS, the directory of the two lists. AZEKURA_WRONG, a file: what is wrong, a test on each line; if it has lines at the
+beginning, only these tests are run. AZEKURA_PASSED, a file: the tests that passed go there, and nothing is judged.
 """
 
 import os
@@ -18,7 +19,7 @@ import re
 import pytest
 from redis._parsers.base import BaseParser
 
-# What the server says about things that it does not claim. The first thing that redis-py itself sends is not the test's.
+# What the server says of things that it does not claim. MAINT_NOTIFICATIONS is asked for by redis-py itself, by every connection.
 REFUSED = re.compile(
     r"unknown command|unknown subcommand (?!'MAINT_NOTIFICATIONS')|there is one database|is not offered"
     r"|settings are given when the server starts"
@@ -27,9 +28,9 @@ REFUSED = re.compile(
 refusals = {}
 failures = {}
 passed = set()
-skipped = set()
+left_out = set()
+ran = set()
 running = None
-
 parse_error = BaseParser.parse_error.__func__
 
 
@@ -43,10 +44,44 @@ def note_refusal(parser, response):
 BaseParser.parse_error = classmethod(note_refusal)
 
 
+def read_list(name):
+    with open(os.path.join(os.environ["AZEKURA_LISTS"], name), encoding="utf-8") as lines:
+        return [line.split(maxsplit=1) for line in lines if line.strip() and not line.startswith("#")]
+
+
+def deviations():
+    return [test for test, _reason in read_list("deviations.txt")]
+
+
+def expected(config):
+    """The tests that pass with this version of the protocol."""
+    version = config.getoption("--protocol")
+    return {test.strip() for versions, test in read_list("expected.txt") if version in versions}
+
+
+def only():
+    name = os.environ.get("AZEKURA_WRONG")
+    if not name or not os.path.exists(name):
+        return set()
+    with open(name, encoding="utf-8") as lines:
+        return {line.rstrip("\n") for line in lines}
+
+
+def pytest_collection_modifyitems(items):
+    others, wanted = deviations(), only()
+    items[:] = [
+        item
+        for item in items
+        if not any(item.nodeid == one or item.nodeid.startswith(f"{one}[") for one in others)
+        and (not wanted or item.nodeid in wanted)
+    ]
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_protocol(item, nextitem):
     global running
     running = item.nodeid
+    ran.add(running)
     yield
     running = None
 
@@ -54,8 +89,8 @@ def pytest_runtest_protocol(item, nextitem):
 def pytest_runtest_logreport(report):
     if report.failed:
         failures.setdefault(report.nodeid, f"{report.when}: {crash(report)}")
-    elif report.skipped:
-        skipped.add(report.nodeid)
+    elif report.skipped or hasattr(report, "wasxfail"):
+        left_out.add(report.nodeid)
     elif report.when == "call":
         passed.add(report.nodeid)
 
@@ -65,50 +100,32 @@ def crash(report):
     return (last.message if last else str(report.longrepr)).strip().split("\n")[0][:200]
 
 
-def read_list(name):
-    """The lines of a list: a test each, or what a group of tests begins with and a *; what follows a # is the reason."""
-    with open(os.environ[name], encoding="utf-8") as lines:
-        tests = (re.split(r"\s+#", line)[0].strip() for line in lines if not line.startswith("#"))
-        return [test for test in tests if test]
-
-
-def is_listed(test, tests):
-    return any(test == one or (one.endswith("*") and test.startswith(one[:-1])) for one in tests)
+def judge(config, good):
+    wrong = {test: why for test, why in failures.items() if test not in refusals}
+    wanted = expected(config) & (only() or expected(config))
+    for test in wanted - good:
+        wrong.setdefault(test, failures.get(test, "was left out by redis-py" if test in ran else "is not there"))
+    return wrong
 
 
 def pytest_sessionfinish(session):
-    good = passed - failures.keys()
-    if update := os.environ.get("AZEKURA_UPDATE"):
-        with open(update, "a", encoding="utf-8") as lines:
+    good = passed - failures.keys() - left_out
+    if name := os.environ.get("AZEKURA_PASSED"):
+        with open(name, "w", encoding="utf-8") as lines:
             lines.writelines(f"{test}\n" for test in sorted(good))
-    expected, deviations = read_list("AZEKURA_EXPECTED"), read_list("AZEKURA_DEVIATIONS")
-    ran = good | failures.keys() | skipped
-    wrong = []
-    for test in [] if update else expected:
-        if test not in ran:
-            wrong.append(f"{test}: is expected to pass, and was not there")
-        elif test not in good:
-            wrong.append(f"{test}: is expected to pass: {failures.get(test, 'skipped')}")
-    for test, why in failures.items():
-        if test not in refusals and not is_listed(test, deviations) and test not in expected:
-            wrong.append(f"{test}: {why}")
-    if not update:
-        wrong += [f"{test}: passes, is no deviation any more" for test in sorted(good) if is_listed(test, deviations)]
-    unclaimed = [test for test in failures if test in refusals and not is_listed(test, deviations)]
-    if os.environ.get("AZEKURA_VERBOSE"):
-        for test in unclaimed:
-            print(f"\nunclaimed {test}: {refusals[test]}", end="")
-    session.config.verdict = wrong, (
-        f"{len(good)} passed ({len(expected)} are expected to), {len(unclaimed)} need what is not claimed, "
-        f"{sum(is_listed(test, deviations) for test in failures)} known deviations, {len(skipped)} skipped by redis-py"
-    )
+        wrong = {}
+    else:
+        wrong = judge(session.config, good)
+        with open(os.environ["AZEKURA_WRONG"], "w", encoding="utf-8") as lines:
+            lines.writelines(f"{test}\n" for test in sorted(wrong))
+    unclaimed = [test for test in failures if test in refusals and test not in wrong]
+    session.config.verdict = [f"WRONG {test}: {why}" for test, why in sorted(wrong.items())] + [
+        f"RESP{session.config.getoption('--protocol')}: {len(good)} passed, {len(unclaimed)} ask for what is not claimed, "
+        f"{len(left_out)} were left out by redis-py, {len(wrong)} wrong"
+    ]
     session.exitstatus = 1 if wrong else 0
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    if hasattr(config, "verdict"):
-        wrong, summary = config.verdict
-        terminalreporter.section("verdict")
-        for line in wrong:
-            terminalreporter.write_line(f"WRONG {line}")
-        terminalreporter.write_line(summary)
+    for line in getattr(config, "verdict", ["nothing was run"]):
+        terminalreporter.write_line(line)

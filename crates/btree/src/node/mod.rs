@@ -299,6 +299,8 @@ impl<'a> Node<'a> {
     /// Appends the key of slot `i`.
     pub fn key_into(self, i: usize, out: &mut Vec<u8>) {
         let slot = self.slot(i);
+        // No more than a page, whatever a page that changes says.
+        out.reserve((self.prefix_len() + usize::from(slot.suffix_len)).min(self.0.len()));
         self.0.read_into(self.lower_at(), self.prefix_len(), out);
         self.suffix_into(slot, out);
     }

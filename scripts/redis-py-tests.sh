@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# redis-py's own tests of commands, unmodified, against `azekura serve`, with RESP2 and RESP3.
+#
+#   scripts/redis-py-tests.sh [AZEKURA]            target/release/azekura unless given
+#   scripts/redis-py-tests.sh --update [AZEKURA]   writes the list of the tests that pass anew: read its difference before you commit it
+#
+# Gets redis-py's source archive and pytest from PyPI into a temporary directory, as scripts/redis-py/requirements.txt says; PIP_INDEX_URL and the like are
+# pip's. Where there is no python3 or no PyPI it says so and ends well. Leaves nothing behind. About a minute.
+#
+# scripts/redis-py/expected.txt    tests that must pass, behind the versions of the protocol with which they do
+# scripts/redis-py/deviations.txt  tests that are not run, each with the reason
+# scripts/redis-py/verdict.py      tells "asks for what is not claimed" from "wrong"
+#
+# Some of these tests measure time. What was wrong is run once more by itself, and then it counts. Exit code 0: everything as it must be.
+set -euo pipefail
+export LC_ALL=C
+
+update=0
+if [ "${1:-}" = --update ]; then update=1; shift; fi
+lists=$(realpath "$(dirname "$0")/redis-py")
+azekura=$(realpath "${1:-$(dirname "$0")/../target/release/azekura}")
+[ -x "$azekura" ] || { echo "no command $azekura; cargo build --release -p azekura-cli makes it" >&2; exit 2; }
+dir=$(mktemp -d "${TMPDIR:-/tmp}/redis-py-tests.XXXXXX")
+pids=()
+cleanup() {
+    local pid
+    for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null && wait "$pid" 2>/dev/null || true; done
+    rm -rf "$dir"
+}
+trap cleanup EXIT
+
+fail() { printf 'FAILED: %s\n' "$*" >&2; exit 1; }
+skip() { printf 'skipped redis-py'"'"'s own tests: %s\n' "$*"; exit 0; }
+
+fetch() {
+    command -v python3 >/dev/null || skip "no python3 here"
+    python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' || skip "python3 is older than 3.10"
+    python3 -m venv "$dir/venv" >"$dir/log" 2>&1 || skip "python3 makes no environments: $(tail -n 1 "$dir/log")"
+    local pip=("$dir/venv/bin/pip" --quiet --disable-pip-version-check --retries 1 --timeout 20)
+    "${pip[@]}" install -r "$lists/requirements.txt" >"$dir/log" 2>&1 || skip "no PyPI: $(tail -n 1 "$dir/log")"
+    "${pip[@]}" download --no-deps --no-binary redis -d "$dir" "$(grep '^redis==' "$lists/requirements.txt")" \
+        >"$dir/log" 2>&1 || skip "no PyPI: $(tail -n 1 "$dir/log")"
+    mkdir "$dir/redis-py"
+    tar xzf "$dir"/redis-*.tar.gz -C "$dir/redis-py" --strip-components 1
+}
+
+# Files whose tests send commands; the rest of redis-py's tests is about itself, about clusters, or about modules.
+files=(tests/test_commands.py tests/test_pipeline.py tests/test_connection_pool.py tests/test_encoding.py tests/test_multiprocessing.py)
+files+=(tests/test_asyncio/test_commands.py tests/test_asyncio/test_pipeline.py tests/test_asyncio/test_connection_pool.py)
+files+=(tests/test_asyncio/test_encoding.py)
+
+# run VERSION: the tests, on a server of their own.
+run() {
+    local version=$1 port=
+    "$azekura" serve "$dir/db$version" --listen 127.0.0.1:0 >"$dir/out$version" 2>"$dir/err$version" &
+    local server=$!
+    for _ in $(seq 200); do
+        port=$(sed -n 's/^serving .*:\([0-9]*\)$/\1/p' "$dir/out$version")
+        [ -n "$port" ] && break
+        sleep 0.05
+    done
+    [ -n "$port" ] || fail "the server does not start: $(cat "$dir/err$version")"
+    local code=0
+    # -s is what redis-py asks for; the paths are relative to its own directory.
+    (cd "$dir/redis-py" && PYTHONPATH="$lists" PYTHONDONTWRITEBYTECODE=1 AZEKURA_LISTS="$lists" AZEKURA_WRONG="$dir/wrong$version" \
+        AZEKURA_PASSED="$([ "$update" = 1 ] && echo "$dir/passed$version")" "$dir/venv/bin/python" -m pytest -p verdict -p no:cacheprovider -q --tb=no -rN \
+        -W ignore -m "not onlycluster and not redismod and not ssl and not replica" --redis-url="redis://127.0.0.1:$port/0" \
+        --protocol="$version" "${files[@]}") >"$dir/tests$version" 2>&1 || code=$?
+    kill "$server" && wait "$server" || true
+    rm -rf "$dir/db$version"
+    return "$code"
+}
+
+judge() {
+    local version=$1
+    if ! run "$version" && [ -s "$dir/wrong$version" ]; then
+        grep -E '^(WRONG|RESP)' "$dir/tests$version" | sed 's/^/once more: /'
+        run "$version" || true
+    fi
+    # No verdict: pytest itself failed.
+    grep -q '^RESP' "$dir/tests$version" || cp "$dir/tests$version" "$dir/broken$version"
+    grep -E '^(WRONG|RESP)' "$dir/tests$version" || tail -n 30 "$dir/tests$version"
+    [ ! -e "$dir/broken$version" ] && [ ! -s "$dir/wrong$version" ]
+}
+
+fetch
+judge 2 >"$dir/verdict2" & pids+=($!)
+second=$!
+code=0
+judge 3 >"$dir/verdict3" || code=1
+wait "$second" || code=1
+cat "$dir/verdict2" "$dir/verdict3"
+if [ "$update" = 1 ]; then
+    {
+        sed -n '/^#/p' "$lists/expected.txt"
+        comm -12 "$dir/passed2" "$dir/passed3" | sed 's/^/23 /'
+        comm -23 "$dir/passed2" "$dir/passed3" | sed 's/^/2 /'
+        comm -13 "$dir/passed2" "$dir/passed3" | sed 's/^/3 /'
+    } >"$dir/expected"
+    cp "$dir/expected" "$lists/expected.txt"
+fi
+exit "$code"
