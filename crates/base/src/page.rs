@@ -236,6 +236,7 @@ impl<'a> PageWords<'a> {
         if tail == 0 {
             return len.cmp(&key.len());
         }
+        self.told(at + done, tail);
         let ours = self.u64(at + done).swap_bytes() & !(u64::MAX >> (8 * tail));
         let theirs = match key[..common].last_chunk() {
             Some(bytes) => u64::from_be_bytes(*bytes) << (64 - 8 * tail),
