@@ -9,6 +9,11 @@ mod far_wire;
 mod mutate;
 
 #[test]
+fn a_talk_as_it_should_be_is_answered() {
+    assert_eq!(far_wire::answers_to_a_talk(), 5, "opened, stored, the page, pong, missing");
+}
+
+#[test]
 fn f6_whatever_is_sent_is_frames_or_refused_and_the_server_goes_on() {
     mutate::run_mutated(6_000, &far_wire::seeds(), far_wire::far_wire);
 }

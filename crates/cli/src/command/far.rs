@@ -26,7 +26,8 @@ Examples:
 The program is started unmodified, with one library put before its own: blocks of memory from --block on (malloc, calloc,
 realloc, aligned allocations, private anonymous mmap) and static arrays (by userfaultfd only) are far memory, of which --local is here. Smaller
 blocks, stacks, files and shared memory stay ordinary memory. A child made by fork has a copy of its parent's far memory (not with the sigsegv mechanism: there it is ended, with
-code 71, when it touches it). Statically linked and set-user-id programs cannot be run this way. With userfaultfd for the kernel (root, CAP_SYS_PTRACE, or vm.unprivileged_userfaultfd = 1) system calls work on far memory; without,
+code 71, when it touches it). Refused before they begin are programs that are statically linked, set-user-id, with file capabilities, of 32 bits, for
+another processor, of another C library than the GNU one (or one too old for the library), or made by Go. With userfaultfd for the kernel (root, CAP_SYS_PTRACE, or vm.unprivileged_userfaultfd = 1) system calls work on far memory; without,
 those that the program makes through the C library's own functions do, and streams; but not others that the C library makes
 inside of its functions: mutexes in far memory that threads wait for, or scandir in a program with an allocator of its own.
 The exit code is the program's; 71 if far memory could not be set up, or pages were lost with a server.";
@@ -113,10 +114,12 @@ impl Far {
             quiet: self.quiet,
         };
         let (program, arguments) = self.command.split_first().context("a program to run")?;
-        elf::check(program)?;
+        let runs = elf::check(program)?;
+        let library = library::put()?;
+        runs.map_or(Ok(()), |runs| runs.takes(&library))?;
         let mut command = Command::new(program);
         command.args(arguments);
-        launch.prepare_with(&mut command, &library::put()?);
+        launch.prepare_with(&mut command, &library);
         // In our place: signals, exit code and terminal are the program's.
         Err(anyhow::Error::new(command.exec()).context(format!("start {}", program.display())))
     }

@@ -1,30 +1,82 @@
 //! Whether a program can have a library put before its own: what cannot is refused here, as its loader would say nothing.
+//!
+//! | refused | because |
+//! |---|---|
+//! | set-user-id, set-group-id, with file capabilities | the loader takes no library from whoever starts it |
+//! | statically linked | there is no loader |
+//! | of 32 bits, or for another processor | the library is of another kind |
+//! | of another C library (musl, Android) | the library needs the GNU one |
+//! | made by Go | it asks the kernel for memory, not the C library: nothing of it would be far |
+//! | whose loader does not take the library | an old C library, or a directory from which nothing may be run |
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use object::Endianness;
-use object::elf::{FileHeader64, PT_INTERP};
-use object::read::elf::{FileHeader, ProgramHeader};
+use object::elf::{ELFCLASS64, FileHeader64, PT_INTERP};
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 /// Interpreters of interpreters are followed so far, as the kernel does.
 const DEPTH: usize = 4;
 /// A script's first line is no longer.
 const LINE: usize = 256;
 const SET_ID: u32 = 0o6000;
+/// Where the class of a program stands, and its machine.
+const CLASS: usize = 4;
+const MACHINE: usize = 18;
+
+/// What will really be run, as far as it could be looked at.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Runs {
+    program: PathBuf,
+    loader: PathBuf,
+}
+
+/// What a look at one file gave.
+enum Seen {
+    /// A script's interpreter, which is to be looked at next.
+    Script(Option<PathBuf>),
+    Runs(Runs),
+    /// Not for us to say: the kernel does.
+    Nothing,
+}
 
 /// Refuses a program that would run without the library. What cannot be found or read is left to the kernel to say.
-pub(super) fn check(program: &OsStr) -> Result<()> {
+pub(super) fn check(program: &OsStr) -> Result<Option<Runs>> {
     let mut path = find(program);
     for _ in 0..DEPTH {
-        let Some(here) = path else { return Ok(()) };
-        path = check_file(&here)?;
+        let Some(here) = path else { return Ok(None) };
+        path = match check_file(&here)? {
+            Seen::Script(next) => next,
+            Seen::Runs(runs) => return Ok(Some(runs)),
+            Seen::Nothing => return Ok(None),
+        };
     }
-    Ok(())
+    Ok(None)
+}
+
+impl Runs {
+    /// Refuses a program whose loader does not take this library; the loader itself is asked, and runs nothing.
+    pub(super) fn takes(&self, library: &Path) -> Result<()> {
+        let asked = Command::new(&self.loader)
+            .arg("--list")
+            .arg(&self.program)
+            .env("LD_PRELOAD", library)
+            .stdin(Stdio::null())
+            .output()
+            .with_context(|| format!("ask the loader of {}", self.program.display()))?;
+        let (lists, says) = (String::from_utf8_lossy(&asked.stdout), String::from_utf8_lossy(&asked.stderr));
+        // One that lists nothing is not told apart from one that cannot read the program, which the kernel can.
+        if !asked.status.success() || lists.contains(&*library.to_string_lossy()) {
+            return Ok(());
+        }
+        bail!("the loader of {} does not take our library: {}", self.program.display(), says.trim());
+    }
 }
 
 /// As the shell finds it.
@@ -36,34 +88,34 @@ fn find(program: &OsStr) -> Option<PathBuf> {
     std::env::split_paths(&directories).map(|directory| directory.join(program)).find(|path| path.is_file())
 }
 
-/// Returns a script's interpreter, which is to be looked at next.
-fn check_file(path: &Path) -> Result<Option<PathBuf>> {
-    let Ok(found) = fs::metadata(path) else { return Ok(None) };
-    let Ok(mut file) = fs::File::open(path) else { return Ok(None) };
+fn check_file(path: &Path) -> Result<Seen> {
+    let Ok(found) = fs::metadata(path) else { return Ok(Seen::Nothing) };
+    let Ok(mut file) = fs::File::open(path) else { return Ok(Seen::Nothing) };
     let mut head = Vec::new();
     if file.by_ref().take(LINE as u64).read_to_end(&mut head).is_err() {
-        return Ok(None);
+        return Ok(Seen::Nothing);
     }
     if let Some(line) = head.strip_prefix(b"#!") {
-        return Ok(interpreter(line));
+        return Ok(Seen::Script(interpreter(line)));
     }
     if !head.starts_with(b"\x7fELF") {
-        return Ok(None);
+        return Ok(Seen::Nothing);
     }
+    let name = path.display();
     if found.mode() & SET_ID != 0 {
-        bail!("{} is set-user-id or set-group-id: its loader takes no library from us", path.display());
+        bail!("{name} is set-user-id or set-group-id: its loader takes no library from us");
+    }
+    if has_capabilities(path) {
+        bail!("{name} has file capabilities: its loader takes no library from us");
     }
     let bytes = fs::read(path)?;
-    match loader(&bytes) {
-        Some(loader) if loader.contains("musl") => {
-            bail!("{} uses the C library musl, and far memory needs the GNU one", path.display())
-        }
-        Some(_) => Ok(None),
-        None => bail!(
-            "{} is statically linked, or not for this machine: no library can be loaded into it",
-            path.display()
-        ),
-    }
+    let loader = judge(&bytes).with_context(|| name.to_string())?;
+    Ok(Seen::Runs(Runs { program: path.into(), loader: loader.into() }))
+}
+
+fn has_capabilities(path: &Path) -> bool {
+    // No attribute is an error, too, and so is a file system without any.
+    rustix::fs::getxattr(path, c"security.capability", &mut [0; 64]).is_ok_and(|length| length > 0)
 }
 
 fn interpreter(line: &[u8]) -> Option<PathBuf> {
@@ -77,6 +129,35 @@ fn interpreter(line: &[u8]) -> Option<PathBuf> {
     find(&name)
 }
 
+/// The loader of a program that can be run; otherwise why it cannot.
+fn judge(bytes: &[u8]) -> Result<String> {
+    if bytes.get(CLASS).is_some_and(|&class| class != ELFCLASS64.0) {
+        bail!("it is a program of 32 bits, and the library is of 64");
+    }
+    let ours = std::fs::read("/proc/self/exe").unwrap_or_default();
+    if let (Some(machine), Some(ours)) = (bytes.get(MACHINE..MACHINE + 2), ours.get(MACHINE..MACHINE + 2))
+        && machine != ours
+    {
+        bail!("it is for another processor than this one");
+    }
+    let Some(loader) = loader(bytes) else {
+        bail!("it is statically linked: no library can be loaded into it");
+    };
+    let name = loader.rsplit('/').next().unwrap_or_default();
+    if name.contains("musl") {
+        bail!("it uses the C library musl, and far memory needs the GNU one");
+    }
+    if !name.starts_with("ld-linux") && !name.starts_with("ld64.so") && !name.starts_with("ld.so") {
+        bail!("its loader is {loader}, and far memory needs that of the GNU C library");
+    }
+    if is_of_go(bytes) {
+        bail!(
+            "it was made by Go, whose programs ask the kernel for memory and not the C library: nothing would be far"
+        );
+    }
+    Ok(loader)
+}
+
 /// The loader that a dynamically linked 64-bit program names.
 fn loader(bytes: &[u8]) -> Option<String> {
     let header = FileHeader64::<Endianness>::parse(bytes).ok()?;
@@ -87,35 +168,148 @@ fn loader(bytes: &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(name).trim_end_matches('\0').to_owned())
 }
 
+/// Whether it has the section in which Go says what it was made of.
+fn is_of_go(bytes: &[u8]) -> bool {
+    let look = || {
+        let header = FileHeader64::<Endianness>::parse(bytes).ok()?;
+        let endian = header.endian().ok()?;
+        let sections = header.sections(endian, bytes).ok()?;
+        sections.section_by_name(endian, b".go.buildinfo").map(|(_, section)| section.sh_size(endian) > 0)
+    };
+    look().unwrap_or(false)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    #[test]
-    fn programs_that_would_run_without_the_library_are_refused() {
-        let directory = tempfile::tempdir().unwrap();
-        let make = |name: &str, bytes: &[u8], mode: u32| {
-            let path = directory.path().join(name);
+    /// Makes programs to look at.
+    struct Bench(tempfile::TempDir);
+
+    impl Bench {
+        fn new() -> Self {
+            Self(tempfile::tempdir().unwrap())
+        }
+
+        fn make(&self, name: &str, bytes: &[u8], mode: u32) -> OsString {
+            let path = self.0.path().join(name);
             fs::write(&path, bytes).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
             path.into_os_string()
-        };
-        let ours = fs::read(std::env::current_exe().unwrap()).unwrap();
-        assert!(loader(&ours).is_some_and(|loader| loader.contains("ld-linux")));
-        check(&make("plain", &ours, 0o755)).unwrap();
-        let said = |path: &OsStr| check(path).unwrap_err().to_string();
-        assert!(said(&make("set", &ours, 0o4755)).contains("set-user-id"));
+        }
+
+        fn cc(&self, name: &str, source: &str, options: &[&str]) -> OsString {
+            let text = self.make(&format!("{name}.c"), source.as_bytes(), 0o644);
+            let path = self.0.path().join(name);
+            let made = Command::new("cc").args(options).arg(text).arg("-o").arg(&path).output().unwrap();
+            assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+            path.into_os_string()
+        }
+    }
+
+    /// This test itself, a program like others.
+    fn ours() -> Vec<u8> {
+        fs::read(std::env::current_exe().unwrap()).unwrap()
+    }
+
+    fn refused(path: &OsStr) -> String {
+        format!("{:#}", check(path).unwrap_err())
+    }
+
+    fn with_loader(name: &[u8]) -> Vec<u8> {
+        let mut bytes = ours();
+        let old = loader(&bytes).unwrap();
+        let at = bytes.windows(old.len()).position(|window| window == old.as_bytes()).unwrap();
+        let mut new = name.to_vec();
+        assert!(new.len() <= old.len());
+        new.resize(old.len(), 0);
+        bytes[at..at + old.len()].copy_from_slice(&new);
+        bytes
+    }
+
+    #[test]
+    fn programs_like_this_one_are_run() {
+        let bench = Bench::new();
+        let runs = check(&bench.make("plain", &ours(), 0o755)).unwrap().unwrap();
+        assert!(runs.loader.to_string_lossy().contains("ld-linux"));
+        assert_eq!(check(&bench.make("text", b"neither nor", 0o755)).unwrap(), None);
+        assert_eq!(check(OsStr::new("/no/such/program")).unwrap(), None);
+        let script = bench.make("other", b"#!/usr/bin/env -S A=1 sh\n", 0o755);
+        assert!(check(&script).unwrap().unwrap().program.ends_with("sh"));
+    }
+
+    #[test]
+    fn set_user_id_programs_are_refused() {
+        let set = Bench::new();
+        for mode in [0o4755, 0o2755] {
+            assert!(refused(&set.make("set", &ours(), mode)).contains("set-user-id"));
+        }
+    }
+
+    #[test]
+    fn programs_with_file_capabilities_are_refused() {
+        let bench = Bench::new();
+        let path = bench.make("able", &ours(), 0o755);
+        // Version 2, nothing but the right to bind low ports.
+        let able: [u32; 5] = [0x0200_0001, 1 << 10, 0, 0, 0];
+        let bytes: Vec<u8> = able.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let set =
+            rustix::fs::setxattr(&path, c"security.capability", &bytes, rustix::fs::XattrFlags::empty());
+        match set {
+            Ok(()) => assert!(refused(&path).contains("file capabilities")),
+            Err(error) => println!("skipped: no capabilities can be given here: {error}"),
+        }
+    }
+
+    #[test]
+    fn statically_linked_programs_and_scripts_of_theirs_are_refused() {
+        let bench = Bench::new();
         // A header and nothing else: no loader is named.
-        let mut still = ours[..64].to_vec();
+        let mut still = ours()[..64].to_vec();
         still[56..58].copy_from_slice(&[0, 0]);
-        let still = make("static", &still, 0o755);
-        assert!(said(&still).contains("statically linked"));
-        let script = make("script", [b"#! ", still.as_bytes(), b" -x\n"].concat().as_slice(), 0o755);
-        assert!(said(&script).contains("statically linked"));
-        check(&make("other", b"#!/usr/bin/env -S A=1 sh\n", 0o755)).unwrap();
-        check(&make("text", b"neither nor", 0o755)).unwrap();
-        check(OsStr::new("/no/such/program")).unwrap();
-        check(&make("cut", &ours[..70], 0o755)).unwrap_err();
+        let still = bench.make("static", &still, 0o755);
+        assert!(refused(&still).contains("statically linked"));
+        let script = bench.make("script", [b"#! ", still.as_bytes(), b" -x\n"].concat().as_slice(), 0o755);
+        assert!(refused(&script).contains("statically linked"));
+        assert!(refused(&bench.make("cut", &ours()[..70], 0o755)).contains("statically linked"));
+    }
+
+    #[test]
+    fn programs_of_32_bits_or_for_another_processor_are_refused() {
+        let bench = Bench::new();
+        let mut narrow = ours();
+        narrow[CLASS] = 1;
+        assert!(refused(&bench.make("narrow", &narrow, 0o755)).contains("32 bits"));
+        let mut other = ours();
+        other[MACHINE] ^= 0xff;
+        assert!(refused(&bench.make("other", &other, 0o755)).contains("another processor"));
+    }
+
+    #[test]
+    fn programs_of_another_c_library_are_refused() {
+        let bench = Bench::new();
+        let musl = bench.make("musl", &with_loader(b"/lib/ld-musl-x86_64.so"), 0o755);
+        assert!(refused(&musl).contains("musl"));
+        let other = bench.make("other", &with_loader(b"/system/bin/linker64"), 0o755);
+        assert!(refused(&other).contains("its loader is /system/bin/linker64"));
+    }
+
+    #[test]
+    fn programs_made_by_go_are_refused() {
+        let source = "__attribute__((section(\".go.buildinfo\"))) char made[32] = {1}; int main(void) { return made[0] - 1; }";
+        assert!(refused(&Bench::new().cc("go", source, &[])).contains("made by Go"));
+    }
+
+    #[test]
+    fn a_loader_that_does_not_take_the_library_is_told_before_the_program_runs() {
+        let bench = Bench::new();
+        let runs = check(&bench.cc("program", "int main(void) { return 0; }", &[])).unwrap().unwrap();
+        let library = bench.cc("good.so", "int far_away;", &["-shared", "-fPIC"]);
+        runs.takes(Path::new(&library)).unwrap();
+        // As one from a directory where nothing may be run, or that needs a newer C library: it is there and cannot be loaded.
+        let bad = bench.make("bad.so", b"\x7fELF and nothing more", 0o755);
+        let said = runs.takes(Path::new(&bad)).unwrap_err().to_string();
+        assert!(said.contains("does not take our library") && said.contains("bad.so"), "{said}");
     }
 }

@@ -1,18 +1,17 @@
-//! The program's view: ordinary memory, larger than what it may use of the machine.
+//! How far memory is set up.
 
+use super::{FarMemory, SignalsBlocked};
 use crate::adopt;
 use crate::client::{Connection, Keeper, Manner, Spill};
-use crate::error::{FarError, ForkError};
+use crate::error::FarError;
 use crate::fault::sigsegv::SigsegvBackend;
 use crate::fault::userfault::UserfaultBackend;
 use crate::fault::{Backend, Mechanism};
-use crate::pager::{self, Pager, Plan, Server};
+use crate::pager::{Pager, Plan, Server};
 use crate::replace::{Policy, Shape};
-use crate::stats::FarStats;
 use crate::wire::auth::AuthKey;
-use std::fmt;
 use std::io;
-use std::ops::{Deref, DerefMut, Range};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,32 +36,6 @@ pub struct FarMemoryBuilder {
     prefetch: bool,
     seed: u64,
     on_loss: fn(&str) -> !,
-    adopted: Vec<Range<usize>>,
-}
-
-/// Memory of which a part is local and the rest with memory servers.
-///
-/// It is used as the slice of bytes that it dereferences to, by any number of threads. It begins as zeros.
-///
-/// # Cost
-///
-/// A touch of a local page costs what it costs in any memory. A page that is away is fetched: the touching thread sleeps for a transfer of one
-/// page. Pages that are touched in sequence or by strides are fetched ahead of need, and what leaves is sent in the background.
-///
-/// # When a server is lost
-///
-/// With [`copies`](FarMemoryBuilder::copies) or a [`spill`](FarMemoryBuilder::spill) file the program goes on. Otherwise it is ended, with a message that
-/// says why, as soon as it touches a page that nobody has any more. It never reads anything but what it wrote.
-///
-/// # System calls and child processes
-///
-/// See [`Mechanism`] for system calls on pages that are away. A child process has no far memory, the addresses are not mapped there, unless
-/// [`freeze`](Self::freeze) was called around its making.
-pub struct FarMemory {
-    pager: Arc<Pager>,
-    backend: Arc<dyn Backend>,
-    bytes: usize,
-    page: usize,
     adopted: Vec<Range<usize>>,
 }
 
@@ -354,183 +327,5 @@ impl FarMemoryBuilder {
             }
         }
         Ok((keepers, servers))
-    }
-}
-
-/// All signals are blocked in this thread until it is dropped.
-struct SignalsBlocked(libc::sigset_t);
-
-impl SignalsBlocked {
-    fn new() -> Self {
-        // SAFETY: both sets are ours; SIGSEGV and the like are still delivered when an instruction causes them.
-        unsafe {
-            let mut all: libc::sigset_t = std::mem::zeroed();
-            let mut before: libc::sigset_t = std::mem::zeroed();
-            libc::sigfillset(&raw mut all);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-            Self(before)
-        }
-    }
-}
-
-impl Drop for SignalsBlocked {
-    fn drop(&mut self) {
-        // SAFETY: the set is the one that was there before.
-        unsafe {
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut());
-        }
-    }
-}
-
-impl FarMemory {
-    /// Far memory to be set up.
-    #[must_use]
-    pub fn builder() -> FarMemoryBuilder {
-        FarMemoryBuilder::default()
-    }
-
-    /// What makes its pages come and go.
-    #[must_use]
-    pub fn mechanism(&self) -> Mechanism {
-        self.backend.mechanism()
-    }
-
-    /// The addresses of what was adopted: whole pages.
-    #[must_use]
-    pub fn adopted(&self) -> &[Range<usize>] {
-        &self.adopted
-    }
-
-    /// What it did until now.
-    #[must_use]
-    pub fn stats(&self) -> FarStats {
-        self.pager.stats()
-    }
-
-    /// Gives the whole pages within a range of bytes back: they are zeros from now on, and cost nothing anywhere.
-    ///
-    /// # Panics
-    ///
-    /// If the range does not lie within.
-    pub fn discard(&mut self, bytes: Range<usize>) {
-        assert!(bytes.start <= bytes.end && bytes.end <= self.bytes, "a range within the memory");
-        // SAFETY: `self` is borrowed mutably, so nobody else uses the range.
-        unsafe { self.discard_shared(bytes) }
-    }
-
-    /// The same for memory that is given out in pieces.
-    ///
-    /// # Safety
-    ///
-    /// The range lies within, and nobody uses it during the call.
-    pub unsafe fn discard_shared(&self, bytes: Range<usize>) {
-        let first = bytes.start.div_ceil(self.page);
-        let last =
-            if bytes.end == self.bytes { bytes.end.div_ceil(self.page) } else { bytes.end / self.page };
-        if first < last {
-            #[expect(clippy::cast_possible_truncation, reason = "a region has fewer than 2^32 pages")]
-            self.pager.discard(first as u32, (last - first) as u32);
-        }
-    }
-
-    /// Stands still, so that this thread can `fork`: the child process gets a copy of the far memory.
-    ///
-    /// Meanwhile other threads wait if they touch a page that is away. The servers need room for what both processes have there.
-    ///
-    /// # Errors
-    ///
-    /// The system's, if it does not let the memory be inherited. A child has no far memory then.
-    pub fn freeze(&self) -> io::Result<Frozen<'_>> {
-        let (bytes, page, adopted) = (self.bytes, self.page, self.adopted.clone());
-        Ok(Frozen { frozen: self.pager.freeze()?, bytes, page, adopted })
-    }
-
-    /// The first byte. Aligned to 2 MiB; at the same place as long as this lives.
-    #[must_use]
-    pub fn as_ptr(&self) -> *mut u8 {
-        self.backend.base()
-    }
-}
-
-/// Far memory that stands still while its process forks. The thread that has it calls one of the two, as soon as it can.
-#[must_use = "pages neither come nor go until it is used"]
-pub struct Frozen<'a> {
-    frozen: pager::Frozen<'a>,
-    bytes: usize,
-    page: usize,
-    adopted: Vec<Range<usize>>,
-}
-
-impl Frozen<'_> {
-    /// Goes on in the parent, once the child has begun or come to nothing: no longer than it takes to connect to the servers.
-    pub fn in_parent(self) {
-        self.frozen.in_parent();
-    }
-
-    /// The far memory of the child process, at the same place and with the same bytes.
-    ///
-    /// # Errors
-    ///
-    /// [`ForkError`]: the child has no far memory, and a touch of it is a fault.
-    ///
-    /// # Safety
-    ///
-    /// Called in the child, where this thread is the only one. The far memory that was frozen is neither used nor dropped there any more.
-    pub unsafe fn in_child(self) -> Result<FarMemory, ForkError> {
-        let _quiet = SignalsBlocked::new();
-        // SAFETY: the caller's.
-        let pager = unsafe { self.frozen.in_child()? };
-        let backend = pager.backend();
-        Ok(FarMemory { pager, backend, bytes: self.bytes, page: self.page, adopted: self.adopted })
-    }
-}
-
-impl Frozen<'_> {
-    /// The child process is to have none of it, as nothing is in it yet.
-    ///
-    /// # Safety
-    ///
-    /// As [`in_child`](Self::in_child).
-    pub unsafe fn abandon_in_child(self) {
-        // SAFETY: the caller's.
-        unsafe { self.frozen.abandon_in_child() }
-    }
-}
-
-impl fmt::Debug for Frozen<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Frozen").field("bytes", &self.bytes).field("page", &self.page).finish_non_exhaustive()
-    }
-}
-
-impl Deref for FarMemory {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        // SAFETY: mapped as long as `self` lives; every bit pattern is a byte; PAGER-2: bytes change by the program's writes only.
-        unsafe { std::slice::from_raw_parts(self.backend.base(), self.bytes) }
-    }
-}
-
-impl DerefMut for FarMemory {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and `self` is borrowed mutably.
-        unsafe { std::slice::from_raw_parts_mut(self.backend.base(), self.bytes) }
-    }
-}
-
-impl Drop for FarMemory {
-    fn drop(&mut self) {
-        self.pager.close();
-    }
-}
-
-impl fmt::Debug for FarMemory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FarMemory")
-            .field("bytes", &self.bytes)
-            .field("page", &self.page)
-            .field("mechanism", &self.mechanism())
-            .finish_non_exhaustive()
     }
 }
