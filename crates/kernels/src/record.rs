@@ -2,6 +2,8 @@
 //!
 //! Accesses are counted in epochs of a fixed length. In each epoch the first read and the first write of a page are written down; the rest of an epoch
 //! would only say that the program still uses what it uses. The same program with the same size gives the same recording on every machine.
+//!
+//! A program that repeats itself, as one with hundreds of time steps, would fill any tape: [`Recorder::limited`] ends the recording, not the program.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -21,6 +23,8 @@ pub struct Recording {
     pub epochs: Vec<usize>,
     /// Accesses in all.
     pub accesses: u64,
+    /// Whether the program went on after the recording had ended.
+    pub cut: bool,
 }
 
 /// Memory on the heap whose arrays report each access.
@@ -36,6 +40,9 @@ struct Tape {
     epoch_accesses: u32,
     accesses: Cell<u32>,
     epoch: Cell<u32>,
+    limit: usize,
+    /// The limit was reached: nothing is written down any more.
+    full: Cell<bool>,
     /// Per page: the epoch of its last noted touch, in the upper bits; the lowest says whether a write was noted.
     noted: RefCell<Vec<Cell<u32>>>,
     recording: RefCell<Recording>,
@@ -49,6 +56,16 @@ impl Recorder {
     /// If `page_bytes` is not a power of two, or either is zero.
     #[must_use]
     pub fn new(page_bytes: usize, epoch_accesses: u32) -> Self {
+        Self::limited(page_bytes, epoch_accesses, usize::MAX)
+    }
+
+    /// The same; the recording ends with the epoch in which it reaches so many touches.
+    ///
+    /// # Panics
+    ///
+    /// As [`new`](Self::new).
+    #[must_use]
+    pub fn limited(page_bytes: usize, epoch_accesses: u32, touches: usize) -> Self {
         assert!(page_bytes.is_power_of_two(), "{page_bytes} bytes are no page");
         assert!(epoch_accesses > 0, "an epoch has an access");
         let recording = Recording { page_bytes, epoch_accesses, ..Recording::default() };
@@ -57,6 +74,8 @@ impl Recorder {
             epoch_accesses,
             accesses: Cell::new(0),
             epoch: Cell::new(1),
+            limit: touches,
+            full: Cell::new(false),
             noted: RefCell::default(),
             recording: RefCell::new(recording),
         };
@@ -86,6 +105,10 @@ impl Memory for Recorder {
 impl Tape {
     #[inline]
     fn note(&self, address: usize, write: bool) {
+        if self.full.get() {
+            self.recording.borrow_mut().cut = true;
+            return;
+        }
         let page = address >> self.page_shift;
         let stamp = self.epoch.get() << 1;
         let noted = self.noted.borrow();
@@ -107,6 +130,7 @@ impl Tape {
         recording.epochs.push(end);
         recording.accesses += u64::from(self.accesses.replace(0));
         self.epoch.set(self.epoch.get() + 1);
+        self.full.set(end >= self.limit);
     }
 }
 
@@ -154,6 +178,21 @@ mod tests {
         let touches = [(0, false), (1, false), (0, true), (1, false), (1, true)];
         assert_eq!((recording.touches.as_slice(), recording.epochs.as_slice()), (&touches[..], &[3, 5][..]));
         assert_eq!((recording.accesses, a.get(3), a.get(8)), (8, 1.0, 2.0));
+    }
+
+    #[test]
+    fn a_limited_recording_ends_with_an_epoch_and_the_program_goes_on() {
+        let run = |touches| {
+            let mut memory = Recorder::limited(64, 2, touches);
+            let mut a = memory.array::<f64>(64).unwrap();
+            (0..64).for_each(|at| a.set(at, at as f64));
+            (memory.finish(), a.get(63))
+        };
+        let (cut, last) = run(3);
+        assert_eq!((cut.touches.len(), cut.accesses, cut.cut, last), (3, 18, true, 63.0));
+        let (whole, _) = run(8);
+        assert_eq!((whole.touches.len(), whole.accesses, whole.cut), (8, 58, true));
+        assert!(!run(100).0.cut);
     }
 
     #[test]

@@ -136,7 +136,7 @@ impl Lab {
     ///
     /// If the page is no power of two.
     pub fn run(&self, progress: &Progress) -> Result<Report, LabError> {
-        let mut cells = Vec::new();
+        let (mut cells, mut cut) = (Vec::new(), Vec::new());
         let costs = Costs::PAPER.scaled(PAPER_PAGE / self.page_bytes as f64);
         for &kernel in &self.kernels {
             let steps = 1 + self.local.len() * (1 + self.policies.len());
@@ -146,6 +146,7 @@ impl Lab {
                 continue;
             }
             let recorded = Recorded::of(kernel, self.page_bytes)?;
+            cut.extend(recorded.cut.then(|| kernel.to_string()));
             let mut done = 1;
             for &local in &self.local {
                 let optimal = recorded.optimal(local);
@@ -156,7 +157,11 @@ impl Lab {
                 }
             }
         }
-        Ok(Report { settings: self.settings(&costs), cells })
+        let mut settings = self.settings(&costs);
+        if !cut.is_empty() {
+            settings += &format!("; of {} the first time steps only", cut.join(", "));
+        }
+        Ok(Report { settings, cells })
     }
 
     /// One program with every share and policy. Policies take turns within a share, so that what disturbs the machine disturbs all.

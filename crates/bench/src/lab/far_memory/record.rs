@@ -8,12 +8,18 @@ use super::LabError;
 
 /// Accesses of an epoch: few enough that no policy would want a page out and in again within one.
 const EPOCH: u32 = 256;
+/// The same for a program with three dozen arrays side by side and pages enough for them: it touches no more pages in it.
+const EPOCH_OF_MANY_ARRAYS: u32 = 1024;
+/// Touches of a recording: time steps repeat themselves, and SP alone has hundreds.
+const TOUCHES: usize = 16 << 20;
 
 /// A program and its trace.
 #[derive(Debug)]
 pub struct Recorded {
     pub(super) kernel: Kernel,
     pub(super) trace: Trace,
+    /// Whether the trace has only the program's beginning.
+    pub(super) cut: bool,
 }
 
 impl Recorded {
@@ -27,13 +33,14 @@ impl Recorded {
     ///
     /// If the page is no power of two.
     pub fn of(kernel: Kernel, page_bytes: usize) -> Result<Self, LabError> {
-        let mut memory = Recorder::new(page_bytes, EPOCH);
+        let epoch = epoch(kernel, page_bytes);
+        let mut memory = Recorder::limited(page_bytes, epoch, TOUCHES);
         let verdict = kernel.run(&mut memory).map_err(|source| LabError::Memory { kernel, source })?;
         if !verdict.verified() {
             return Err(LabError::Unverified { kernel, verdict });
         }
         let recording = memory.finish();
-        let mut trace = Trace::new(EPOCH);
+        let mut trace = Trace::new(epoch);
         let mut at = 0;
         for end in recording.epochs {
             for &(page, write) in &recording.touches[at..end] {
@@ -42,7 +49,7 @@ impl Recorded {
             trace.end_epoch();
             at = end;
         }
-        Ok(Self { kernel, trace })
+        Ok(Self { kernel, trace, cut: recording.cut })
     }
 
     /// Frames of a share of local memory.
@@ -56,5 +63,12 @@ impl Recorded {
     #[must_use]
     pub fn optimal(&self, local: u32) -> u64 {
         optimal_swap_ins(&self.trace, self.frames(local))
+    }
+}
+
+fn epoch(kernel: Kernel, page_bytes: usize) -> u32 {
+    match kernel {
+        Kernel::Sp(_) if kernel.bytes() / page_bytes >= 1024 => EPOCH_OF_MANY_ARRAYS,
+        _ => EPOCH,
     }
 }

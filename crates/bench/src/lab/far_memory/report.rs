@@ -35,6 +35,61 @@ pub struct Summary {
     pub near_optimal: usize,
 }
 
+/// Swaps of ours, of the best of the eight and of Simple, for one program and share of local memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contest {
+    /// The program with its size.
+    pub kernel: String,
+    /// Local memory, in per cent.
+    pub local: u32,
+    /// The default policy's.
+    pub ours: u64,
+    /// The best of the eight's.
+    pub best: u64,
+    /// Which that is.
+    pub best_policy: String,
+    /// Simple's.
+    pub simple: u64,
+    /// That no policy avoids; zero if that is not known.
+    pub optimal: u64,
+}
+
+impl Contest {
+    fn of(case: &[Cell]) -> Option<Self> {
+        let ours = find(case, OURS)?;
+        let eight: Option<Vec<&Cell>> = EIGHT.iter().map(|name| find(case, name)).collect();
+        let eight = eight?;
+        let best = eight.iter().min_by_key(|cell| cell.swap_ins)?;
+        Some(Self {
+            kernel: ours.kernel.clone(),
+            local: ours.local,
+            ours: ours.swap_ins,
+            best: best.swap_ins,
+            best_policy: best.policy.clone(),
+            simple: eight[0].swap_ins,
+            optimal: ours.optimal,
+        })
+    }
+
+    /// At most 1.10 times the best of the eight.
+    #[must_use]
+    pub fn near_best(&self) -> bool {
+        self.ours as f64 <= 1.10 * self.best as f64
+    }
+
+    /// At most as many as Simple.
+    #[must_use]
+    pub fn not_above_simple(&self) -> bool {
+        self.ours <= self.simple
+    }
+
+    /// At most 1.3 times the least possible.
+    #[must_use]
+    pub fn near_optimal(&self) -> bool {
+        self.ours as f64 <= 1.3 * self.optimal as f64
+    }
+}
+
 impl Report {
     /// As one JSON object.
     ///
@@ -67,7 +122,7 @@ impl Report {
             tables.push(("Mean interval between clearings, ms (Fig. 3)", self.intervals()));
         }
         if let Some(verdict) = self.verdict() {
-            tables.push(("The adaptive policy", verdict));
+            tables.push(("The default policy against the best of the eight and Simple: swaps", verdict));
         }
         tables
     }
@@ -166,28 +221,53 @@ impl Report {
         )
     }
 
+    /// Ours against the eight, case by case; none if it or one of the eight was not run.
+    #[must_use]
+    pub fn contests(&self) -> Option<Vec<Contest>> {
+        let cases = self.cases().filter(|case| case[0].swap_outs > 0);
+        let contests: Option<Vec<Contest>> = cases.map(Contest::of).collect();
+        contests.filter(|contests| !contests.is_empty())
+    }
+
     /// How near ours comes; none if it or one of the eight was not run.
     #[must_use]
     pub fn summary(&self) -> Option<Summary> {
-        let mut summary = Summary::default();
-        for case in self.cases().filter(|case| case[0].swap_outs > 0) {
-            let ours = find(case, OURS)?.swap_ins as f64;
-            let eight: Option<Vec<f64>> =
-                EIGHT.iter().map(|name| find(case, name).map(|cell| cell.swap_ins as f64)).collect();
-            let eight = eight?;
-            let best = eight.iter().copied().fold(f64::INFINITY, f64::min);
-            summary.cases += 1;
-            summary.near_best += usize::from(ours <= 1.10 * best);
-            summary.not_above_simple += usize::from(ours <= eight[0]);
-            summary.near_optimal += usize::from(ours <= 1.3 * case[0].optimal as f64);
-        }
-        (summary.cases > 0).then_some(summary)
+        let contests = self.contests()?;
+        let count = |test: fn(&Contest) -> bool| contests.iter().filter(|contest| test(contest)).count();
+        Some(Summary {
+            cases: contests.len(),
+            near_best: count(Contest::near_best),
+            not_above_simple: count(Contest::not_above_simple),
+            near_optimal: count(Contest::near_optimal),
+        })
     }
 
     fn verdict(&self) -> Option<String> {
         let Summary { cases, near_best, not_above_simple, near_optimal } = self.summary()?;
         let mut text = format!(
-            "within 1.10 times the best of the eight: {near_best} of {cases}\n\
+            "{:<12} {:>5}  {:>10}  {:>10}  {:<15}  {:>7}  {:>9}  within 1.10  not above Simple\n",
+            "", "local", "ours", "best", "of the eight", "/ best", "/ Simple"
+        );
+        let yes = |holds: bool| if holds { "yes" } else { "NO" };
+        for contest in self.contests()? {
+            let ratio = |to: u64| contest.ours as f64 / to as f64;
+            let _ = writeln!(
+                text,
+                "{:<12} {:>3} %  {:>10}  {:>10}  {:<15}  {:>7.3}  {:>9.3}  {:>11}  {:>16}",
+                contest.kernel,
+                contest.local,
+                contest.ours,
+                contest.best,
+                contest.best_policy,
+                ratio(contest.best),
+                ratio(contest.simple),
+                yes(contest.near_best()),
+                yes(contest.not_above_simple())
+            );
+        }
+        let _ = write!(
+            text,
+            "\nwithin 1.10 times the best of the eight: {near_best} of {cases}\n\
              not above Simple:                        {not_above_simple} of {cases}\n"
         );
         if self.knows_optimal() {
@@ -274,7 +354,15 @@ mod tests {
         let expected = Summary { cases: 3, near_best: 1, not_above_simple: 2, near_optimal: 1 };
         assert_eq!(report.summary(), Some(expected));
         let text = report.to_text();
-        for expected in ["0.650", "0.950", "1.050", "0/25/50/25", "12.5", "1 of 3"] {
+        for expected in [
+            "0.650",
+            "0.950",
+            "1.050",
+            "0/25/50/25",
+            "12.5",
+            "1 of 3",
+            "u-nru-t:100ms      1.188      0.950           NO               yes",
+        ] {
             assert!(text.contains(expected), "{expected} in {text}");
         }
         assert!(report.to_html().contains("a &lt; b"));

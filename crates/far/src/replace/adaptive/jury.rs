@@ -1,79 +1,130 @@
-//! Five ways to choose who leaves, and which of them has been right of late.
+//! Two ways to choose who leaves, and which of them has been right of late.
+//!
+//! Whoever decides, both are asked for each victim, and each name is remembered until that page is wanted: if it left, that is when it comes back; if it
+//! stayed, when it is touched, which is seen because its reference bit is clear. So each judge learns from all cases, not only from those in which it
+//! was obeyed, and nothing is spent on trying the other.
 
-use crate::replace::list::PageLists;
-use crate::replace::rng::Lots;
+use std::collections::VecDeque;
+
 use crate::replace::{PageNo, Shape};
 
-/// A way to choose. The first three look at pages whose reference bit is clear only.
+/// A way to choose. Both look at pages whose reference bit is clear only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judge {
     /// The page whose predicted next use is farthest from now.
     Farthest,
-    /// The page that was not touched for longest.
-    Oldest,
-    /// A random page, an unmodified one if there is one (as U-NRU).
+    /// A random page that was not touched in this era, an unmodified one if there is one (as U-NRU).
     LowestClass,
-    /// The next page by address (as Simple).
-    Hand,
-    /// A random page.
-    Lot,
 }
 
 impl Judge {
-    const ALL: [Self; 5] = [Self::Farthest, Self::Oldest, Self::LowestClass, Self::Hand, Self::Lot];
+    /// Who decides while nothing is known comes first.
+    pub const ALL: [Self; 2] = [Self::Farthest, Self::LowestClass];
 }
 
-/// One victim in so many is chosen by a judge drawn by lot.
-const EXPLORED: u32 = 16;
-/// A reward counts for so much of the mean.
-const RATE: f64 = 1.0 / 16.0;
-/// A page that stays away for so many times the frames is as good a choice as can be.
+/// The mean is over about so many rewards.
+const REMEMBERED: f64 = 32.0;
+/// A page that nobody wants for so many times the frames is as good a choice as can be.
 const LONG: u64 = 8;
+/// No vote is open for this page.
+const NONE: u64 = u64::MAX;
 
 /// What the judges earned, and what they are still to earn.
 #[derive(Clone, Debug)]
 pub struct Jury {
-    /// Recent mean time until a judge's victims were wanted again; infinite if none was yet.
-    rewards: [f64; 5],
-    /// Pages that are away and not yet rewarded, the longest away first.
-    away: PageLists,
-    /// Per page: who chose it, and when it left.
-    chosen: Vec<(Judge, u64)>,
+    means: [Mean; 2],
+    favourite: Judge,
+    /// Per page, by judge: when it was named, if that was not rewarded yet.
+    votes: Vec<[u64; 2]>,
+    /// All votes in their order; one that was rewarded stays until it is the oldest.
+    order: VecDeque<(PageNo, Judge, u64)>,
     newest: Option<PageNo>,
     long: u64,
+}
+
+/// Of the latest rewards.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mean {
+    value: f64,
+    rewards: f64,
+}
+
+impl Mean {
+    fn add(&mut self, reward: f64) {
+        self.rewards = (self.rewards + 1.0).min(REMEMBERED);
+        self.value += (reward - self.value) / self.rewards;
+    }
 }
 
 impl Jury {
     /// Nobody has earned anything.
     #[must_use]
     pub fn new(shape: Shape) -> Self {
+        let pages = shape.pages as usize;
         Self {
-            rewards: [f64::INFINITY; 5],
-            away: PageLists::new(shape.pages, 1),
-            chosen: vec![(Judge::Farthest, 0); shape.pages as usize],
+            means: Default::default(),
+            favourite: Judge::Farthest,
+            votes: vec![[NONE; 2]; pages],
+            order: VecDeque::with_capacity(4 * pages),
             newest: None,
             long: LONG * u64::from(shape.frames),
         }
     }
 
-    /// Who chooses the next victim.
-    pub(crate) fn decide(&self, lots: &mut Lots) -> Judge {
-        if lots.below(EXPLORED) == 0 {
-            return Judge::ALL[lots.below(5) as usize];
+    /// Who chooses the next victim: the one whose pages stayed unwanted longest; at a tie, whoever did last time.
+    pub fn decide(&mut self) -> Judge {
+        for judge in Judge::ALL {
+            if self.reward(judge) > self.reward(self.favourite) {
+                self.favourite = judge;
+            }
         }
-        let better = |a: Judge, b: Judge| if self.reward(b) > self.reward(a) { b } else { a };
-        Judge::ALL.into_iter().reduce(better).unwrap_or(Judge::Farthest)
+        self.favourite
     }
 
-    /// A judge's recent mean.
+    /// A judge's recent mean time until a page that it named was wanted.
     #[must_use]
     pub fn reward(&self, judge: Judge) -> f64 {
-        self.rewards[judge as usize]
+        self.means[judge as usize].value
     }
 
-    /// A judge chose a page.
-    pub fn chose(&mut self, page: PageNo, judge: Judge) {
-        self.chosen[page.index()].0 = judge;
+    /// A judge names a page.
+    pub fn vote(&mut self, page: PageNo, judge: Judge, now: u64) {
+        self.close_old(now);
+        let vote = &mut self.votes[page.index()][judge as usize];
+        if *vote == NONE {
+            *vote = now;
+            self.order.push_back((page, judge, now));
+        }
+    }
+
+    /// Forgets votes that were rewarded, and rewards those that are old enough, or in the way.
+    fn close_old(&mut self, now: u64) {
+        while let Some(&(page, judge, at)) = self.order.front() {
+            let open = self.votes[page.index()][judge as usize] == at;
+            if open && now - at < self.long && self.order.len() < self.order.capacity() {
+                break;
+            }
+            self.order.pop_front();
+            if open {
+                self.close(page, judge, now);
+            }
+        }
+    }
+
+    /// The page is wanted, whether it was here or away.
+    pub fn wanted(&mut self, page: PageNo, now: u64) {
+        Judge::ALL.into_iter().for_each(|judge| self.close(page, judge, now));
+    }
+
+    fn close(&mut self, page: PageNo, judge: Judge, now: u64) {
+        let at = std::mem::replace(&mut self.votes[page.index()][judge as usize], NONE);
+        if at != NONE {
+            self.means[judge as usize].add((now - at).min(self.long) as f64);
+        }
+    }
+
+    /// The page is to leave.
+    pub fn chose(&mut self, page: PageNo) {
         self.newest = Some(page);
     }
 
@@ -83,29 +134,11 @@ impl Jury {
         self.newest == Some(page)
     }
 
-    /// A page left. Only if it was chosen is anybody rewarded for it.
-    pub fn left(&mut self, page: PageNo, now: u64) {
-        if self.newest == Some(page) {
+    /// A page left.
+    pub fn left(&mut self, page: PageNo) {
+        if self.just_chose(page) {
             self.newest = None;
-            self.chosen[page.index()].1 = now;
-            self.away.push_back(0, page);
         }
-        while let Some(longest) = self.away.head(0)
-            && now - self.chosen[longest.index()].1 >= self.long
-        {
-            self.came_back(longest, now);
-        }
-    }
-
-    /// A page is wanted again, or has been away for long enough.
-    pub fn came_back(&mut self, page: PageNo, now: u64) {
-        if !self.away.remove(page) {
-            return;
-        }
-        let (judge, left) = self.chosen[page.index()];
-        let time = (now - left).min(self.long) as f64;
-        let mean = &mut self.rewards[judge as usize];
-        *mean = if mean.is_infinite() { time } else { *mean + (time - *mean) * RATE };
     }
 }
 
@@ -113,39 +146,56 @@ impl Jury {
 mod tests {
     use super::*;
 
-    fn sentence(jury: &mut Jury, page: u32, judge: Judge, left: u64, back: u64) {
-        jury.chose(PageNo(page), judge);
-        jury.left(PageNo(page), left);
-        jury.came_back(PageNo(page), back);
-    }
-
     #[test]
-    fn the_judge_whose_victims_stay_away_longest_decides() {
+    fn the_judge_whose_pages_stay_unwanted_longest_decides_whoever_did() {
         let mut jury = Jury::new(Shape { pages: 8, frames: 100 });
-        for (page, judge) in (0..).zip(Judge::ALL) {
-            sentence(&mut jury, page, judge, 10, if judge == Judge::Hand { 90 } else { 40 });
-        }
-        let mut lots = Lots::new(1);
-        let mut hand = 0;
-        for _ in 0..1000 {
-            hand += u32::from(jury.decide(&mut lots) == Judge::Hand);
-        }
-        assert!((900..1000).contains(&hand), "{hand}: nearly always, never quite");
+        assert_eq!(jury.decide(), Judge::Farthest);
+        jury.vote(PageNo(1), Judge::Farthest, 10);
+        jury.vote(PageNo(2), Judge::LowestClass, 10);
+        jury.wanted(PageNo(1), 50);
+        assert_eq!((jury.reward(Judge::Farthest), jury.decide()), (40.0, Judge::Farthest));
+        jury.wanted(PageNo(2), 100);
+        assert_eq!((jury.reward(Judge::LowestClass), jury.decide()), (90.0, Judge::LowestClass));
         // It errs for a while.
-        (0..40).for_each(|_| sentence(&mut jury, 0, Judge::Hand, 100, 101));
-        assert!(jury.reward(Judge::Hand) < jury.reward(Judge::Lot));
+        for at in 100..140 {
+            jury.vote(PageNo(3), Judge::LowestClass, at);
+            jury.wanted(PageNo(3), at + 1);
+        }
+        assert_eq!(jury.decide(), Judge::Farthest);
     }
 
     #[test]
-    fn a_page_that_stays_away_is_a_full_reward_and_one_that_left_by_itself_none() {
+    fn a_page_named_by_both_rewards_both_and_named_again_only_once() {
+        let mut jury = Jury::new(Shape { pages: 8, frames: 100 });
+        for at in [5, 6, 7] {
+            Judge::ALL.into_iter().for_each(|judge| jury.vote(PageNo(4), judge, at));
+        }
+        jury.wanted(PageNo(4), 25);
+        jury.wanted(PageNo(4), 26);
+        assert_eq!(Judge::ALL.map(|judge| jury.reward(judge)), [20.0, 20.0]);
+    }
+
+    #[test]
+    fn a_page_that_nobody_wants_is_a_full_reward_after_a_while() {
         let mut jury = Jury::new(Shape { pages: 8, frames: 2 });
-        jury.left(PageNo(1), 5);
-        jury.came_back(PageNo(1), 6);
-        assert!(jury.reward(Judge::Farthest).is_infinite());
-        jury.chose(PageNo(1), Judge::Oldest);
-        jury.left(PageNo(1), 5);
-        jury.chose(PageNo(2), Judge::Lot);
-        jury.left(PageNo(2), 5 + LONG * 2);
-        assert_eq!(jury.reward(Judge::Oldest), (LONG * 2) as f64);
+        jury.vote(PageNo(1), Judge::Farthest, 5);
+        jury.vote(PageNo(2), Judge::LowestClass, 5 + LONG * 2 - 1);
+        assert_eq!(jury.reward(Judge::Farthest), 0.0);
+        jury.vote(PageNo(3), Judge::LowestClass, 5 + LONG * 2 + 3);
+        assert_eq!(jury.reward(Judge::Farthest), (LONG * 2) as f64);
+    }
+
+    #[test]
+    fn votes_never_need_more_room_than_there_was_at_the_start() {
+        let mut jury = Jury::new(Shape { pages: 8, frames: 1_000_000 });
+        let room = jury.order.capacity();
+        for at in 0..10_000 {
+            let page = PageNo(at as u32 * 3 % 8);
+            Judge::ALL.into_iter().for_each(|judge| jury.vote(page, judge, at));
+            if at % 3 == 0 {
+                jury.wanted(page, at);
+            }
+        }
+        assert_eq!(jury.order.capacity(), room);
     }
 }

@@ -1,5 +1,5 @@
-//! Adaptive: the page whose next use is predicted to be farthest, by whichever of five judges has been right of late. Ours, not the paper's: its open
-//! problem is a policy that fits each program without a parameter (§3.3, §4).
+//! Adaptive: the page whose next use is predicted to be farthest, or one of U-NRU's lowest class, by whichever rule has been right of late. Ours, not
+//! the paper's: its open problem is a policy that fits each program without a parameter (§3.3, §4).
 //!
 //! 1. **Time** is counted in what can be seen: pages that come in and reference bits that are set again.
 //! 2. **Clearing** ([`watch`]). A touched page is left alone until its burst of use should be over, then its bit is cleared, so that its next use is seen. How long
@@ -8,12 +8,13 @@
 //! 3. **Prediction** ([`rhythm`]). A page is used again after the mean of its last two intervals; farthest is the page with the largest
 //!    distance from now to then, either way: a page long overdue is as good a victim as one not due for long. In a cyclic sweep that is the page just
 //!    passed, so most of the sweep stays (what LRU, FIFO and Clock get wrong); without rhythm it is the page unused for longest.
-//! 4. **Judges** ([`jury`]). Prediction is one of five ways to choose. Each page that leaves is remembered with the judge that chose it, and the time until it
-//!    is wanted again is that judge's reward: the very quantity that Belady's rule maximises. The judge with the highest recent mean decides; one victim in
-//!    sixteen is chosen by lot among all five, so that each stays known.
+//! 4. **Class**. Where use has phases and no rhythm, U-NRU is the paper's best: a page that was not touched since the last clearing, unmodified if there is
+//!    one. Here nothing is cleared for it: an era of fifty swaps, the paper's own figure for all programs (Fig. 7), begins, and what was touched before it counts as untouched.
+//! 5. **Judges** ([`jury`]). Both rules name a page each time. The time until the page is wanted, be it here or away, is the rule's reward: the very
+//!    quantity that Belady's rule maximises. The rule with the higher recent mean decides.
 //!
-//! Cost: a look at every resident page for a victim, at most [`watch::CLEARED_PER_SWAP`] changes of protection and later faults per swap, and
-//! some 60 bytes per page. Weak at use without any pattern in space or time, where nothing helps, and with few swaps, where there is nothing to learn from.
+//! Cost: two looks at every resident page for a victim, at most [`watch::CLEARED_PER_SWAP`] changes of protection and later faults per swap, and
+//! some 150 bytes per page. Weak at use without any pattern in space or time, where nothing helps, and with few swaps, where there is nothing to learn from.
 //! The constants are of the method, none is of a program. They were chosen on the evaluation's own programs (sizes S and W, pages of 4 KiB).
 
 pub mod jury;
@@ -27,6 +28,9 @@ use jury::{Judge, Jury};
 use rhythm::Rhythm;
 use watch::Watch;
 
+/// Swaps of an era.
+const ERA: u32 = 50;
+
 /// The resident pages and all that is known of every page.
 #[derive(Clone, Debug)]
 pub struct Adaptive {
@@ -34,9 +38,11 @@ pub struct Adaptive {
     pages: Vec<Rhythm>,
     watch: Watch,
     jury: Jury,
-    hand: PageNo,
     lots: Lots,
     now: u64,
+    /// When the last fifty swaps or fewer began, and how many they are.
+    era: u64,
+    swaps: u32,
 }
 
 impl Adaptive {
@@ -49,9 +55,10 @@ impl Adaptive {
             pages: vec![Rhythm::new(watch.first_patience()); shape.pages as usize],
             watch,
             jury: Jury::new(shape),
-            hand: PageNo(0),
             lots: Lots::new(seed),
             now: 0,
+            era: 0,
+            swaps: 0,
         }
     }
 
@@ -69,18 +76,15 @@ impl Adaptive {
             Judge::Farthest => {
                 unreferenced().max_by_key(|page| self.pages[page.index()].next_use().abs_diff(now))
             }
-            Judge::Oldest => unreferenced().min_by_key(|page| self.pages[page.index()].last_touch()),
             Judge::LowestClass => {
                 let mut classes: [Urn; 2] = Default::default();
-                for page in unreferenced() {
+                for page in unreferenced().filter(|page| self.pages[page.index()].last_touch() < self.era) {
                     classes[usize::from(bits.is_modified(page))].show(page, &mut self.lots);
                 }
                 classes.into_iter().find_map(Urn::chosen)
             }
-            Judge::Hand => self.resident.next_from(self.hand),
-            Judge::Lot => self.resident.iter().nth(self.lots.below(self.resident.len()) as usize),
         };
-        // With every bit set, the page known to be in use for longest.
+        // Otherwise the page that is known to be unused for longest.
         let oldest = || self.resident.iter().min_by_key(|page| self.pages[page.index()].last_touch());
         chosen.or_else(oldest).expect("a page is resident")
     }
@@ -89,7 +93,7 @@ impl Adaptive {
 impl Replacement for Adaptive {
     fn page_in(&mut self, page: PageNo, _: Access, bits: &mut dyn AccessBits) {
         self.now += 1;
-        self.jury.came_back(page, self.now);
+        self.jury.wanted(page, self.now);
         self.watch.pay();
         self.resident.insert(page);
         self.touched(page, bits);
@@ -97,27 +101,39 @@ impl Replacement for Adaptive {
 
     fn referenced(&mut self, page: PageNo, _: Access, bits: &mut dyn AccessBits) {
         self.now += 1;
+        self.jury.wanted(page, self.now);
         self.touched(page, bits);
     }
 
     fn victim(&mut self, _: Option<PageNo>, bits: &mut dyn AccessBits) -> PageNo {
-        let judge = self.jury.decide(&mut self.lots);
-        let mut victim = self.choose(judge, bits);
+        let named = Judge::ALL.map(|judge| self.choose(judge, bits));
+        let mut victim = named[self.jury.decide() as usize];
         if self.jury.just_chose(victim) {
             // It could not leave.
             victim = self.resident.next_from(PageNo(victim.0 + 1)).unwrap_or(victim);
         }
-        if judge == Judge::Hand {
-            self.hand = PageNo(victim.0 + 1);
+        for (judge, page) in Judge::ALL.into_iter().zip(named) {
+            self.jury.vote(page, judge, self.now);
+            if page != victim && bits.is_referenced(page) {
+                // Every bit was set: how good this choice is must be seen.
+                self.watch.left(page);
+                self.pages[page.index()].clear(self.now);
+                bits.clear_referenced(page);
+            }
         }
-        self.jury.chose(victim, judge);
+        self.jury.chose(victim);
         victim
     }
 
     fn page_out(&mut self, page: PageNo) {
         self.resident.remove(page);
         self.watch.left(page);
-        self.jury.left(page, self.now);
+        self.jury.left(page);
+        self.swaps += 1;
+        if self.swaps == ERA {
+            self.swaps = 0;
+            self.era = self.now;
+        }
     }
 }
 
