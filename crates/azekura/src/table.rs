@@ -92,6 +92,12 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
         Self { tx, tree, types: PhantomData }
     }
 
+    /// The table's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.tree.name()
+    }
+
     /// The value at `key`.
     ///
     /// # Errors

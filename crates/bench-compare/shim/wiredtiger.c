@@ -93,6 +93,17 @@ azb_wt_put(WT_CURSOR *cursor, const void *key, size_t key_len, const void *value
 	return (result(cursor->insert(cursor)));
 }
 
+int
+azb_wt_remove(WT_CURSOR *cursor, const void *key, size_t key_len)
+{
+	WT_ITEM k;
+
+	k.data = key;
+	k.size = key_len;
+	cursor->set_key(cursor, &k);
+	return (result(cursor->remove(cursor)));
+}
+
 /* The value is valid until the next call with the cursor. */
 int
 azb_wt_get(WT_CURSOR *cursor, const void *key, size_t key_len, const void **value, size_t *value_len)

@@ -77,6 +77,8 @@ pub(crate) enum Command {
     /// Compare page caches and general caches: ours with moka, quick_cache and foyer
     #[cfg(feature = "caches")]
     Cache(crate::cache::Cache),
+    /// Compare TPC-C: its tables in one ordered keyspace of each engine, its conditions checked afterwards
+    Tpcc(crate::tpcc::Tpcc),
 }
 
 impl Arguments {

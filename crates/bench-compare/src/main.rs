@@ -11,11 +11,13 @@
 //! | [`cache`] | caches by themselves: ours with moka, quick_cache and foyer |
 //! | [`cli`] | the command line |
 //! | [`peers`] | the engines |
+//! | [`tpcc`] | TPC-C over all of them |
 
 #[cfg(feature = "caches")]
 mod cache;
 mod cli;
 mod peers;
+mod tpcc;
 
 use anyhow::{Context, Result};
 use azekura_bench::{Engine, Progress, Report, compare, plot, table};
@@ -38,9 +40,11 @@ fn main() -> ExitCode {
 
 /// Whether everything that was asked for was measured.
 fn run(arguments: &cli::Arguments) -> Result<bool> {
-    #[cfg(feature = "caches")]
-    if let Some(cli::Command::Cache(cache)) = &arguments.command {
-        return cache.run();
+    match &arguments.command {
+        #[cfg(feature = "caches")]
+        Some(cli::Command::Cache(cache)) => return cache.run(),
+        Some(cli::Command::Tpcc(tpcc)) => return tpcc.run(),
+        None => {}
     }
     let engines = cli::choose(peers::all(), &arguments.engines)?;
     if arguments.list {

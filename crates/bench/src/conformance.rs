@@ -112,6 +112,42 @@ pub fn finds_what_is_there(engine: &dyn Engine, dir: &Path) {
     assert_eq!((found.0, sink.records(), sink.damaged()), (true, 2, 0), "{name}");
 }
 
+/// A removed record is gone for its own transaction, for others, and after closing; one that is stored again is there. `dir` must be empty.
+///
+/// # Panics
+///
+/// When it is not.
+pub fn removes_what_it_is_told(engine: &dyn Engine, dir: &Path) {
+    let name = engine.name();
+    let store = open(engine, dir);
+    {
+        let mut session = store.session().expect("a session");
+        session.write(&mut |w| (0..9u64).try_for_each(|k| w.put(&k.to_be_bytes(), &value(k)))).expect("puts");
+        let mut found = (true, 0);
+        let change = &mut |w: &mut dyn Writer| {
+            let mut sink = Sink::keeping();
+            assert!(w.get_for_update(&4u64.to_be_bytes(), &mut sink)?, "{name}: it is there");
+            assert_eq!(sink.take(), [(4u64.to_be_bytes().to_vec(), value(4))], "{name}");
+            w.remove(&4u64.to_be_bytes())?;
+            w.remove(&8u64.to_be_bytes())?;
+            w.remove(&0u64.to_be_bytes())?;
+            w.put(&0u64.to_be_bytes(), &value(0))?;
+            found.0 = w.get(&4u64.to_be_bytes(), &mut sink)?;
+            let mut sink = Sink::default();
+            w.scan(&[], u64::MAX, &mut sink)?;
+            found.1 = sink.records();
+            Ok(())
+        };
+        session.write(change).expect("removes");
+        assert_eq!(found, (false, 7), "{name}: inside of the transaction");
+    }
+    let left = expected([0, 1, 2, 3, 5, 6, 7].map(|k| (k, k)).into_iter());
+    assert_eq!(scan(name, store.as_ref(), &[], u64::MAX), left, "{name}: for others");
+    store.close().expect("closes");
+    let store = open(engine, dir);
+    assert_eq!(scan(name, store.as_ref(), &[], u64::MAX), left, "{name}: after closing");
+}
+
 /// A transaction whose work fails leaves nothing, and its session goes on. `dir` must be empty.
 ///
 /// # Panics

@@ -2,8 +2,10 @@
 
 use azekura_bench::adapter::azekura::AzekuraEngine;
 use azekura_bench::adapter::memory::MemoryEngine;
+use azekura_bench::tpcc::{Contest, contest};
 use azekura_bench::{Engine, Plan, Progress, compare, conformance};
 use azekura_workload::Workload;
+use azekura_workload::tpcc::{Mix, Scale};
 use std::path::Path;
 use std::time::Duration;
 
@@ -37,10 +39,42 @@ fn asynchronous_commits_become_durable_in_order() {
 }
 
 #[test]
-fn failed_work_leaves_nothing_in_azekura() {
-    // The reference has no undo: the runner gives up on the first failure anyway.
+fn failed_work_leaves_nothing() {
+    each(conformance::failed_work_leaves_nothing);
+}
+
+#[test]
+fn what_is_removed_is_gone() {
+    each(conformance::removes_what_it_is_told);
+}
+
+/// The five transactions over the engines' bytes; the contest checks the consistency conditions, and an engine that violates one fails.
+#[test]
+fn tpcc_runs_over_any_engine_and_keeps_its_conditions() {
     let dir = tempfile::tempdir().unwrap();
-    conformance::failed_work_leaves_nothing(&AzekuraEngine::default(), dir.path());
+    let engines: Vec<Box<dyn Engine>> =
+        vec![Box::new(MemoryEngine::default()), Box::new(AzekuraEngine::default())];
+    let plan = Contest {
+        scale: Scale::reduced(1, 100),
+        mix: Mix::Full,
+        threads: vec![1, 3],
+        in_flight: vec![12],
+        measured: Duration::from_millis(60),
+        warm_up: Duration::ZERO,
+        runs: 2,
+        seed: 5,
+        cache_bytes: 64 << 20,
+        dir: dir.path().to_owned(),
+        keep: false,
+    };
+    let mut told = 0;
+    let outcome = contest(&engines, &plan, &Progress::hidden(), &mut |_| told += 1).unwrap();
+    assert!(outcome.failures.is_empty(), "{:?}", outcome.failures);
+    assert_eq!((outcome.standings.len(), told), (8, 8), "two engines, two numbers of threads, both manners");
+    assert!(outcome.standings.iter().any(|s| s.ops_per_s > 0.0), "a slow machine does few, not none");
+    let text = azekura_bench::tpcc::contest::render(&outcome.standings);
+    assert_eq!(text.matches("ours is").count(), 4, "{text}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "stores are removed");
 }
 
 #[test]

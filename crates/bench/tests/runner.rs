@@ -210,6 +210,9 @@ impl Writer for Discard {
     fn put(&mut self, _key: &[u8], _value: &[u8]) -> Result<(), EngineError> {
         Ok(())
     }
+    fn remove(&mut self, _key: &[u8]) -> Result<(), EngineError> {
+        Ok(())
+    }
 }
 
 struct Spy<'w> {
@@ -233,6 +236,9 @@ impl Writer for Spy<'_> {
             values.push(value.to_vec());
         }
         self.inner.put(key, value)
+    }
+    fn remove(&mut self, key: &[u8]) -> Result<(), EngineError> {
+        self.inner.remove(key)
     }
 }
 

@@ -62,9 +62,12 @@ impl Disk {
 
     /// What came of a read, which was to be whole.
     fn whole(&self, first: PageId, bytes: usize, done: std::io::Result<usize>) -> Result<(), StoreError> {
-        let done = done.and_then(|read| {
-            if read == bytes { Ok(()) } else { Err(std::io::ErrorKind::UnexpectedEof.into()) }
-        });
+        let done =
+            done.and_then(
+                |read| {
+                    if read == bytes { Ok(()) } else { Err(std::io::ErrorKind::UnexpectedEof.into()) }
+                },
+            );
         done.map_err(|source| StoreError::Io {
             action: "read",
             path: Arc::clone(&self.path),

@@ -121,6 +121,11 @@ impl Writer for OptimisticWrites<'_> {
         self.txn.insert(self.table, key, value);
         Ok(())
     }
+
+    fn remove(&mut self, key: &[u8]) -> Result<(), EngineError> {
+        self.txn.remove(self.table, key);
+        Ok(())
+    }
 }
 
 struct SingleWriter {
@@ -175,6 +180,11 @@ impl Reader for SingleWrites<'_> {
 impl Writer for SingleWrites<'_> {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), EngineError> {
         self.txn.insert(self.table, key, value);
+        Ok(())
+    }
+
+    fn remove(&mut self, key: &[u8]) -> Result<(), EngineError> {
+        self.txn.remove(self.table, key);
         Ok(())
     }
 }

@@ -114,6 +114,11 @@ impl Writer for Writes<'_, '_> {
         self.table.put(self.txn, key, value).map_err(failed("writing"))
     }
 
+    fn remove(&mut self, key: &[u8]) -> Result<(), EngineError> {
+        self.table.delete(self.txn, key).map_err(failed("removing"))?;
+        Ok(())
+    }
+
     fn append(&mut self, key: &[u8], value: &[u8]) -> Result<(), EngineError> {
         self.table.put_with_flags(self.txn, PutFlags::APPEND, key, value).map_err(failed("appending"))
     }

@@ -98,6 +98,11 @@ impl Writer for Writes<'_> {
         self.0.insert(key, value).map_err(failed("writing"))?;
         Ok(())
     }
+
+    fn remove(&mut self, key: &[u8]) -> Result<(), EngineError> {
+        self.0.remove(key).map_err(failed("removing"))?;
+        Ok(())
+    }
 }
 
 fn get(

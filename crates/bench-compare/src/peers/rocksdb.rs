@@ -67,6 +67,10 @@ impl Engine for RocksDb {
         ])
     }
 
+    fn isolates(&self) -> bool {
+        self.transactional
+    }
+
     fn open(&self, dir: &Path, settings: &EngineSettings) -> Result<Box<dyn Store>, EngineError> {
         let name = CString::new(dir.as_os_str().as_bytes()).map_err(|e| EngineError::failed("opening", e))?;
         let options = self.options(settings);
@@ -258,6 +262,12 @@ impl Writer for Plain<'_> {
         }
         Ok(())
     }
+
+    fn remove(&mut self, key: &[u8]) -> Result<(), EngineError> {
+        // SAFETY: ROCKS-1, ROCKS-2; the batch copies the key.
+        unsafe { rocksdb_writebatch_delete(self.batch, key.as_ptr().cast(), key.len()) };
+        Ok(())
+    }
 }
 
 /// A session with locking transactions; the handle is used again for the next one.
@@ -348,6 +358,13 @@ impl Writer for Locked<'_, '_> {
         // SAFETY: ROCKS-1, ROCKS-2; the transaction copies key and value.
         call("writing", |e| unsafe {
             rocksdb_transaction_put(self.0.current, k, key.len(), v, value.len(), e);
+        })
+    }
+
+    fn remove(&mut self, key: &[u8]) -> Result<(), EngineError> {
+        // SAFETY: ROCKS-1, ROCKS-2; the transaction copies the key.
+        call("removing", |e| unsafe {
+            rocksdb_transaction_delete(self.0.current, key.as_ptr().cast(), key.len(), e);
         })
     }
 }

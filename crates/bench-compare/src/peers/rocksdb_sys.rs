@@ -117,6 +117,12 @@ unsafe extern "C" {
         value_len: usize,
         error: Error,
     );
+    pub(super) fn rocksdb_transaction_delete(
+        transaction: *mut Transaction,
+        key: *const c_char,
+        key_len: usize,
+        error: Error,
+    );
     pub(super) fn rocksdb_transaction_get_pinned_for_update(
         transaction: *mut Transaction,
         options: *const ReadOptions,
@@ -146,6 +152,7 @@ unsafe extern "C" {
         value: *const c_char,
         value_len: usize,
     );
+    pub(super) fn rocksdb_writebatch_delete(batch: *mut Batch, key: *const c_char, key_len: usize);
 
     pub(super) fn rocksdb_iter_destroy(iter: *mut Iter);
     pub(super) fn rocksdb_iter_seek(iter: *mut Iter, key: *const c_char, key_len: usize);

@@ -143,4 +143,11 @@ impl Writer for Steps<'_> {
         statement.execute((key, value)).map_err(failed("writing"))?;
         Ok(())
     }
+
+    fn remove(&mut self, key: &[u8]) -> Result<(), EngineError> {
+        let mut statement =
+            self.0.prepare_cached("DELETE FROM kv WHERE k = ?").map_err(failed("preparing"))?;
+        statement.execute([key]).map_err(failed("removing"))?;
+        Ok(())
+    }
 }

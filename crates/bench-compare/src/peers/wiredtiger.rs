@@ -44,6 +44,7 @@ unsafe extern "C" {
         value: *const u8,
         value_len: usize,
     ) -> c_int;
+    fn azb_wt_remove(c: *mut Cursor, key: *const u8, key_len: usize) -> c_int;
     fn azb_wt_get(
         c: *mut Cursor,
         key: *const u8,
@@ -239,6 +240,11 @@ impl Writer for WtHandle<'_> {
         check("writing", unsafe {
             azb_wt_put(self.cursor, key.as_ptr(), key.len(), value.as_ptr(), value.len())
         })
+    }
+
+    fn remove(&mut self, key: &[u8]) -> Result<(), EngineError> {
+        // SAFETY: WT-1, WT-2; the key lives through the call, which copies it.
+        check("removing", unsafe { azb_wt_remove(self.cursor, key.as_ptr(), key.len()) })
     }
 }
 

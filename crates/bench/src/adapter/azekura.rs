@@ -225,4 +225,14 @@ impl Writer for Steps<'_> {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), EngineError> {
         self.0.insert(key, value).map_err(failed("writing"))
     }
+
+    fn get_for_update(&mut self, key: &[u8], sink: &mut Sink) -> Result<bool, EngineError> {
+        let found = self.0.get_for_update(key).map_err(failed("reading for update"))?;
+        Ok(found.inspect(|value| sink.add(key, value)).is_some())
+    }
+
+    fn remove(&mut self, key: &[u8]) -> Result<(), EngineError> {
+        self.0.remove(key).map_err(failed("removing"))?;
+        Ok(())
+    }
 }

@@ -79,8 +79,11 @@ struct MemorySession<'s>(&'s Arc<Data>);
 impl MemorySession<'_> {
     fn commit(&self, work: &mut WriteWork<'_>) -> Result<u64, EngineError> {
         let mut records = self.0.records.write();
-        let mut writes = Writes { records: &mut records, log_bytes: 0 };
-        work(&mut writes)?;
+        let mut writes = Writes { records: &mut records, before: Vec::new(), log_bytes: 0 };
+        if let Err(error) = work(&mut writes) {
+            writes.undo();
+            return Err(error);
+        }
         self.0.log_bytes.fetch_add(writes.log_bytes, Relaxed);
         Ok(self.0.committed.fetch_add(1, SeqCst) + 1)
     }
@@ -135,7 +138,20 @@ impl Reader for Reads<'_> {
 
 struct Writes<'w> {
     records: &'w mut BTreeMap<Vec<u8>, Vec<u8>>,
+    /// What was there before each write.
+    before: Vec<(Vec<u8>, Option<Vec<u8>>)>,
     log_bytes: u64,
+}
+
+impl Writes<'_> {
+    fn undo(&mut self) {
+        for (key, value) in std::mem::take(&mut self.before).into_iter().rev() {
+            match value {
+                Some(value) => self.records.insert(key, value),
+                None => self.records.remove(&key),
+            };
+        }
+    }
 }
 
 impl Reader for Writes<'_> {
@@ -151,8 +167,16 @@ impl Reader for Writes<'_> {
 
 impl Writer for Writes<'_> {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), EngineError> {
-        self.records.insert(key.to_vec(), value.to_vec());
+        let before = self.records.insert(key.to_vec(), value.to_vec());
+        self.before.push((key.to_vec(), before));
         self.log_bytes += (key.len() + value.len()) as u64;
+        Ok(())
+    }
+
+    fn remove(&mut self, key: &[u8]) -> Result<(), EngineError> {
+        let before = self.records.remove(key);
+        self.before.push((key.to_vec(), before));
+        self.log_bytes += key.len() as u64;
         Ok(())
     }
 }

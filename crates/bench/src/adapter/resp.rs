@@ -278,4 +278,8 @@ impl Writer for Steps<'_> {
         self.puts.insert(key.to_vec(), value.to_vec());
         Ok(())
     }
+
+    fn remove(&mut self, _key: &[u8]) -> Result<(), EngineError> {
+        Err(EngineError::failed("removing", "this adapter only stores"))
+    }
 }

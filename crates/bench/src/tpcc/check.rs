@@ -21,13 +21,14 @@
 //! a few words per customer of the database and for the orders of one district.
 
 use super::failed;
+use super::rows::{OpenRows, Rows, collect};
 use super::schema::{
-    CUSTOMER, CUSTOMER_BY_NAME, DISTRICT, HISTORY, InDistrict, LineKey, Loaded, NEW_ORDER, NameKey, ORDER,
-    ORDER_BY_CUSTOMER, ORDER_LINE, OfCustomer, STOCK, WAREHOUSE, present,
+    CUSTOMER, CUSTOMER_BY_NAME, DISTRICT, HISTORY, InDistrict, Loaded, NEW_ORDER, NameKey, ORDER,
+    ORDER_BY_CUSTOMER, ORDER_LINE, STOCK, WAREHOUSE, present,
 };
 use crate::error::BenchError;
 use crate::progress::Progress;
-use azekura::{Database, Error, Transaction};
+use azekura::Database;
 use azekura_workload::tpcc::{Customer, DISTRICTS};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
@@ -96,23 +97,29 @@ impl Checked {
 ///
 /// What the store says, and warehouses or districts that are missing; violations are in the answer.
 pub fn check(db: &Database, loaded: &Loaded, progress: &Progress) -> Result<Checked, BenchError> {
+    db.transact(|tx| check_rows(tx, loaded, progress)).map_err(failed("checking"))
+}
+
+/// The same in a transaction of any engine.
+///
+/// # Errors
+///
+/// As [`check`].
+pub fn check_rows<R: Rows>(tx: &R, loaded: &Loaded, progress: &Progress) -> Result<Checked, R::Error> {
     let districts = u64::from(loaded.scale.warehouses()) * u64::from(DISTRICTS);
     progress.begin("checking the consistency conditions", districts);
-    db.transact(|tx| {
-        let mut check = Check {
-            tx,
-            loaded,
-            paid: Paid::of(tx)?,
-            taken: BTreeMap::new(),
-            checked: Checked { comparisons: vec![0; CONDITIONS.into()], ..Checked::default() },
-        };
-        for w in 1..=loaded.scale.warehouses() {
-            check.warehouse(w, progress)?;
-        }
-        check.stocks()?;
-        Ok(check.checked)
-    })
-    .map_err(failed("checking"))
+    let mut check = Check {
+        tx,
+        loaded,
+        paid: Paid::of(tx)?,
+        taken: BTreeMap::new(),
+        checked: Checked { comparisons: vec![0; CONDITIONS.into()], ..Checked::default() },
+    };
+    for w in 1..=loaded.scale.warehouses() {
+        check.warehouse(w, progress)?;
+    }
+    check.stocks()?;
+    Ok(check.checked)
 }
 
 /// Sums of the payments.
@@ -123,13 +130,13 @@ struct Paid {
 }
 
 impl Paid {
-    fn of(tx: &Transaction) -> Result<Self, Error> {
+    fn of<R: Rows>(tx: &R) -> Result<Self, R::Error> {
         let mut paid = Self::default();
-        tx.table(&HISTORY)?.visit::<OfCustomer>(.., |row| {
-            let ((w, d, c, _), history) = (row.key()?, row.value()?);
+        let (first, last) = ((0, 0, 0, 0), (u32::MAX, u8::MAX, u32::MAX, u32::MAX));
+        tx.open(&HISTORY)?.each(&first, &last, &mut |(w, d, c, _), history| {
             *paid.in_district.entry((history.w_id, history.d_id)).or_default() += history.amount;
             *paid.by_customer.entry((w, d, c)).or_default() += history.amount;
-            Ok(Continue(()))
+            Continue(())
         })?;
         Ok(paid)
     }
@@ -151,8 +158,8 @@ struct OrderSums {
     delivered_amount: i64,
 }
 
-struct Check<'c> {
-    tx: &'c Transaction,
+struct Check<'c, R> {
+    tx: &'c R,
     loaded: &'c Loaded,
     paid: Paid,
     /// What orders placed since loading took from each warehouse.
@@ -160,9 +167,9 @@ struct Check<'c> {
     checked: Checked,
 }
 
-impl Check<'_> {
-    fn warehouse(&mut self, w: u32, progress: &Progress) -> Result<(), Error> {
-        let warehouse = present(self.tx.table(&WAREHOUSE)?.get(&w)?, "warehouse", w)?;
+impl<R: Rows> Check<'_, R> {
+    fn warehouse(&mut self, w: u32, progress: &Progress) -> Result<(), R::Error> {
+        let warehouse = present(self.tx.open(&WAREHOUSE)?.row(&w)?, "warehouse", w)?;
         let (mut ytd, mut paid) = (0, 0);
         for d in 1..=DISTRICTS {
             ytd += self.district(w, d)?;
@@ -175,8 +182,8 @@ impl Check<'_> {
     }
 
     /// Checks one district; gives back its `D_YTD`.
-    fn district(&mut self, w: u32, d: u8) -> Result<i64, Error> {
-        let district = present(self.tx.table(&DISTRICT)?.get(&(w, d))?, "district", (w, d))?;
+    fn district(&mut self, w: u32, d: u8) -> Result<i64, R::Error> {
+        let district = present(self.tx.open(&DISTRICT)?.row(&(w, d))?, "district", (w, d))?;
         self.checked.compare(9, (w, d), self.paid.in_district(w, d), district.ytd);
         let open = self.open_orders(w, d)?;
         let mut orders = self.order_rows(w, d)?;
@@ -197,15 +204,13 @@ impl Check<'_> {
         Ok(district.ytd)
     }
 
-    fn open_orders(&self, w: u32, d: u8) -> Result<Vec<u32>, Error> {
-        let rows = self.tx.table(&NEW_ORDER)?.range::<InDistrict>((w, d, 0)..=(w, d, u32::MAX));
-        rows.map(|row| row.map(|((.., o), ())| o)).collect()
+    fn open_orders(&self, w: u32, d: u8) -> Result<Vec<u32>, R::Error> {
+        collect(&self.tx.open(&NEW_ORDER)?, &(w, d, 0), &(w, d, u32::MAX), |(.., o), ()| o)
     }
 
-    fn order_rows(&self, w: u32, d: u8) -> Result<BTreeMap<u32, OrderSums>, Error> {
+    fn order_rows(&self, w: u32, d: u8) -> Result<BTreeMap<u32, OrderSums>, R::Error> {
         let mut orders = BTreeMap::new();
-        self.tx.table(&ORDER)?.visit::<InDistrict>((w, d, 0)..=(w, d, u32::MAX), |row| {
-            let ((.., o), order) = (row.key()?, row.value()?);
+        self.tx.open(&ORDER)?.each(&(w, d, 0), &(w, d, u32::MAX), &mut |(.., o), order| {
             let sums = OrderSums {
                 c_id: order.c_id,
                 ol_cnt: order.ol_cnt.into(),
@@ -213,7 +218,7 @@ impl Check<'_> {
                 ..OrderSums::default()
             };
             orders.insert(o, sums);
-            Ok(Continue(()))
+            Continue(())
         })?;
         Ok(orders)
     }
@@ -224,10 +229,10 @@ impl Check<'_> {
         d: u8,
         orders: &mut BTreeMap<u32, OrderSums>,
         lines: &mut i64,
-    ) -> Result<(), Error> {
+    ) -> Result<(), R::Error> {
         let (taken, first_new) = (&mut self.taken, self.loaded.scale.orders() + 1);
-        self.tx.table(&ORDER_LINE)?.visit::<LineKey>((w, d, 0, 0)..=(w, d, u32::MAX, u8::MAX), |row| {
-            let ((_, _, o, _), line) = (row.key()?, row.value()?);
+        let (first, last) = ((w, d, 0, 0), (w, d, u32::MAX, u8::MAX));
+        self.tx.open(&ORDER_LINE)?.each(&first, &last, &mut |(_, _, o, _), line| {
             *lines += 1;
             // Lines of an order that is not there make one without a count: conditions 4 and 6 tell.
             let order = orders.entry(o).or_default();
@@ -239,7 +244,7 @@ impl Check<'_> {
             if o >= first_new {
                 *taken.entry(line.supply_w_id).or_default() += i64::from(line.quantity);
             }
-            Ok(Continue(()))
+            Continue(())
         })
     }
 
@@ -268,23 +273,22 @@ impl Check<'_> {
         d: u8,
         orders: &BTreeMap<u32, OrderSums>,
         open: usize,
-    ) -> Result<(), Error> {
+    ) -> Result<(), R::Error> {
         let mut delivered: HashMap<u32, i64> = HashMap::new();
         for order in orders.values() {
             *delivered.entry(order.c_id).or_default() += order.delivered_amount;
         }
         let (paid, checked) = (&self.paid, &mut self.checked);
         let (mut deliveries, mut names) = (0, BTreeMap::new());
-        self.tx.table(&CUSTOMER)?.visit::<InDistrict>((w, d, 0)..=(w, d, u32::MAX), |row| {
-            let (key, Customer { balance, ytd_payment, delivery_cnt, last, first, .. }) =
-                (row.key()?, row.value()?);
+        self.tx.open(&CUSTOMER)?.each(&(w, d, 0), &(w, d, u32::MAX), &mut |key, customer| {
+            let Customer { balance, ytd_payment, delivery_cnt, last, first, .. } = customer;
             let amount = delivered.get(&key.2).copied().unwrap_or(0);
             let paid = paid.by_customer.get(&key).copied().unwrap_or(0);
             checked.compare(10, key, amount - paid, balance);
             checked.compare(12, key, amount, balance + ytd_payment);
             deliveries += i64::from(delivery_cnt);
             names.insert(key.2, (last, first));
-            Ok(Continue(()))
+            Continue(())
         })?;
         let scale = self.loaded.scale;
         let at_first = i64::from(scale.orders() - scale.undelivered());
@@ -297,39 +301,44 @@ impl Check<'_> {
         w: u32,
         d: u8,
         mut names: BTreeMap<u32, (String, String)>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), R::Error> {
         let none = String::new;
         let district: (NameKey, NameKey) = ((w, d, none(), none(), 0), (w, d + 1, none(), none(), 0));
-        for row in self.tx.table(&CUSTOMER_BY_NAME)?.range::<NameKey>(district.0..district.1) {
-            let ((_, _, last, first, c), ()) = row?;
-            let is_right = names.remove(&c) == Some((last, first));
-            self.checked.compare(13, (w, d, c), 1, is_right.into());
-        }
+        let checked = &mut self.checked;
+        self.tx.open(&CUSTOMER_BY_NAME)?.each(
+            &district.0,
+            &district.1,
+            &mut |(_, _, last, first, c), ()| {
+                let is_right = names.remove(&c) == Some((last, first));
+                checked.compare(13, (w, d, c), 1, is_right.into());
+                Continue(())
+            },
+        )?;
         self.checked.compare(13, (w, d), 0, names.len() as i64);
         Ok(())
     }
 
     /// Condition 14.
-    fn orders_index(&mut self, w: u32, d: u8, orders: &BTreeMap<u32, OrderSums>) -> Result<(), Error> {
-        let index = self.tx.table(&ORDER_BY_CUSTOMER)?;
-        let mut right = 0;
-        for row in index.range::<OfCustomer>((w, d, 0, 0)..=(w, d, u32::MAX, u32::MAX)) {
-            let ((_, _, c, o), ()) = row?;
+    fn orders_index(&mut self, w: u32, d: u8, orders: &BTreeMap<u32, OrderSums>) -> Result<(), R::Error> {
+        let (mut right, checked) = (0, &mut self.checked);
+        let (first, last) = ((w, d, 0, 0), (w, d, u32::MAX, u32::MAX));
+        self.tx.open(&ORDER_BY_CUSTOMER)?.each(&first, &last, &mut |(_, _, c, o), ()| {
             let is_right = orders.get(&o).is_some_and(|order| order.c_id == c);
             right += i64::from(is_right);
-            self.checked.compare(14, (w, d, c, o), 1, is_right.into());
-        }
+            checked.compare(14, (w, d, c, o), 1, is_right.into());
+            Continue(())
+        })?;
         self.checked.compare(14, (w, d), orders.len() as i64, right);
         Ok(())
     }
 
     /// Condition 15.
-    fn stocks(&mut self) -> Result<(), Error> {
+    fn stocks(&mut self) -> Result<(), R::Error> {
         for w in 1..=self.loaded.scale.warehouses() {
             let mut ytd = 0;
-            self.tx.table(&STOCK)?.visit::<(u32, u32)>((w, 0)..=(w, u32::MAX), |row| {
-                ytd += i64::try_from(row.value()?.ytd).unwrap_or(i64::MAX);
-                Ok(Continue(()))
+            self.tx.open(&STOCK)?.each(&(w, 0), &(w, u32::MAX), &mut |_, stock| {
+                ytd += i64::try_from(stock.ytd).unwrap_or(i64::MAX);
+                Continue(())
             })?;
             self.checked.compare(15, w, self.taken.get(&w).copied().unwrap_or(0), ytd);
         }

@@ -4,7 +4,8 @@
 //! [`crate::client`]; the latency is from the beginning of the transaction until it leaves the window. Transactions that
 //! only read are in it too: what they have seen may not be durable yet.
 
-use super::new_order::UnusedItem;
+use super::rows::Rows;
+use super::schema::UnusedItem;
 use super::{delivery, failed, new_order, order_status, payment, stock_level};
 use crate::error::BenchError;
 use crate::latency::Latencies;
@@ -77,8 +78,8 @@ pub fn run(
 ///
 /// # Errors
 ///
-/// [`UnusedItem`], as [`Error::Other`]; what the store says.
-pub fn execute(tx: &Transaction, input: &Input) -> Result<u8, Error> {
+/// [`UnusedItem`]; what the store says.
+pub fn execute<R: Rows>(tx: &R, input: &Input) -> Result<u8, R::Error> {
     match input {
         Input::NewOrder(input) => new_order::new_order(tx, input).map(|_| 0),
         Input::Payment(input) => payment::payment(tx, input).map(|_| 0),

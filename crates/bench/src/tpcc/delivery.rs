@@ -3,8 +3,8 @@
 //! The specification lets a terminal queue it and go on, and allows a transaction for each district; here all ten are one transaction, which is
 //! measured as the others are.
 
-use super::schema::{CUSTOMER, InDistrict, LineKey, NEW_ORDER, ORDER, ORDER_LINE, present};
-use azekura::{Error, Transaction};
+use super::rows::{OpenRows, Rows};
+use super::schema::{CUSTOMER, LineKey, NEW_ORDER, ORDER, ORDER_LINE, present};
 use azekura_workload::tpcc::{DISTRICTS, Delivery};
 
 /// Delivers in all districts; gives back how many had nothing to deliver.
@@ -12,47 +12,39 @@ use azekura_workload::tpcc::{DISTRICTS, Delivery};
 /// # Errors
 ///
 /// Those of the store.
-pub fn delivery(tx: &Transaction, input: &Delivery) -> Result<u8, Error> {
+pub fn delivery<R: Rows>(tx: &R, input: &Delivery) -> Result<u8, R::Error> {
     let mut skipped = 0;
     for d in 1..=DISTRICTS {
-        match oldest_open(tx, input.w_id, d)? {
-            Some(o_id) => deliver(tx, input, d, o_id)?,
+        // Its row in NEW-ORDER is removed.
+        match tx.open(&NEW_ORDER)?.take_first(&(input.w_id, d, 0), &(input.w_id, d, u32::MAX))? {
+            Some((.., o_id)) => deliver(tx, input, d, o_id)?,
             None => skipped += 1,
         }
     }
     Ok(skipped)
 }
 
-/// The oldest order of a district that is not delivered; its row in NEW-ORDER is removed.
-fn oldest_open(tx: &Transaction, w: u32, d: u8) -> Result<Option<u32>, Error> {
-    let open = tx.table(&NEW_ORDER)?;
-    let first = open.range::<InDistrict>((w, d, 0)..=(w, d, u32::MAX)).next().transpose()?;
-    let Some((key, ())) = first else { return Ok(None) };
-    present(open.remove(&key)?, "new_order", key)?;
-    Ok(Some(key.2))
-}
-
-fn deliver(tx: &Transaction, input: &Delivery, d: u8, o_id: u32) -> Result<(), Error> {
+fn deliver<R: Rows>(tx: &R, input: &Delivery, d: u8, o_id: u32) -> Result<(), R::Error> {
     let w = input.w_id;
-    let orders = tx.table(&ORDER)?;
-    let mut order = present(orders.get_for_update(&(w, d, o_id))?, "order", (w, d, o_id))?;
+    let orders = tx.open(&ORDER)?;
+    let mut order = present(orders.row_for_update(&(w, d, o_id))?, "order", (w, d, o_id))?;
     order.carrier_id = Some(input.carrier_id);
-    orders.insert(&(w, d, o_id), &order)?;
+    orders.put(&(w, d, o_id), &order)?;
 
-    let lines = tx.table(&ORDER_LINE)?;
+    let lines = tx.open(&ORDER_LINE)?;
     let mut sum = 0;
     for number in 1..=order.ol_cnt {
         let key: LineKey = (w, d, o_id, number);
-        let mut line = present(lines.get_for_update(&key)?, "order_line", key)?;
+        let mut line = present(lines.row_for_update(&key)?, "order_line", key)?;
         sum += line.amount;
         line.delivery_d = Some(input.delivery_d);
-        lines.insert(&key, &line)?;
+        lines.put(&key, &line)?;
     }
 
-    let customers = tx.table(&CUSTOMER)?;
+    let customers = tx.open(&CUSTOMER)?;
     let key = (w, d, order.c_id);
-    let mut customer = present(customers.get_for_update(&key)?, "customer", key)?;
+    let mut customer = present(customers.row_for_update(&key)?, "customer", key)?;
     customer.balance += sum;
     customer.delivery_cnt += 1;
-    customers.insert(&key, &customer)
+    customers.put(&key, &customer)
 }

@@ -1,13 +1,16 @@
 //! Loading a database: the initial population, by several threads, in transactions of one table and a thousand rows.
 
 use super::failed;
+use super::keyed::KeyedRows;
+use super::rows::{OpenRows, Row, RowKey, Rows};
 use super::schema::{
     CUSTOMER, CUSTOMER_BY_NAME, DISTRICT, HISTORY, ITEM, Loaded, NEW_ORDER, ORDER, ORDER_BY_CUSTOMER,
     ORDER_LINE, SETTINGS, SETTINGS_KEY, STOCK, WAREHOUSE,
 };
+use crate::engine::{Session, Store};
 use crate::error::BenchError;
 use crate::progress::Progress;
-use azekura::{CommitTicket, Database, Key, Table, Value};
+use azekura::{CommitTicket, Database, Table};
 use azekura_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use azekura_workload::tpcc::{Constants, DISTRICTS, Loader, Scale};
 
@@ -37,10 +40,37 @@ pub fn load(
     threads: usize,
     progress: &Progress,
 ) -> Result<Loaded, BenchError> {
+    let loaded = load_by(scale, seed, threads, progress, || Ok(ByDatabase { db, last: None }))?;
+    write_settings(db, &loaded)?;
+    db.checkpoint().map_err(failed("taking a checkpoint"))?;
+    Ok(loaded)
+}
+
+/// Fills an empty store of any engine; it is durable when this returns.
+///
+/// # Errors
+///
+/// What the engine says.
+pub fn load_store(
+    store: &dyn Store,
+    scale: Scale,
+    seed: u64,
+    threads: usize,
+    progress: &Progress,
+) -> Result<Loaded, BenchError> {
+    load_by(scale, seed, threads, progress, || Ok(BySession(store.session()?)))
+}
+
+fn load_by<T: Target>(
+    scale: Scale,
+    seed: u64,
+    threads: usize,
+    progress: &Progress,
+    target: impl Fn() -> Result<T, BenchError> + Sync,
+) -> Result<Loaded, BenchError> {
     let constants = Constants::draw(seed);
     let pieces = pieces(scale);
     let shared = Shared {
-        db,
         loader: Loader::new(scale, constants, seed, super::now_ms()),
         pieces: &pieces,
         next: AtomicUsize::new(0),
@@ -52,15 +82,12 @@ pub fn load(
     progress.begin(&format!("loading {warehouses} warehouse{plural}"), expected_rows(scale));
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..threads.max(1))
-            .map(|_| scope.spawn(|| Worker { shared: &shared, last: None }.run()))
+            .map(|_| scope.spawn(|| Worker { shared: &shared, target: target()? }.run()))
             .collect();
         threads.into_iter().try_for_each(|thread| thread.join().unwrap_or(Err(BenchError::Panicked)))
     })?;
     // Relaxed: the threads are joined.
-    let loaded = Loaded { scale, constants, seed, rows: shared.rows.load(Relaxed), runs: 0 };
-    write_settings(db, &loaded)?;
-    db.checkpoint().map_err(failed("taking a checkpoint"))?;
-    Ok(loaded)
+    Ok(Loaded { scale, constants, seed, rows: shared.rows.load(Relaxed), runs: 0 })
 }
 
 /// What the store says of itself; `None` if it was never loaded to the end.
@@ -104,8 +131,71 @@ fn expected_rows(scale: Scale) -> u64 {
     u64::from(scale.items()) + u64::from(scale.warehouses()) * warehouse
 }
 
+/// What one thread loads into.
+trait Target {
+    /// Stores a group of rows in one transaction.
+    fn put<K: RowKey, V: Row>(
+        &mut self,
+        table: &Table<K, V>,
+        group: &[(K, V::Owned)],
+    ) -> Result<(), BenchError>;
+
+    /// Makes all of them durable.
+    fn finish(self) -> Result<(), BenchError>;
+}
+
+struct ByDatabase<'d> {
+    db: &'d Database,
+    /// The newest commit; when it is durable, all before it are.
+    last: Option<CommitTicket>,
+}
+
+impl Target for ByDatabase<'_> {
+    fn put<K: RowKey, V: Row>(
+        &mut self,
+        table: &Table<K, V>,
+        group: &[(K, V::Owned)],
+    ) -> Result<(), BenchError> {
+        let ((), ticket) = self.db.transact_async(|tx| put(tx, table, group)).map_err(failed("loading"))?;
+        self.last = Some(ticket);
+        Ok(())
+    }
+
+    fn finish(self) -> Result<(), BenchError> {
+        match self.last {
+            Some(ticket) => ticket.wait().map_err(failed("making rows durable")),
+            None => Ok(()),
+        }
+    }
+}
+
+struct BySession<'s>(Box<dyn Session + 's>);
+
+impl Target for BySession<'_> {
+    fn put<K: RowKey, V: Row>(
+        &mut self,
+        table: &Table<K, V>,
+        group: &[(K, V::Owned)],
+    ) -> Result<(), BenchError> {
+        self.0.write(&mut |writer| put(&KeyedRows::writing(writer), table, group))?;
+        Ok(())
+    }
+
+    fn finish(self) -> Result<(), BenchError> {
+        Ok(()) // each commit was
+    }
+}
+
+fn put<R: Rows, K: RowKey, V: Row>(
+    tx: &R,
+    table: &Table<K, V>,
+    group: &[(K, V::Owned)],
+) -> Result<(), R::Error> {
+    let table = tx.open(table)?;
+    group.iter().try_for_each(|(key, row)| table.put(key, row))
+}
+
 struct Shared<'s> {
-    db: &'s Database,
     loader: Loader,
     pieces: &'s [Piece],
     /// The next piece. Each thread takes one after another.
@@ -115,22 +205,18 @@ struct Shared<'s> {
     progress: &'s Progress,
 }
 
-struct Worker<'s> {
+struct Worker<'s, T> {
     shared: &'s Shared<'s>,
-    /// The newest commit; when it is durable, all before it are.
-    last: Option<CommitTicket>,
+    target: T,
 }
 
-impl Worker<'_> {
+impl<T: Target> Worker<'_, T> {
     fn run(mut self) -> Result<(), BenchError> {
         // Relaxed: only distinctness matters.
         while let Some(&piece) = self.shared.pieces.get(self.shared.next.fetch_add(1, Relaxed)) {
             self.load(piece)?;
         }
-        match self.last {
-            Some(ticket) => ticket.wait().map_err(failed("making rows durable")),
-            None => Ok(()),
-        }
+        self.target.finish()
     }
 
     fn load(&mut self, piece: Piece) -> Result<(), BenchError> {
@@ -178,30 +264,17 @@ impl Worker<'_> {
         self.put(&ORDER_LINE, lines.into_iter())
     }
 
-    fn put<K, V>(
+    fn put<K: RowKey, V: Row>(
         &mut self,
         table: &Table<K, V>,
-        mut rows: impl Iterator<Item = (K, V::Input)>,
-    ) -> Result<(), BenchError>
-    where
-        K: Key,
-        V: Value,
-        V::Input: Sized,
-    {
+        mut rows: impl Iterator<Item = (K, V::Owned)>,
+    ) -> Result<(), BenchError> {
         loop {
-            let group: Vec<(K, V::Input)> = rows.by_ref().take(GROUP).collect();
+            let group: Vec<(K, V::Owned)> = rows.by_ref().take(GROUP).collect();
             if group.is_empty() {
                 return Ok(());
             }
-            let ((), ticket) = self
-                .shared
-                .db
-                .transact_async(|tx| {
-                    let table = tx.table(table)?;
-                    group.iter().try_for_each(|(key, row)| table.insert(key, row))
-                })
-                .map_err(failed("loading"))?;
-            self.last = Some(ticket);
+            self.target.put(table, &group)?;
             // Relaxed: a count.
             let before = self.shared.rows.fetch_add(group.len() as u64, Relaxed);
             self.shared.progress.at(before + group.len() as u64);

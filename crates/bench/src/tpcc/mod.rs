@@ -24,17 +24,21 @@
 //! | [`load`](mod@load) | the initial population, written |
 //! | [`new_order`](mod@new_order), [`payment`](mod@payment), [`order_status`](mod@order_status), [`delivery`](mod@delivery), [`stock_level`](mod@stock_level) | the transactions |
 //! | [`customer`] | finding a customer by name |
+//! | [`rows`] | what a transaction needs of a store; [`keyed`]: the same of any engine that keeps bytes in key order |
 //! | [`client`] | what one thread does |
 //! | [`phase`] | one timed stretch of work by many threads |
 //! | [`check`](mod@check) | the consistency conditions |
 //! | [`plan`] | what to run |
 //! | [`run`](mod@run) | a run from beginning to end |
 //! | [`report`] | its result |
+//! | [`contest`](mod@contest) | the same over several engines, side by side |
 
 pub mod check;
 pub mod client;
+pub mod contest;
 pub mod customer;
 pub mod delivery;
+pub mod keyed;
 pub mod load;
 pub mod new_order;
 pub mod order_status;
@@ -42,11 +46,13 @@ pub mod payment;
 pub mod phase;
 pub mod plan;
 pub mod report;
+pub mod rows;
 pub mod run;
 pub mod schema;
 pub mod stock_level;
 
 pub use check::{CONDITIONS, Checked, Violation, check};
+pub use contest::{Contest, Standing, contest};
 pub use load::{load, loaded};
 pub use plan::Plan;
 pub use report::Report;

@@ -1,16 +1,11 @@
 //! New-Order (clause 2.4.2): an order of 5 to 15 items; the backbone of the mix.
 
+use super::rows::{OpenRows, Rows};
 use super::schema::{
-    CUSTOMER, DISTRICT, ITEM, NEW_ORDER, ORDER, ORDER_BY_CUSTOMER, ORDER_LINE, STOCK, WAREHOUSE, present,
-    was_new,
+    CUSTOMER, DISTRICT, ITEM, NEW_ORDER, ORDER, ORDER_BY_CUSTOMER, ORDER_LINE, STOCK, UnusedItem, WAREHOUSE,
+    present,
 };
-use azekura::{Error, Transaction};
 use azekura_workload::tpcc::{NewOrder, Order, OrderLine, OrderedItem};
-
-/// An item that does not exist was asked for: the order is rolled back, as it should be in one of a hundred cases.
-#[derive(Debug, thiserror::Error)]
-#[error("item {0} is not valid")]
-pub struct UnusedItem(pub u32);
 
 /// What the customer is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,17 +20,17 @@ pub struct Placed {
 ///
 /// # Errors
 ///
-/// [`UnusedItem`], as [`Error::Other`]; those of the store.
-pub fn new_order(tx: &Transaction, input: &NewOrder) -> Result<Placed, Error> {
+/// [`UnusedItem`]; those of the store.
+pub fn new_order<R: Rows>(tx: &R, input: &NewOrder) -> Result<Placed, R::Error> {
     let (w, d) = (input.w_id, input.d_id);
-    let warehouse = present(tx.table(&WAREHOUSE)?.get(&w)?, "warehouse", w)?;
-    let districts = tx.table(&DISTRICT)?;
-    let mut district = present(districts.get_for_update(&(w, d))?, "district", (w, d))?;
+    let warehouse = present(tx.open(&WAREHOUSE)?.row(&w)?, "warehouse", w)?;
+    let districts = tx.open(&DISTRICT)?;
+    let mut district = present(districts.row_for_update(&(w, d))?, "district", (w, d))?;
     let o_id = district.next_o_id;
     district.next_o_id += 1;
-    districts.insert(&(w, d), &district)?;
+    districts.put(&(w, d), &district)?;
     let customer_key = (w, d, input.c_id);
-    let customer = present(tx.table(&CUSTOMER)?.get(&customer_key)?, "customer", customer_key)?;
+    let customer = present(tx.open(&CUSTOMER)?.row(&customer_key)?, "customer", customer_key)?;
     insert_order(tx, input, o_id)?;
     let mut sum = 0;
     for (number, ordered) in (1..).zip(&input.lines) {
@@ -45,36 +40,34 @@ pub fn new_order(tx: &Transaction, input: &NewOrder) -> Result<Placed, Error> {
     Ok(Placed { o_id, total })
 }
 
-fn insert_order(tx: &Transaction, input: &NewOrder, o_id: u32) -> Result<(), Error> {
+fn insert_order<R: Rows>(tx: &R, input: &NewOrder, o_id: u32) -> Result<(), R::Error> {
     let key = (input.w_id, input.d_id, o_id);
     let order = Order {
         c_id: input.c_id,
         entry_d: input.entry_d,
         carrier_id: None,
-        ol_cnt: u8::try_from(input.lines.len()).map_err(|_| Error::Invalid("too many lines".into()))?,
+        ol_cnt: input.lines.len() as u8, // 15 at most
         all_local: input.lines.iter().all(|line| line.supply_w_id == input.w_id),
     };
-    was_new(tx.table(&ORDER)?.insert_new(&key, &order)?, "order", key)?;
-    was_new(tx.table(&NEW_ORDER)?.insert_new(&key, &())?, "new_order", key)?;
-    let by_customer = (input.w_id, input.d_id, input.c_id, o_id);
-    was_new(tx.table(&ORDER_BY_CUSTOMER)?.insert_new(&by_customer, &())?, "order_by_customer", by_customer)
+    tx.open(&ORDER)?.add(&key, &order)?;
+    tx.open(&NEW_ORDER)?.add(&key, &())?;
+    tx.open(&ORDER_BY_CUSTOMER)?.add(&(input.w_id, input.d_id, input.c_id, o_id), &())
 }
 
 /// Takes one line's quantity from the stock and adds the line; gives back its amount.
-fn insert_line(
-    tx: &Transaction,
+fn insert_line<R: Rows>(
+    tx: &R,
     input: &NewOrder,
     o_id: u32,
     number: u8,
     ordered: &OrderedItem,
-) -> Result<i64, Error> {
-    let item = tx.table(&ITEM)?.get(&ordered.i_id)?;
-    let item = item.ok_or_else(|| Error::other(UnusedItem(ordered.i_id)))?;
-    let stocks = tx.table(&STOCK)?;
+) -> Result<i64, R::Error> {
+    let item = tx.open(&ITEM)?.row(&ordered.i_id)?.ok_or(UnusedItem(ordered.i_id))?;
+    let stocks = tx.open(&STOCK)?;
     let stock_key = (ordered.supply_w_id, ordered.i_id);
-    let mut stock = present(stocks.get_for_update(&stock_key)?, "stock", stock_key)?;
+    let mut stock = present(stocks.row_for_update(&stock_key)?, "stock", stock_key)?;
     stock.take(ordered.quantity, ordered.supply_w_id != input.w_id);
-    stocks.insert(&stock_key, &stock)?;
+    stocks.put(&stock_key, &stock)?;
     let line = OrderLine {
         i_id: ordered.i_id,
         supply_w_id: ordered.supply_w_id,
@@ -84,7 +77,7 @@ fn insert_line(
         dist_info: stock.dist_info(input.d_id).to_owned(),
     };
     let key = (input.w_id, input.d_id, o_id, number);
-    was_new(tx.table(&ORDER_LINE)?.insert_new(&key, &line)?, "order_line", key)?;
+    tx.open(&ORDER_LINE)?.add(&key, &line)?;
     Ok(line.amount)
 }
 

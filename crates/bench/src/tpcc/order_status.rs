@@ -1,8 +1,8 @@
 //! Order-Status (clause 2.6.2): what a customer ordered last, and how far it is.
 
 use super::customer;
-use super::schema::{CUSTOMER, LineKey, ORDER, ORDER_BY_CUSTOMER, ORDER_LINE, OfCustomer, present};
-use azekura::{Error, Transaction};
+use super::rows::{OpenRows, Rows, collect};
+use super::schema::{CUSTOMER, ORDER, ORDER_BY_CUSTOMER, ORDER_LINE, present};
 use azekura_workload::tpcc::{Order, OrderLine, OrderStatus};
 
 /// What the customer is told.
@@ -25,19 +25,14 @@ pub struct Status {
 /// # Errors
 ///
 /// Those of the store.
-pub fn order_status(tx: &Transaction, input: &OrderStatus) -> Result<Status, Error> {
+pub fn order_status<R: Rows>(tx: &R, input: &OrderStatus) -> Result<Status, R::Error> {
     let (w, d) = (input.w_id, input.d_id);
     let c_id = customer::find(tx, w, d, &input.customer)?;
-    let customer = present(tx.table(&CUSTOMER)?.get(&(w, d, c_id))?, "customer", (w, d, c_id))?;
-    let mut orders =
-        tx.table(&ORDER_BY_CUSTOMER)?.range::<OfCustomer>((w, d, c_id, 0)..=(w, d, c_id, u32::MAX));
+    let customer = present(tx.open(&CUSTOMER)?.row(&(w, d, c_id))?, "customer", (w, d, c_id))?;
+    let last = tx.open(&ORDER_BY_CUSTOMER)?.last_key(&(w, d, c_id, 0), &(w, d, c_id, u32::MAX))?;
     // Every customer has an order from the start.
-    let ((.., o_id), ()) = present(orders.next_back().transpose()?, "order_by_customer", (w, d, c_id))?;
-    let order = present(tx.table(&ORDER)?.get(&(w, d, o_id))?, "order", (w, d, o_id))?;
-    let lines = tx
-        .table(&ORDER_LINE)?
-        .range::<LineKey>((w, d, o_id, 0)..=(w, d, o_id, u8::MAX))
-        .map(|row| row.map(|(_, line)| line))
-        .collect::<Result<_, _>>()?;
+    let (.., o_id) = present(last, "order_by_customer", (w, d, c_id))?;
+    let order = present(tx.open(&ORDER)?.row(&(w, d, o_id))?, "order", (w, d, o_id))?;
+    let lines = collect(&tx.open(&ORDER_LINE)?, &(w, d, o_id, 0), &(w, d, o_id, u8::MAX), |_, line| line)?;
     Ok(Status { c_id, balance: customer.balance, o_id, order, lines })
 }

@@ -1,8 +1,8 @@
 //! Payment (clause 2.5.2): a customer pays, at his own warehouse or at another.
 
 use super::customer;
-use super::schema::{CUSTOMER, DISTRICT, HISTORY, WAREHOUSE, present, was_new};
-use azekura::{Error, Transaction};
+use super::rows::{OpenRows, Rows};
+use super::schema::{CUSTOMER, DISTRICT, HISTORY, WAREHOUSE, present};
 use azekura_workload::tpcc::{Customer, History, Payment};
 
 /// Takes a payment; gives back the customer's number. Every payment of a warehouse locks the warehouse's row to its end.
@@ -10,24 +10,24 @@ use azekura_workload::tpcc::{Customer, History, Payment};
 /// # Errors
 ///
 /// Those of the store.
-pub fn payment(tx: &Transaction, input: &Payment) -> Result<u32, Error> {
-    let warehouses = tx.table(&WAREHOUSE)?;
-    let mut warehouse = present(warehouses.get_for_update(&input.w_id)?, "warehouse", input.w_id)?;
+pub fn payment<R: Rows>(tx: &R, input: &Payment) -> Result<u32, R::Error> {
+    let warehouses = tx.open(&WAREHOUSE)?;
+    let mut warehouse = present(warehouses.row_for_update(&input.w_id)?, "warehouse", input.w_id)?;
     warehouse.ytd += input.amount;
-    warehouses.insert(&input.w_id, &warehouse)?;
+    warehouses.put(&input.w_id, &warehouse)?;
 
-    let districts = tx.table(&DISTRICT)?;
+    let districts = tx.open(&DISTRICT)?;
     let district_key = (input.w_id, input.d_id);
-    let mut district = present(districts.get_for_update(&district_key)?, "district", district_key)?;
+    let mut district = present(districts.row_for_update(&district_key)?, "district", district_key)?;
     district.ytd += input.amount;
-    districts.insert(&district_key, &district)?;
+    districts.put(&district_key, &district)?;
 
     let c_id = customer::find(tx, input.c_w_id, input.c_d_id, &input.customer)?;
-    let customers = tx.table(&CUSTOMER)?;
+    let customers = tx.open(&CUSTOMER)?;
     let customer_key = (input.c_w_id, input.c_d_id, c_id);
-    let mut payer = present(customers.get_for_update(&customer_key)?, "customer", customer_key)?;
+    let mut payer = present(customers.row_for_update(&customer_key)?, "customer", customer_key)?;
     pay(&mut payer, c_id, input);
-    customers.insert(&customer_key, &payer)?;
+    customers.put(&customer_key, &payer)?;
 
     let history = History {
         w_id: input.w_id,
@@ -37,7 +37,7 @@ pub fn payment(tx: &Transaction, input: &Payment) -> Result<u32, Error> {
         data: format!("{}    {}", warehouse.name, district.name),
     };
     let history_key = (input.c_w_id, input.c_d_id, c_id, payer.payment_cnt);
-    was_new(tx.table(&HISTORY)?.insert_new(&history_key, &history)?, "history", history_key)?;
+    tx.open(&HISTORY)?.add(&history_key, &history)?;
     Ok(c_id)
 }
 

@@ -40,11 +40,34 @@ pub fn run(
     time: Duration,
     progress: &Progress,
 ) -> Result<Measured, BenchError> {
+    let before = db.stats().log;
+    let (tally, took) =
+        run_threads(terminals, time, progress, |terminal, go_on| client::run(db, terminal, window, go_on))?;
+    let after = db.stats().log;
+    Ok(Measured {
+        tally,
+        took,
+        log_bytes: after.record_bytes.saturating_sub(before.record_bytes),
+        log_written_bytes: after.written_bytes.saturating_sub(before.written_bytes),
+    })
+}
+
+/// Runs `work` on one thread per terminal until the time is over: it is handed the question whether to go on. Gives back what all did, and the
+/// length from the start to the last end.
+///
+/// # Errors
+///
+/// As [`run`].
+pub fn run_threads(
+    terminals: &mut [Terminal],
+    time: Duration,
+    progress: &Progress,
+    work: impl Fn(&mut Terminal, &dyn Fn() -> bool) -> Result<Tally, BenchError> + Sync,
+) -> Result<(Tally, Duration), BenchError> {
     let start = Barrier::new(terminals.len() + 1);
     // Set by the main thread when the time is over, and by a thread that failed; read by all threads.
     let stop = AtomicBool::new(false);
-    let before = db.stats().log;
-    let (tally, took) = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let threads: Vec<_> = terminals
             .iter_mut()
             .map(|terminal| {
@@ -52,7 +75,7 @@ pub fn run(
                     let _stop = StopOnPanic(&stop);
                     start.wait();
                     // Relaxed: a thread may do one more transaction.
-                    let done = client::run(db, terminal, window, || !stop.load(Relaxed));
+                    let done = work(terminal, &|| !stop.load(Relaxed));
                     if done.is_err() {
                         stop.store(true, Relaxed);
                     }
@@ -71,14 +94,7 @@ pub fn run(
         for thread in threads {
             all.merge(&thread.join().unwrap_or(Err(BenchError::Panicked))?);
         }
-        Ok::<_, BenchError>((all, began.elapsed()))
-    })?;
-    let after = db.stats().log;
-    Ok(Measured {
-        tally,
-        took,
-        log_bytes: after.record_bytes.saturating_sub(before.record_bytes),
-        log_written_bytes: after.written_bytes.saturating_sub(before.written_bytes),
+        Ok((all, began.elapsed()))
     })
 }
 

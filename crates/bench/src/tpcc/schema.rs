@@ -7,7 +7,7 @@
 //! | `order_by_customer` | warehouse, district, customer, order | index for Order-Status |
 //! | `tpcc` | `settings` | how the database was made |
 
-use azekura::{Error, Serde, Table};
+use azekura::{Serde, Table};
 use azekura_workload::tpcc::{
     Constants, Customer, District, History, Item, Order, OrderLine, Scale, Stock, Warehouse,
 };
@@ -74,24 +74,28 @@ pub struct Broken {
     key: String,
 }
 
+impl Broken {
+    /// A row that must be there is not.
+    pub fn lacks(table: &str, key: impl fmt::Debug) -> Self {
+        Self { table: table.to_owned(), what: "lacks row", key: format!("{key:?}") }
+    }
+
+    /// A row that must not be there is.
+    pub fn has_already(table: &str, key: impl fmt::Debug) -> Self {
+        Self { table: table.to_owned(), what: "has already row", key: format!("{key:?}") }
+    }
+}
+
+/// An item that does not exist was asked for: the order is rolled back, as it should be in one of a hundred cases.
+#[derive(Debug, thiserror::Error)]
+#[error("item {0} is not valid")]
+pub struct UnusedItem(pub u32);
+
 /// The row that must be there.
 ///
 /// # Errors
 ///
-/// [`Broken`], as [`Error::Other`].
-pub fn present<T>(row: Option<T>, table: &str, key: impl fmt::Debug) -> Result<T, Error> {
-    row.ok_or_else(|| broken(table, "lacks row", key))
-}
-
-/// Refuses a row that was there already.
-///
-/// # Errors
-///
-/// [`Broken`], as [`Error::Other`].
-pub fn was_new(is_new: bool, table: &str, key: impl fmt::Debug) -> Result<(), Error> {
-    if is_new { Ok(()) } else { Err(broken(table, "has already row", key)) }
-}
-
-fn broken(table: &str, what: &'static str, key: impl fmt::Debug) -> Error {
-    Error::other(Broken { table: table.to_owned(), what, key: format!("{key:?}") })
+/// [`Broken`].
+pub fn present<T>(row: Option<T>, table: &str, key: impl fmt::Debug) -> Result<T, Broken> {
+    row.ok_or_else(|| Broken::lacks(table, key))
 }

@@ -2,10 +2,11 @@
 //!
 //! The specification asks for no more than read committed; here it is serializable like the others.
 
-use super::schema::{DISTRICT, LineKey, ORDER_LINE, STOCK, present};
-use azekura::{Error, Transaction};
+use super::rows::{OpenRows, Rows};
+use super::schema::{DISTRICT, ORDER_LINE, STOCK, present};
 use azekura_workload::tpcc::StockLevel;
 use std::collections::BTreeSet;
+use std::ops::ControlFlow::Continue;
 
 /// Orders that are looked at.
 const LAST_ORDERS: u32 = 20;
@@ -15,19 +16,20 @@ const LAST_ORDERS: u32 = 20;
 /// # Errors
 ///
 /// Those of the store.
-pub fn stock_level(tx: &Transaction, input: &StockLevel) -> Result<usize, Error> {
+pub fn stock_level<R: Rows>(tx: &R, input: &StockLevel) -> Result<usize, R::Error> {
     let (w, d) = (input.w_id, input.d_id);
-    let district = present(tx.table(&DISTRICT)?.get(&(w, d))?, "district", (w, d))?;
+    let district = present(tx.open(&DISTRICT)?.row(&(w, d))?, "district", (w, d))?;
     let next = district.next_o_id;
     let mut items = BTreeSet::new();
-    let recent = (w, d, next.saturating_sub(LAST_ORDERS), 0)..(w, d, next, 0);
-    for row in tx.table(&ORDER_LINE)?.range::<LineKey>(recent) {
-        items.insert(row?.1.i_id);
-    }
-    let stocks = tx.table(&STOCK)?;
+    let (first, last) = ((w, d, next.saturating_sub(LAST_ORDERS), 0), (w, d, next - 1, u8::MAX));
+    tx.open(&ORDER_LINE)?.each(&first, &last, &mut |_, line| {
+        items.insert(line.i_id);
+        Continue(())
+    })?;
+    let stocks = tx.open(&STOCK)?;
     let mut few = 0;
     for i in items {
-        let stock = present(stocks.get(&(w, i))?, "stock", (w, i))?;
+        let stock = present(stocks.row(&(w, i))?, "stock", (w, i))?;
         few += usize::from(stock.quantity < input.threshold);
     }
     Ok(few)
