@@ -43,12 +43,16 @@ fn last_found(fs: &dyn Fs) -> u64 {
     found.expect("a log that nobody damaged").last_lsn.0
 }
 
-/// Logs `records` and waits for each; the power might go right after that.
+/// Logs `records` and waits for each; the power might go right after that. All that is said to be durable then must be there, of others too.
 fn commit(wal: &Wal, fs: &dyn Fs, worker: usize, records: usize) {
     for _ in 0..records {
         let lsn = wal.append(WorkerId::from_index(worker), b"x").expect("appends");
         wal.make_durable(lsn).expect("durable");
-        assert!(last_found(fs) >= lsn.0, "{lsn:?} was acknowledged");
+        let durable = wal.durable_lsn();
+        assert!(
+            durable >= lsn && last_found(fs) >= durable.0,
+            "{lsn:?} was acknowledged, {durable:?} durable"
+        );
     }
 }
 
@@ -69,6 +73,24 @@ fn a_committer_and_a_change_to_two_streams() {
         assert!(wal.use_streams(2).expect("changes"));
         committer.join().expect("no panic");
         assert_eq!(last_found(&*fs), 2);
+    });
+}
+
+#[test]
+fn a_flush_that_ends_when_the_number_changes_speaks_for_its_own_workers_only() {
+    model(2, || {
+        let fs: Arc<dyn Fs> = Arc::new(MemFs::new());
+        let wal = create(&fs, 2, 2);
+        let other = Arc::clone(&wal);
+        let changer = thread::spawn(move || {
+            assert!(other.use_streams(2).expect("changes"));
+            // From now on worker 1 has a stream of its own, which writes this record.
+            let lsn = other.append(WorkerId::from_index(1), b"x").expect("appends");
+            other.make_durable(lsn).expect("durable");
+        });
+        // Leads a flush of both workers, and may be about to move worker 1's mark while the number changes.
+        commit(&wal, &*fs, 0, 1);
+        changer.join().expect("no panic");
     });
 }
 

@@ -53,6 +53,35 @@ pub struct Figure {
     pub unit: String,
 }
 
+/// What a lab is to show, and whether it did.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Goal {
+    /// What is judged, with its unit.
+    pub name: String,
+    /// The limit, in words: `>= 2` or `<= 1.2`.
+    pub wanted: String,
+    /// What was measured.
+    pub reached: f64,
+    /// Whether that is within the limit.
+    pub holds: bool,
+    /// Which measurement it is: figure, series and place.
+    pub at: String,
+}
+
+impl Goal {
+    /// One that is held from `limit` upwards.
+    #[must_use]
+    pub fn at_least(name: &str, limit: f64, reached: f64, at: String) -> Self {
+        Self { name: name.into(), wanted: format!(">= {limit}"), reached, holds: reached >= limit, at }
+    }
+
+    /// One that is held up to `limit`.
+    #[must_use]
+    pub fn at_most(name: &str, limit: f64, reached: f64, at: String) -> Self {
+        Self { name: name.into(), wanted: format!("<= {limit}"), reached, holds: reached <= limit, at }
+    }
+}
+
 /// Everything of one run of a lab.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
@@ -68,6 +97,9 @@ pub struct Report {
     pub figures: Vec<Figure>,
     /// Their points.
     pub points: Vec<Point>,
+    /// What follows from them, if the lab has goals.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub goals: Vec<Goal>,
 }
 
 impl Report {
@@ -75,7 +107,8 @@ impl Report {
     #[must_use]
     pub fn new(title: &str, machine: Machine, settings: String) -> Self {
         let date = crate::machine::utc_now();
-        Self { title: title.into(), machine, date, settings, figures: Vec::new(), points: Vec::new() }
+        let (figures, points, goals) = (Vec::new(), Vec::new(), Vec::new());
+        Self { title: title.into(), machine, date, settings, figures, points, goals }
     }
 
     /// As one JSON object.
@@ -96,7 +129,21 @@ impl Report {
             let _ = write!(out, "\n{}: {}\n{}\n", figure.name, figure.unit, figure.note);
             out.push_str(&self.table(figure));
         }
+        if !self.goals.is_empty() {
+            let _ = write!(out, "\nGoals\n{}", self.goals_table());
+        }
         out
+    }
+
+    /// The goals, a line each.
+    #[must_use]
+    pub fn goals_table(&self) -> String {
+        let head = ["reached", "goal", "wanted", "holds", "of"].map(str::to_owned).to_vec();
+        let row = |goal: &Goal| {
+            let holds = if goal.holds { "yes" } else { "NO" };
+            vec![number(goal.reached), goal.name.clone(), goal.wanted.clone(), holds.into(), goal.at.clone()]
+        };
+        aligned(&[head].into_iter().chain(self.goals.iter().map(row)).collect::<Vec<_>>())
     }
 
     fn machine_in_words(&self) -> String {
@@ -153,6 +200,9 @@ impl Report {
                 self.chart(figure),
                 plot::escape(&self.table(figure))
             );
+        }
+        if !self.goals.is_empty() {
+            let _ = writeln!(body, "<h2>Goals</h2>\n<pre>{}</pre>", plot::escape(&self.goals_table()));
         }
         plot::document(&self.title, &body)
     }
@@ -254,6 +304,23 @@ mod tests {
             assert_eq!((page.matches("<circle").count(), page.contains("a &lt; b")), (3, true));
             assert_eq!(serde_json::from_str::<Report>(&report.to_json()).unwrap(), report);
         }
+    }
+
+    #[test]
+    fn goals_are_in_every_form_and_tell_what_does_not_hold() {
+        let mut report = report(Axis::Doubling);
+        assert!(!report.to_text().contains("Goals") && !report.to_json().contains("goals"));
+        report.goals = vec![
+            Goal::at_least("rate", 2.0, 1.75, "f; x, 1".into()),
+            Goal::at_most("time", 2.0, 1.75, "f; y, 2".into()),
+        ];
+        assert_eq!(report.goals.iter().map(|goal| goal.holds).collect::<Vec<_>>(), [false, true]);
+        let (text, page) = (report.to_text(), report.to_html());
+        for expected in ["Goals", "rate", "NO", "yes", "f; y, 2"] {
+            assert!(text.contains(expected) && page.contains(expected), "{expected}");
+        }
+        assert!(text.contains(">= 2") && page.contains("&gt;= 2"));
+        assert_eq!(serde_json::from_str::<Report>(&report.to_json()).unwrap(), report);
     }
 
     #[test]

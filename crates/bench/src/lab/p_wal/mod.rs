@@ -9,13 +9,17 @@
 //! | [`store`] | U-1, U-10 and TPC-C on the whole store | §5.2.2, Figs 11, 12, 14 |
 //! | [`long`] | writing for long, with trim and without | §5.5, Fig. 15 |
 //! | [`restart`] | recovery: merging against sorting, and the store's restart | §4 |
+//! | [`lone`] | a committer alone, against one write | |
+//! | `goals` | what the log is to reach | |
 //! | [`run`](mod@run) | a run of all of it | |
 //! | [`simulate`] | the log on a simulated machine | Fig. 7 |
 //!
 //! Every throughput comes with the work in flight, because more of it is more throughput: the paper's workers have no bound, here each has a
 //! window. Log variants, and the device's own limit for the same chunk size and number of writers, are measured in turns in one run.
 
+mod goals;
 pub mod ground;
+pub mod lone;
 pub mod long;
 pub mod micro;
 pub mod restart;
@@ -37,6 +41,8 @@ use self::variant::Variant;
 pub enum Part {
     /// What the device does (Fig. 3).
     Device,
+    /// A lone committer against one write.
+    Lone,
     /// U-1 and U-10 on the log (Figs 7 to 10, 13).
     Log,
     /// U-1 and U-10 on the store.
@@ -51,13 +57,15 @@ pub enum Part {
 
 impl Part {
     /// All of them, in order.
-    pub const ALL: [Self; 6] = [Self::Device, Self::Log, Self::Store, Self::Tpcc, Self::Long, Self::Restart];
+    pub const ALL: [Self; 7] =
+        [Self::Device, Self::Lone, Self::Log, Self::Store, Self::Tpcc, Self::Long, Self::Restart];
 
     /// What it is called.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Device => "device",
+            Self::Lone => "lone",
             Self::Log => "log",
             Self::Store => "store",
             Self::Tpcc => "tpcc",
@@ -105,6 +113,8 @@ pub struct Lab {
     pub long: (Duration, Duration, u64),
     /// Records of the logs that are recovered.
     pub records: Vec<u64>,
+    /// The store's setting for the time of a restart, which is measured.
+    pub recovery_time: Duration,
     /// Directory for the real device's files.
     pub dir: PathBuf,
     /// Of the first run.
@@ -128,6 +138,7 @@ impl Lab {
             tpcc_scale: (8, 10),
             long: (Duration::from_secs(5), Duration::from_millis(500), 16 << 20),
             records: vec![200_000, 1_000_000],
+            recovery_time: Duration::from_secs(2),
             dir,
             seed: 1,
         }
@@ -146,6 +157,7 @@ impl Lab {
             tpcc_scale: (2, 100),
             long: (Duration::from_millis(400), Duration::from_millis(100), 1 << 20),
             records: vec![20_000],
+            recovery_time: Duration::from_millis(200),
             ..Self::full(dir)
         }
     }

@@ -102,9 +102,35 @@ pub struct Restarted {
     pub records: u64,
     /// From the call to the open store.
     pub took: Duration,
+    /// Of the processors, all threads of the process together.
+    pub cpu: Duration,
+}
+
+impl Restarted {
+    /// Records per second of a processor.
+    #[must_use]
+    pub fn rate_per_cpu(&self) -> f64 {
+        self.records as f64 / self.cpu.as_secs_f64().max(1e-9)
+    }
+}
+
+/// What the process has had of the processors.
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 const ROWS: Table<u64, [u8]> = Table::new("rows");
+
+/// A store in memory.
+fn store(fs: &FaultFs, streams: usize, recovery_time: Duration) -> azekura::Builder {
+    Database::builder()
+        .file_system(Arc::new(fs.clone()))
+        .cache_bytes(1 << 30)
+        .wal_workers(streams)
+        .wal_streams(streams)
+        .recovery_time(recovery_time)
+}
 
 /// Kills a store (in memory) after so many updates of 100 bytes in random order, none of them in a checkpoint, and opens it again.
 ///
@@ -112,39 +138,63 @@ const ROWS: Table<u64, [u8]> = Table::new("rows");
 ///
 /// What the store says; [`BenchError::WrongAnswer`] if a row is missing.
 pub fn restart_store(updates: u64, streams: usize) -> Result<Restarted, BenchError> {
-    let failed = |doing: &'static str| move |error: azekura::Error| failed(doing)(error);
     let fault = FaultFs::new();
-    let builder = |fs: &FaultFs| {
-        Database::builder()
-            .file_system(Arc::new(fs.clone()))
-            .cache_bytes(1 << 30)
-            .wal_workers(streams)
-            .wal_streams(streams)
-            .recovery_time(Duration::MAX)
-    };
-    let db = builder(&fault).open("/db").map_err(failed("opening"))?;
+    let db = store(&fault, streams, Duration::MAX).open("/db").map_err(failed("opening"))?;
+    let last = update(&db, updates)?;
+    let killed = fault.kill();
+    drop(db);
+    let restarted = reopen(&killed, streams, Duration::MAX, last)?;
+    if restarted.records < updates {
+        let found = restarted.records;
+        return Err(BenchError::WrongAnswer { what: "recovered records", expected: updates, found });
+    }
+    Ok(restarted)
+}
+
+/// Log of one update with what belongs to it, at least.
+const UPDATE_LOG_BYTES: u64 = 150;
+/// Log that a store may keep for each second of its restart, as it counts itself.
+const LOG_BYTES_PER_S: f64 = (64 << 20) as f64;
+
+/// Kills a store that keeps its restart within `time`, once it has logged twice what it may keep for that, and opens it again.
+///
+/// # Errors
+///
+/// As [`restart_store`].
+pub fn restart_within(time: Duration) -> Result<Restarted, BenchError> {
+    const STREAMS: usize = 2;
+    let fault = FaultFs::new();
+    let db = store(&fault, STREAMS, time).open("/db").map_err(failed("opening"))?;
+    let last = update(&db, (2.0 * time.as_secs_f64() * LOG_BYTES_PER_S) as u64 / UPDATE_LOG_BYTES + 1)?;
+    let killed = fault.kill();
+    drop(db);
+    reopen(&killed, STREAMS, time, last)
+}
+
+/// So many updates, durable in the end; the key of the last one.
+fn update(db: &Database, updates: u64) -> Result<u64, BenchError> {
     let mut last = None;
-    for n in 0..updates {
+    for n in 0..updates.max(1) {
         // An odd multiplier goes through all keys once, in no order.
         let key = n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 16;
         let write = |tx: &azekura::Transaction| tx.table(&ROWS)?.insert(&key, &[7; 100][..]);
         last = Some((key, db.transact_async(write).map_err(failed("writing"))?.1));
     }
-    let Some((key, ticket)) = last else {
-        return Ok(Restarted { records: 0, took: Duration::ZERO });
-    };
+    let Some((key, ticket)) = last else { return Ok(0) };
     ticket.wait().map_err(failed("committing"))?;
-    let killed = fault.kill();
-    drop(db);
-    let began = Instant::now();
-    let db = builder(&killed).open("/db").map_err(failed("recovering"))?;
-    let took = began.elapsed();
-    let records = db.stats().recovery.records;
-    let is_there = db.transact(|tx| tx.table(&ROWS)?.contains(&key)).map_err(failed("reading"))?;
-    if !is_there || records < updates {
-        return Err(BenchError::WrongAnswer { what: "recovered records", expected: updates, found: records });
+    Ok(key)
+}
+
+fn reopen(killed: &FaultFs, streams: usize, time: Duration, last: u64) -> Result<Restarted, BenchError> {
+    let (began, cpu) = (Instant::now(), cpu_time());
+    let db = store(killed, streams, time).open("/db").map_err(failed("recovering"))?;
+    let restarted =
+        Restarted { records: db.stats().recovery.records, took: began.elapsed(), cpu: cpu_time() - cpu };
+    let is_there = db.transact(|tx| tx.table(&ROWS)?.contains(&last)).map_err(failed("reading"))?;
+    if !is_there {
+        return Err(BenchError::WrongAnswer { what: "rows of the last commit", expected: 1, found: 0 });
     }
-    Ok(Restarted { records, took })
+    Ok(restarted)
 }
 
 fn failed<E: std::error::Error + Send + Sync + 'static>(doing: &'static str) -> impl Fn(E) -> BenchError {
@@ -172,5 +222,12 @@ mod tests {
     fn a_killed_store_comes_back_with_every_record() {
         let restarted = restart_store(500, 2).unwrap();
         assert!(restarted.records >= 500 && restarted.took > Duration::ZERO, "{restarted:?}");
+        assert!(restarted.cpu > Duration::ZERO && restarted.rate_per_cpu() > 0.0);
+    }
+
+    #[test]
+    fn a_store_that_keeps_its_restart_short_comes_back_with_its_last_commit() {
+        let restarted = restart_within(Duration::from_millis(5)).unwrap();
+        assert!(restarted.took > Duration::ZERO, "{restarted:?}");
     }
 }

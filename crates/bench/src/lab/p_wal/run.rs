@@ -6,7 +6,9 @@ use std::time::Duration;
 use azekura_io::submit::SubmitReport;
 use azekura_workload::tpcc::{Mix, Scale};
 
+use super::goals;
 use super::ground::{Choice, Ground};
+use super::lone::Lone;
 use super::long::Long;
 use super::micro::{self, Micro, Pages};
 use super::restart::{self, Filled, Way};
@@ -49,6 +51,7 @@ impl Lab {
             for &part in &self.parts {
                 match part {
                     Part::Device => run.device(&ground)?,
+                    Part::Lone => run.lone(&ground)?,
                     Part::Log => run.log(&ground)?,
                     Part::Store => run.store(&ground)?,
                     Part::Tpcc => run.tpcc(&ground)?,
@@ -57,6 +60,7 @@ impl Lab {
                 }
             }
         }
+        run.report.goals = goals::of(&run.report);
         run.report.date = crate::machine::utc_now();
         Ok(run.report)
     }
@@ -127,6 +131,31 @@ impl Run<'_> {
             let place = Into { figure: &name, series: format!("{writers} writer{plural}"), at: io_bytes };
             self.point(place, (written.mib_per_s(), 0.0), &beside);
             self.progress.at(done);
+        }
+        Ok(())
+    }
+
+    /// What a commit takes when nobody else commits.
+    fn lone(&mut self, ground: &Ground) -> Result<(), BenchError> {
+        let name = format!("{}, {}", goals::LONE, ground.name());
+        let note = "Transactions of three records, each waited for, one after the other, against synchronous writes of 4 KiB in turns with them.";
+        self.figure(&name, note, "committers", "microseconds, median");
+        self.progress.begin(&name, self.lab.runs as u64);
+        let mut runs = Vec::new();
+        for done in 1..=self.lab.runs as u64 {
+            let site = ground.site().map_err(io_failed)?;
+            ground.at_no_cost(|| writes::run(&site, 1, 4096, Duration::ZERO)).map_err(io_failed)?;
+            runs.push(Lone::run(&site, self.lab.time)?);
+            self.progress.at(done);
+        }
+        let Some((lone, spread)) = median(&mut runs, Lone::ratio) else { return Ok(()) };
+        for (series, latencies, ratio) in
+            [("write", &lone.writes, None), ("commit", &lone.commits, Some(lone.ratio()))]
+        {
+            let mut beside = vec![(P99, latencies.quantile_us(0.99))];
+            beside.extend(ratio.map(|ratio| (goals::OVER_WRITE, ratio)));
+            let place = Into { figure: &name, series: series.into(), at: 1 };
+            self.point(place, (latencies.quantile_us(0.5), spread), &beside);
         }
         Ok(())
     }
@@ -338,13 +367,31 @@ impl Run<'_> {
             }
         }
         if ground.device().is_none() {
-            return self.restart_store();
+            self.restart_store()?;
+            self.restart_within()?;
         }
         Ok(())
     }
 
+    /// How long a restart takes that is to take no longer than a setting.
+    fn restart_within(&mut self) -> Result<(), BenchError> {
+        let setting = self.lab.recovery_time;
+        let note = "A store in memory that is killed while it keeps its restart within a setting, by checkpoints along the way.";
+        self.figure(goals::BOUND, note, "log records", "seconds");
+        let restarted = restart::restart_within(setting)?;
+        let (took, asked) = (restarted.took.as_secs_f64(), setting.as_secs_f64());
+        let at = usize::try_from(restarted.records).unwrap_or(usize::MAX);
+        let series = format!("{asked} s asked for");
+        self.point(
+            Into { figure: goals::BOUND, series, at },
+            (took, 0.0),
+            &[(goals::OVER_SETTING, took / asked)],
+        );
+        Ok(())
+    }
+
     fn restart_store(&mut self) -> Result<(), BenchError> {
-        let name = "Restart of the store, in memory";
+        let name = goals::RESTART;
         self.figure(
             name,
             "A killed store in memory, so without any device, comes back: rows of 100 bytes inserted in random order, nothing in a checkpoint.",
@@ -363,7 +410,11 @@ impl Run<'_> {
                 let (rate, ms) = (rate(middle), middle.took.as_secs_f64() * 1e3);
                 let at = usize::try_from(middle.records).unwrap_or(usize::MAX);
                 let place = Into { figure: name, series: format!("{streams} streams"), at };
-                self.point(place, (rate, spread), &[("ms", ms)]);
+                self.point(
+                    place,
+                    (rate, spread),
+                    &[("ms", ms), (goals::PER_CPU, middle.rate_per_cpu() / 1e6)],
+                );
             }
             self.progress.at(done);
         }
@@ -390,7 +441,10 @@ fn beside_of(stretch: &micro::Stretch, ceiling: &Written) -> Vec<(&'static str, 
     let mut beside = vec![
         ("record MiB/s", stretch.record_mib_per_s()),
         ("written MiB/s", stretch.written_mib_per_s()),
-        ("device %", 100.0 * stretch.written_mib_per_s() / ceiling.mib_per_s().max(f64::MIN_POSITIVE)),
+        (
+            goals::DEVICE_SHARE,
+            100.0 * stretch.written_mib_per_s() / ceiling.mib_per_s().max(f64::MIN_POSITIVE),
+        ),
         ("streams", stretch.log.streams_in_use as f64),
         ("chunk KiB", stretch.chunk_bytes() as f64 / 1024.0),
         (IN_FLIGHT, stretch.in_flight()),
@@ -424,6 +478,7 @@ mod tests {
             blocking: true,
             time: Duration::from_millis(4),
             records: vec![2_000],
+            recovery_time: Duration::from_millis(4),
             tpcc_scale: (1, 100),
             long: (Duration::from_millis(20), Duration::from_millis(10), 64 << 10),
             ..Lab::quick(dir.path().into())
@@ -446,7 +501,12 @@ mod tests {
         assert_eq!(count("TPC-C"), 2 * 2 * 2);
         assert!(count("Writing for long") >= 4);
         assert_eq!(count("Reading a log"), devices * 2 * 2);
-        assert_eq!(count("Restart"), 2);
+        assert_eq!((count("Restart of"), count("Restart within")), (2, 1));
+        assert_eq!(count("A lone committer"), devices * 2);
+        // On two devices; and of the store's restart one for redo and one for the setting.
+        let goals = |name: &str| report.goals.iter().filter(|goal| goal.name.contains(name)).count();
+        assert_eq!((goals("over a write"), goals("of the device")), (devices, 2 * devices));
+        assert_eq!((goals("redone"), goals("its setting")), (1, 1));
         for point in &report.points {
             assert!(report.figures.iter().any(|figure| figure.name == point.figure), "{point:?}");
             assert!(point.value.is_finite() && point.value >= 0.0, "{point:?}");

@@ -26,8 +26,9 @@ Examples:
 
 Devices: real (the one that --dir is on), or a model over memory: iodrive (the
 paper's), cloud, ssd (a consumer's), plp (with power-loss protection).
-Parts: device (Fig. 3), log (Figs 7 to 10, 13), store, tpcc (Figs 11, 12, 14),
-long (Fig. 15), restart (section 4).
+Parts: device (Fig. 3), lone (a committer alone), log (Figs 7 to 10, 13), store,
+tpcc (Figs 11, 12, 14), long (Fig. 15), restart (section 4). At the end the goals
+that these parts tell about, and whether each is reached.
 Modelled devices take real time; what the processors do not manage in time
 counts too. The real device is written: some GiB in all, removed at the end.";
 
