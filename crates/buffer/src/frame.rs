@@ -269,8 +269,14 @@ impl Frame {
         self.note_worker();
         debug_assert_eq!(self.recovery_lsn.load(Relaxed), 0, "FRAME-4: evicted dirty");
         shared_store();
-        // Release: pairs with the Acquire in `try_pin`; the identity stored above is visible to who pins.
-        self.pin.store(1, Release);
+        // Release: pairs with the Acquire in `try_pin`; the identity stored above is visible to who pins. The word was made by an addition in vain, or by the
+        // last one out, whom we have acquired it from; so each addition comes before this store, and is gone, or after it, and is a pin. loom keeps
+        // no order between stores of threads that do not know of each other, and shows either later: hence the swap there.
+        if cfg!(loom) {
+            self.pin.swap(1, Release);
+        } else {
+            self.pin.store(1, Release);
+        }
     }
 
     #[inline]

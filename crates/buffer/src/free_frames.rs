@@ -32,10 +32,10 @@ impl FreeFrames {
         Self(IndexStack::new(frames))
     }
 
-    /// One of them is the caller's.
+    /// One of them is the caller's; `None` too if another thread takes it first, as there may be a victim.
     pub(crate) fn pop(&self, frames: &[Frame]) -> Option<Evicted> {
         let headers = Headers(frames);
-        self.0.pop(&headers).map(|turn| Evicted { frame: headers.frame(turn) })
+        self.0.try_pop(&headers).map(|turn| Evicted { frame: headers.frame(turn) })
     }
 
     /// Whoever wants the frame may have it.

@@ -27,6 +27,13 @@ pub(crate) struct IndexStack {
     bound: u32,
 }
 
+/// What came of one attempt.
+enum Popped {
+    Number(u32),
+    Overtaken,
+    Empty,
+}
+
 const TAG_ONE: u64 = 1 << 32;
 const NUMBER: u64 = TAG_ONE - 1;
 
@@ -53,19 +60,33 @@ impl IndexStack {
 
     /// Takes the number on top, or one never taken.
     pub(crate) fn pop(&self, notes: &impl Below) -> Option<u32> {
-        // Acquire: pairs with the Release of the push that stored this head; so its note is visible.
-        let mut head = self.head.load(Acquire);
-        while let Some(number) = ((head & NUMBER) as u32).checked_sub(1) {
-            // May be another push's by now, or no note at all; then the tag has moved and the CAS fails (STACK-1).
-            let below = notes.below(number);
-            let new = ((head & !NUMBER).wrapping_add(TAG_ONE)) | u64::from(below);
-            shared_rmw();
-            match self.head.compare_exchange_weak(head, new, AcqRel, Acquire) {
-                Ok(_) => return Some(number),
-                Err(now) => head = now,
+        loop {
+            match self.pop_once(notes) {
+                Popped::Number(number) => return Some(number),
+                Popped::Empty => return None,
+                Popped::Overtaken => {}
             }
         }
-        self.take_fresh()
+    }
+
+    /// As [`Self::pop`], but gives up if another thread is faster: for who has another way. When many want the one number that is there, all but one of
+    /// their compare-and-swaps are for nothing, and each holds up the next.
+    pub(crate) fn try_pop(&self, notes: &impl Below) -> Option<u32> {
+        if let Popped::Number(number) = self.pop_once(notes) { Some(number) } else { None }
+    }
+
+    fn pop_once(&self, notes: &impl Below) -> Popped {
+        // Acquire: pairs with the Release of the push that stored this head; so its note is visible.
+        let head = self.head.load(Acquire);
+        let Some(number) = ((head & NUMBER) as u32).checked_sub(1) else {
+            return self.take_fresh().map_or(Popped::Empty, Popped::Number);
+        };
+        // May be another push's by now, or no note at all; then the tag has moved and the CAS fails (STACK-1).
+        let below = notes.below(number);
+        let new = ((head & !NUMBER).wrapping_add(TAG_ONE)) | u64::from(below);
+        shared_rmw();
+        let popped = self.head.compare_exchange(head, new, AcqRel, Relaxed);
+        popped.map_or(Popped::Overtaken, |_| Popped::Number(number))
     }
 
     fn take_fresh(&self) -> Option<u32> {

@@ -323,8 +323,13 @@ impl PageStore for PageFile {
         if !is_there || !out.iter().all(is_aligned) {
             return read_and_copy(self, first, out);
         }
-        let words: Vec<&[PageWord]> = out.iter().map(|words| words.atomics()).collect();
-        let read = self.pages.file.read_words_at(offset, &words);
+        let read = match out {
+            [words] => self.pages.file.read_words_at(offset, &[words.atomics()]),
+            _ => {
+                let words: Vec<&[PageWord]> = out.iter().map(|words| words.atomics()).collect();
+                self.pages.file.read_words_at(offset, &words)
+            }
+        };
         if read.map_err(self.pages.error("read", Some(first), offset))? as u64 != bytes {
             return read_and_copy(self, first, out); // the file has become shorter than it was
         }

@@ -32,7 +32,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use azekura_base::page;
 use azekura_base::sync::atomic::{Ordering::Release, fence};
-use azekura_base::{Backoff, DurableLog, Lsn, PageBuf, PageId, PageWords, StripedCounter};
+use azekura_base::{Backoff, CachePadded, DurableLog, Lsn, PageBuf, PageId, PageWords, StripedCounter};
 use azekura_trace::{Site, ThreadTag, WaitKind};
 
 use crate::cleaner::CleanerBell;
@@ -88,8 +88,8 @@ pub struct BufferPool {
     words: PageMemory,
     pub(crate) table: PageTable,
     pub(crate) policy: Replacement,
-    free_frames: FreeFrames,
-    spare_buffers: IndexStack,
+    free_frames: CachePadded<FreeFrames>,
+    spare_buffers: CachePadded<IndexStack>,
     pub(crate) store: Arc<dyn PageStore>,
     pub(crate) log: Arc<dyn DurableLog>,
     pub(crate) counters: Counters,
@@ -134,8 +134,8 @@ impl BufferPool {
             words: PageMemory::zeroed(buffers, page_size),
             table: PageTable::new(frames),
             policy: Replacement::new(policy, frames),
-            free_frames: FreeFrames::all(frames),
-            spare_buffers: IndexStack::new(buffers),
+            free_frames: CachePadded::new(FreeFrames::all(frames)),
+            spare_buffers: CachePadded::new(IndexStack::new(buffers)),
             store,
             log,
             counters: Counters::default(),

@@ -44,7 +44,7 @@ mod stall_tests;
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash, RandomState};
 
-use azekura_base::{Backoff, PageId, StripedCounter};
+use azekura_base::{Backoff, CachePadded, PageId, StripedCounter};
 
 use self::entry::Entry;
 use crate::count::own_rmw;
@@ -98,7 +98,7 @@ pub struct Cache<K, V, S = RandomState> {
     entries: Box<[Entry<K, V>]>,
     table: PageTable,
     policy: Replacement,
-    free: FreeFrames,
+    free: CachePadded<FreeFrames>,
     hasher: S,
     when_all_pinned: WhenAllPinned,
     len: StripedCounter,
@@ -143,7 +143,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
             entries: (0..capacity).map(|_| Entry::empty()).collect(),
             table: PageTable::new(capacity),
             policy: Replacement::new(options.policy, capacity),
-            free: FreeFrames::all(capacity),
+            free: CachePadded::new(FreeFrames::all(capacity)),
             hasher,
             when_all_pinned: options.when_all_pinned,
             len: StripedCounter::new(),

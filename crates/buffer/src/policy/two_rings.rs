@@ -64,7 +64,7 @@ const MAIN_BATCH_SHARE: u64 = 64;
 const MAX_MAIN_BATCH: u64 = 16;
 /// Counts of the sketch that a miss ages, and in a surge; in parts of [`PER_COUNT`](super::sketch::PER_COUNT).
 const AGED: u64 = 1;
-const AGED_IN_SURGE: u64 = 8;
+const AGED_IN_SURGE: u64 = 10;
 /// Pinned or dirty candidates passed by one sweep.
 const MAX_PASSED: usize = if cfg!(loom) { 2 } else { 32 };
 

@@ -15,7 +15,13 @@ const MOST_RUNS: usize = 1024;
 pub(super) fn read(file: &File, offset: u64, out: &[&[PageWord]], alignment: usize) -> io::Result<usize> {
     let (wanted, mut done) = (out.iter().map(|words| size_of_val(*words)).sum(), 0);
     while done < wanted {
-        match read_once(file, offset + done as u64, &rest(out, done)) {
+        let at = offset + done as u64;
+        // One run is what a miss reads, and has no need of a list in memory.
+        let once = match out {
+            [words] => read_once(file, at, &[without(words, done)]),
+            _ => read_once(file, at, &rest(out, done)),
+        };
+        match once {
             Ok(0) => break,
             Ok(read) => done += read,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -36,11 +42,16 @@ fn rest(out: &[&[PageWord]], mut done: usize) -> Vec<libc::iovec> {
         let skipped = done.min(len);
         done -= skipped;
         if skipped < len && runs.len() < MOST_RUNS {
-            let start = words.as_ptr().cast::<u8>().wrapping_add(skipped).cast_mut();
-            runs.push(libc::iovec { iov_base: start.cast(), iov_len: len - skipped });
+            runs.push(without(words, skipped));
         }
     }
     runs
+}
+
+/// One run without its first `skipped` bytes, which are not more than it has.
+fn without(words: &[PageWord], skipped: usize) -> libc::iovec {
+    let start = words.as_ptr().cast::<u8>().wrapping_add(skipped).cast_mut();
+    libc::iovec { iov_base: start.cast(), iov_len: size_of_val(words) - skipped }
 }
 
 fn read_once(file: &File, offset: u64, runs: &[libc::iovec]) -> io::Result<usize> {
@@ -75,6 +86,8 @@ mod tests {
             first.iter().chain(&second).flat_map(|word| word.load(Relaxed).to_ne_bytes()).collect();
         assert_eq!(found[..96], bytes[4..]);
         assert_eq!(second[8].load(Relaxed), 7, "beyond the end nothing is written");
+        assert_eq!(read(&file, 60, &[&second], 1).unwrap(), 40, "one run");
+        assert_eq!(second[0].load(Relaxed).to_ne_bytes(), bytes[60..68]);
         assert_eq!(read(&file, 1000, &[&first], 1).unwrap(), 0);
         assert_eq!(read(&file, 0, &[], 1).unwrap(), 0);
     }

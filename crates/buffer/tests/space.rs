@@ -1,0 +1,98 @@
+//! What a pool takes besides its pages, as the allocator has it: everything that is allocated counts, whatever it is called.
+#![cfg(not(loom))]
+#![expect(clippy::unwrap_used, reason = "a test ends where it fails")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use azekura_base::durable::NoLog;
+use azekura_base::page::PageType;
+use azekura_base::{Lsn, PageId};
+use azekura_buffer::cache::{Cache, CacheOptions};
+use azekura_buffer::{BufferPool, HandKind, MemStore, Policy, PoolOptions};
+
+/// The system's, with a count of the bytes that are allocated now.
+struct Counting;
+
+static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call is the system allocator's, with the same arguments.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATED.fetch_add(layout.size(), Relaxed);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        ALLOCATED.fetch_add(layout.size(), Relaxed);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        ALLOCATED.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const PAGE: usize = 8192;
+/// Pages' worth of buffers that a pool has besides those of its frames.
+const SPARE: usize = 16;
+
+fn pool(frames: usize, policy: Policy) -> BufferPool {
+    let options = PoolOptions { page_size: PAGE, capacity_bytes: frames * PAGE, policy };
+    BufferPool::new(options, Arc::new(MemStore::new(PAGE)), Arc::new(NoLog)).unwrap()
+}
+
+/// Bytes besides the pages and the spare buffers.
+fn besides_pages(frames: usize, policy: Policy) -> usize {
+    let before = ALLOCATED.load(Relaxed);
+    let pool = pool(frames, policy);
+    let taken = ALLOCATED.load(Relaxed) - before;
+    drop(pool);
+    taken - (frames + SPARE) * PAGE
+}
+
+/// One test, as all threads of a process share the count.
+#[test]
+fn a_frame_takes_less_than_sixty_four_bytes_and_nothing_is_left_uncounted() {
+    for (policy, per_frame) in [(Policy::TwoRings, 60), (Policy::NbGclock(HandKind::Striped), 40)] {
+        let [few, many] = [4_096, 32_768].map(|frames| besides_pages(frames, policy));
+        let slope = (many - few) as f64 / (32_768 - 4_096) as f64;
+        assert!(
+            (per_frame - 1..=per_frame).contains(&(slope.ceil() as usize)),
+            "{policy:?}: {slope} per frame"
+        );
+        assert!(few - 4_096 * per_frame < 32 << 10, "{policy:?}: {few} for 4,096 frames");
+        assert!(many < 32_768 * 64, "{policy:?}: {many} for 32,768 frames, all told");
+    }
+    nothing_is_added_by_use();
+    // Of the general cache: header, table, policy, and the value.
+    let before = ALLOCATED.load(Relaxed);
+    let cache: Cache<u64, u64> = Cache::with(32_768, CacheOptions::default(), Default::default()).unwrap();
+    let taken = ALLOCATED.load(Relaxed) - before;
+    assert!(taken < 32_768 * (64 + size_of::<Option<(u64, u64)>>()), "{taken}");
+    drop(cache);
+}
+
+/// Pages come, are changed, written and evicted: no memory is asked for that grows with them.
+fn nothing_is_added_by_use() {
+    let pool = pool(512, Policy::TwoRings);
+    let turn_over = || {
+        for id in 0..2_000 {
+            let mut page = pool.fix_new(PageId(id)).unwrap();
+            page.will_change(Lsn(1));
+            page.page_mut().format(PageType::Leaf, PageId(id));
+        }
+        pool.flush_all().unwrap();
+    };
+    turn_over(); // the store's own pages, and what threads keep
+    let before = ALLOCATED.load(Relaxed);
+    turn_over();
+    let grown = ALLOCATED.load(Relaxed).saturating_sub(before);
+    assert!(grown < 4_096, "{grown} more bytes");
+}
