@@ -341,7 +341,16 @@ impl World {
 
     /// The number of the line at `address`.
     pub(crate) fn line(&mut self, address: usize) -> u32 {
-        self.lines.number(address)
+        let core = self.core();
+        self.lines.number(address, core)
+    }
+
+    /// The core that the current thread is on; the first, where it is on none.
+    fn core(&self) -> usize {
+        match self.threads.get(self.current).map(|thread| thread.state) {
+            Some(State::OnProcessor(processor)) => self.profile.topology.core_of(processor),
+            _ => 0,
+        }
     }
 
     /// Plain computation since the last access, on the core's pipe.
@@ -370,10 +379,7 @@ impl World {
 
     /// A block was freed.
     pub(crate) fn freed(&mut self, address: usize, bytes: usize) {
-        let core = match self.threads.get(self.current).map(|thread| thread.state) {
-            Some(State::OnProcessor(processor)) => self.profile.topology.core_of(processor),
-            _ => 0,
-        };
+        let core = self.core();
         self.lines.forget(address, bytes, core);
     }
 
