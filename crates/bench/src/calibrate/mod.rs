@@ -1,6 +1,6 @@
 //! The machine at hand as a profile, and how far simulations of it are from the real thing.
 //!
-//! 1. Small measurements give what a load, an atomic instruction, a transfer between cores, a wake-up cost ([`constants`]).
+//! 1. Small measurements give what a load, an atomic instruction, a transfer between cores, a wake-up cost (`constants`).
 //! 2. Three workloads run really, on one thread and on two: the page cache, the log, the B+tree under the store's door. Runs are interleaved,
 //!    and medians taken, because others use the machine too.
 //! 3. What lies between two accesses that a simulation sees is computation of which it knows nothing. It follows from the run on one thread: the
@@ -11,8 +11,8 @@
 //!
 //! | module | noun |
 //! |---|---|
-//! | [`constants`] | small measurements |
-//! | [`workload`] | a workload, real and simulated |
+//! | `constants` | small measurements |
+//! | `workload` | a workload, real and simulated |
 //! | [`report`] | both beside each other |
 
 mod constants;
