@@ -6,11 +6,9 @@
 //! A checkpoint reads the LSN counter first and the list second: a transaction that it does not see either ended before, or draws only
 //! LSNs at or above the counter that was read.
 
-use azekura_base::striped::thread_stripe;
+use azekura_base::striped::{stripe_count, thread_stripe};
 use azekura_base::sync::Mutex;
 use azekura_base::{CachePadded, Lsn, TxnId};
-
-const STRIPES: usize = 16;
 
 type Stripe = CachePadded<Mutex<Vec<(TxnId, Lsn)>>>;
 
@@ -28,14 +26,14 @@ pub(crate) struct Listed {
 
 impl ActiveList {
     pub(crate) fn new() -> Self {
-        Self { stripes: (0..STRIPES).map(|_| CachePadded::new(Mutex::new(Vec::new()))).collect() }
+        Self { stripes: (0..stripe_count()).map(|_| CachePadded::new(Mutex::new(Vec::new()))).collect() }
     }
 
-    /// Lists `txn`; `next_lsn` reads the counter and is called inside (ACTIVE-1).
-    pub(crate) fn insert(&self, txn: TxnId, next_lsn: impl FnOnce() -> Lsn) -> Listed {
-        let stripe = thread_stripe() % STRIPES;
+    /// Lists `txn`; `lsn_bound` gives a bound below all LSNs that are drawn later, and is called inside (ACTIVE-1).
+    pub(crate) fn insert(&self, txn: TxnId, lsn_bound: impl FnOnce() -> Lsn) -> Listed {
+        let stripe = thread_stripe() % self.stripes.len();
         let mut list = self.stripes[stripe].lock();
-        let first_lsn = next_lsn();
+        let first_lsn = lsn_bound();
         list.push((txn, first_lsn));
         Listed { stripe, txn }
     }

@@ -5,7 +5,7 @@ use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use azekura_base::striped::thread_stripe;
+use azekura_base::striped::{stripe_count, thread_stripe};
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use azekura_base::sync::{Mutex, RwLock, machine, random, thread};
 use azekura_base::{CachePadded, Lsn, TxnId};
@@ -70,7 +70,8 @@ pub(crate) struct Parts {
     pub(crate) next_txn: TxnId,
 }
 
-/// A counted reference to the store for the transactions of some threads: each thread's count lies on a line of its own.
+/// A counted reference to the store for the transactions and tickets of some threads: aligned, so that each count lies on a line of its own.
+#[repr(align(128))]
 pub(crate) struct Door(Arc<Shared>);
 
 impl Deref for Door {
@@ -79,9 +80,6 @@ impl Deref for Door {
         &self.0
     }
 }
-
-/// Doors of an open store.
-const DOORS: usize = 16;
 
 impl Shared {
     /// So many numbers for transactions, that no other has.
@@ -190,7 +188,7 @@ impl Database {
         });
         let background = Arc::new(Background::start(&shared));
         let door = |_| CachePadded::new(Arc::new(Door(Arc::clone(&shared))));
-        let doors = (0..DOORS).map(door).collect();
+        let doors = (0..stripe_count()).map(door).collect();
         Ok(Self { background, shared, doors })
     }
 
@@ -200,7 +198,7 @@ impl Database {
     ///
     /// None today; a closed store may refuse later.
     pub fn begin(&self) -> Result<Transaction, Error> {
-        let door = &self.doors[thread_stripe() % DOORS];
+        let door = &self.doors[thread_stripe() % self.doors.len()];
         machine::adds(&***door);
         Transaction::begin(Arc::clone(door))
     }

@@ -1,14 +1,18 @@
 //! The ticket of an asynchronous commit: wait, poll, or await.
 
+use std::fmt;
 use std::future::Future;
+use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use azekura_base::Lsn;
+use azekura_base::sync::machine;
 use azekura_wal::{Ticket, Wal};
 
 use crate::Error;
+use crate::database::Door;
 
 /// Tells when a commit is durable; made by [`Transaction::commit_async`](crate::Transaction::commit_async).
 ///
@@ -32,11 +36,28 @@ use crate::Error;
 /// ```
 #[derive(Debug)]
 #[must_use = "without looking at the ticket nobody knows when the commit is durable"]
-pub struct CommitTicket(Ticket);
+pub struct CommitTicket(Ticket<LogDoor>);
+
+/// The store's log, by the reference of the thread's own that its transaction had: a count of the log's would be written by all threads.
+struct LogDoor(Arc<Door>);
+
+impl Deref for LogDoor {
+    type Target = Wal;
+    fn deref(&self) -> &Wal {
+        &self.0.wal
+    }
+}
+
+impl fmt::Debug for LogDoor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LogDoor")
+    }
+}
 
 impl CommitTicket {
-    pub(crate) fn new(wal: &Arc<Wal>, lsn: Lsn) -> Self {
-        Self(wal.ticket(lsn))
+    pub(crate) fn new(db: &Arc<Door>, lsn: Lsn) -> Self {
+        machine::adds(&**db); // the count
+        Self(Wal::ticket_through(LogDoor(Arc::clone(db)), lsn))
     }
 
     /// Blocks until the commit survives power loss.

@@ -21,8 +21,16 @@ impl std::error::Error for LogFailed {}
 pub trait DurableLog: Send + Sync {
     /// The LSN that the next record will get. A record drawn after this call returns `n` has an LSN of at least `n`.
     ///
-    /// A page that turns dirty takes this as the lower bound of its recovery LSN *before* its record is appended.
+    /// Costs a look at a counter that every appender writes.
     fn next_lsn(&self) -> Lsn;
+
+    /// An LSN that is not above any that is drawn after this call. It may lie further back than [`next_lsn`](Self::next_lsn), by what is not
+    /// durable yet, and costs a look at a line that only flushes write.
+    ///
+    /// A page that turns dirty takes this as the lower bound of its recovery LSN *before* its record is appended.
+    fn lsn_bound(&self) -> Lsn {
+        self.next_lsn()
+    }
 
     /// Every record with an LSN up to and including this one is on disk, in every worker's log.
     fn durable_lsn(&self) -> Lsn;

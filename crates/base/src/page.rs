@@ -211,6 +211,7 @@ impl<'a> PageWords<'a> {
     }
 
     /// Appends `len` bytes from `at` to `out`.
+    #[track_caller]
     pub fn read_into(self, at: usize, len: usize, out: &mut Vec<u8>) {
         let start = out.len();
         out.resize(start + len.min(self.len()), 0);

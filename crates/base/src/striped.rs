@@ -2,8 +2,21 @@
 
 use crate::CachePadded;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+#[cfg(not(loom))]
+use crate::sync::thread;
 
-const STRIPES: usize = 16;
+/// Fewest and most stripes.
+const STRIPES: (usize, usize) = (16, 512);
+
+/// How many stripes to deal threads out to: two for each processor, so that threads that run at once seldom meet; a power of two, 16 at least.
+#[must_use]
+pub fn stripe_count() -> usize {
+    #[cfg(loom)]
+    let processors = 1;
+    #[cfg(not(loom))]
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    (2 * processors).next_power_of_two().clamp(STRIPES.0, STRIPES.1)
+}
 
 /// The stripe of the calling thread: a small number, dealt out round robin, the same for the thread's life.
 #[must_use]
@@ -37,7 +50,7 @@ impl StripedCounter {
     /// A counter at zero.
     #[must_use]
     pub fn new() -> Self {
-        Self { stripes: (0..STRIPES).map(|_| CachePadded::new(AtomicU64::new(0))).collect() }
+        Self { stripes: (0..stripe_count()).map(|_| CachePadded::new(AtomicU64::new(0))).collect() }
     }
 
     /// Adds `n` on the calling thread's line.
@@ -45,7 +58,7 @@ impl StripedCounter {
     #[track_caller]
     pub fn add(&self, n: u64) {
         // Relaxed: a statistic; nothing is published through it.
-        self.stripes[thread_stripe() % STRIPES].fetch_add(n, Relaxed);
+        self.stripes[thread_stripe() % self.stripes.len()].fetch_add(n, Relaxed);
     }
 
     /// The sum over all lines.

@@ -46,6 +46,7 @@
 #![forbid(unsafe_code)]
 
 pub mod adapter;
+pub mod calibrate;
 pub mod client;
 pub mod compare;
 pub mod conformance;

@@ -140,13 +140,13 @@ impl Env {
         }
         // Before the append: a checkpoint that runs between append and apply must see these pages as dirty from an
         // LSN that is not above the record's.
-        let next_lsn = self.log.next_lsn();
-        guards.iter_mut().for_each(|guard| guard.will_change(next_lsn));
+        let bound = self.log.lsn_bound();
+        guards.iter_mut().for_each(|guard| guard.will_change(bound));
         let lsn = with_buffer(|body| {
             record::encode(body, head, ops.iter().map(|&(i, ref op)| (guards[i].page_id(), op)));
             self.log.append(worker, body)
         })
-        .inspect_err(|_| guards.iter_mut().for_each(|guard| leave_free(guard, next_lsn)))?;
+        .inspect_err(|_| guards.iter_mut().for_each(|guard| leave_free(guard, self.log.next_lsn())))?;
         for &(i, ref op) in ops {
             let page_id = guards[i].page_id();
             let mut page = guards[i].page_mut();

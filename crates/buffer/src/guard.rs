@@ -198,7 +198,7 @@ impl<'p> ExclusiveGuard<'p> {
         self.guard.words()
     }
 
-    /// Says that the page is about to change, *before* the change's LSN is drawn: `next_lsn` is the log's counter as read now. The
+    /// Says that the page is about to change, *before* the change's LSN is drawn, which will not be below `next_lsn`. The
     /// page is dirty from here on, and optimistic readers will notice when the guard goes.
     pub fn will_change(&mut self, next_lsn: Lsn) {
         self.has_changed = true;

@@ -109,7 +109,7 @@ impl HybridLatch {
     #[track_caller]
     pub fn lock_exclusive(&self) {
         if !self.try_lock_exclusive() {
-            self.wait_for(EXCLUSIVE | SHARED, Self::try_lock_exclusive);
+            self.wait_for(EXCLUSIVE | SHARED, |latch| latch.try_lock_exclusive());
         }
     }
 
@@ -176,7 +176,7 @@ impl HybridLatch {
     #[track_caller]
     pub fn lock_shared(&self) {
         if !self.try_lock_shared() {
-            self.wait_for(EXCLUSIVE, Self::try_lock_shared);
+            self.wait_for(EXCLUSIVE, |latch| latch.try_lock_shared());
         }
     }
 

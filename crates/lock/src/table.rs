@@ -19,7 +19,7 @@
 
 use std::time::Duration;
 
-use azekura_base::striped::{StripedCounter, thread_stripe};
+use azekura_base::striped::{StripedCounter, stripe_count, thread_stripe};
 use azekura_base::sync::Mutex;
 use azekura_base::{CachePadded, Lsn, TreeId, TxnId};
 use azekura_latch::TracedMutex;
@@ -61,9 +61,6 @@ impl Default for LockOptions {
     }
 }
 
-/// Lists of finished transactions, for the next ones.
-const POOLS: usize = if cfg!(loom) { 1 } else { 16 };
-
 /// All locks of one database.
 #[derive(Debug)]
 pub struct LockTable {
@@ -83,6 +80,7 @@ impl LockTable {
     #[must_use]
     pub fn new(options: LockOptions) -> Self {
         let stripes = options.stripes.max(1).next_power_of_two();
+        let pools = if cfg!(loom) { 1 } else { stripe_count() };
         let slots = options.dependency_slots.max(1).next_power_of_two();
         Self {
             stripes: (0..stripes)
@@ -93,7 +91,7 @@ impl LockTable {
             wait_micros: StripedCounter::new(),
             strong: StrongCounts::new(),
             depend: Dependencies::new(slots),
-            pools: (0..POOLS).map(|_| CachePadded::new(Mutex::new(Vec::new()))).collect(),
+            pools: (0..pools).map(|_| CachePadded::new(Mutex::new(Vec::new()))).collect(),
             timeout: options.timeout,
             seed: options.seed,
         }
@@ -102,7 +100,7 @@ impl LockTable {
     /// Gives a transaction its list of locks, empty. Numbers of living transactions differ; a larger one is younger,
     /// and the youngest of a deadlock gives way.
     pub fn begin(&self, txn: TxnId) -> TxnLocks {
-        let pooled = self.pools[thread_stripe() % POOLS].lock().pop();
+        let pooled = self.pools[thread_stripe() % self.pools.len()].lock().pop();
         let mut locks = pooled.unwrap_or_else(|| TxnLocks::new(self.owners.add()));
         self.begin_again(&mut locks, txn);
         locks
@@ -246,7 +244,7 @@ impl LockTable {
     /// (W9): undo first, then release.
     pub fn release_all(&self, mut t: TxnLocks, commit_lsn: Option<Lsn>) {
         self.release(&mut t, commit_lsn);
-        self.pools[thread_stripe() % POOLS].lock().push(t);
+        self.pools[thread_stripe() % self.pools.len()].lock().push(t);
     }
 
     /// As [`release_all`](Self::release_all), for a caller that keeps the list for its next transaction.

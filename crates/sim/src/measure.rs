@@ -1,45 +1,54 @@
-//! A stretch of a run that is measured: for threads of a machine, who know when it begins and ends.
+//! A stretch of a run that is measured: for threads of a machine, which say when it begins and ends.
 
+use crate::coherence::{Time, picoseconds};
 use crate::handle::with;
-use crate::stalls::PlaceStalls;
+use crate::stalls::{PlaceStalls, Stalls};
 use azekura_base::sync::machine;
+use std::time::Duration;
 
 /// What a machine did in a stretch of a run.
 #[derive(Clone, Debug)]
 pub struct Stretch {
-    /// Accesses, and turns of spins.
+    /// Accesses.
     pub steps: u64,
     /// Where threads waited for lines, the costliest place first.
     pub stalls: Vec<PlaceStalls>,
 }
 
-/// A stretch under way.
+/// Which accesses are counted, and those that were.
 #[derive(Debug)]
-#[must_use = "a stretch is over when it is asked for"]
-pub struct Stretching(u64);
+pub(crate) struct Counting {
+    pub(crate) from: Time,
+    pub(crate) until: Time,
+    pub(crate) steps: u64,
+    pub(crate) stalls: Stalls,
+}
 
-/// Begins a stretch: where threads have waited so far is forgotten. Stretches of one run come one after another.
+impl Default for Counting {
+    fn default() -> Self {
+        Self { from: 0, until: Time::MAX, steps: 0, stalls: Stalls::default() }
+    }
+}
+
+/// Counts the accesses that threads make from one moment of the machine's clock until another, and forgets all others.
 ///
 /// # Panics
 ///
 /// If the caller is no thread of a machine.
-pub fn begin() -> Stretching {
-    assert!(machine::current().is_some(), "a thread of a machine begins a stretch");
-    with(|world| {
-        world.stalls.clear();
-        Stretching(world.steps)
-    })
+pub fn between(from: Duration, until: Duration) {
+    assert!(machine::current().is_some(), "a thread of a machine says what is measured");
+    let time = |moment: Duration| picoseconds(moment.as_secs_f64() * 1e9);
+    let counting = Counting { from: time(from), until: time(until), ..Counting::default() };
+    with(|world| world.counting = counting);
 }
 
-impl Stretching {
-    /// Ends it.
-    ///
-    /// # Panics
-    ///
-    /// If the caller is no thread of a machine.
-    #[must_use]
-    pub fn end(self) -> Stretch {
-        assert!(machine::current().is_some(), "a thread of a machine ends a stretch");
-        with(|world| Stretch { steps: world.steps - self.0, stalls: world.stalls.by_place() })
-    }
+/// What was counted so far.
+///
+/// # Panics
+///
+/// If the caller is no thread of a machine.
+#[must_use]
+pub fn counted() -> Stretch {
+    assert!(machine::current().is_some(), "a thread of a machine asks what was measured");
+    with(|world| Stretch { steps: world.counting.steps, stalls: world.counting.stalls.by_place() })
 }

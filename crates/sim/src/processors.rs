@@ -3,8 +3,8 @@
 //! | thread is | leaves it |
 //! |---|---|
 //! | on a processor | when it sleeps or ends, or its slice is over and others are ready |
-//! | ready | when a processor has nothing else to do, in order of readiness |
-//! | neither: asleep, stopped, ended | when it is woken: to its last processor if that is idle, to any idle one, to the queue |
+//! | ready | when a processor has nothing else to do: first who was woken, then in order of readiness |
+//! | neither: asleep, stopped, ended | when it is woken: to its last processor if that is idle, to any idle one, to the front of the queue; its last processor's thread then gives way |
 
 use crate::coherence::Time;
 use std::collections::VecDeque;
@@ -21,6 +21,18 @@ pub struct Start {
     pub processor: usize,
     /// From when on.
     pub at: Time,
+}
+
+/// What came of the wish for a processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// The thread has one.
+    Granted(Start),
+    /// It is ready.
+    Waits {
+        /// It was woken, and this thread has its last processor: schedulers let who slept go first.
+        instead_of: Option<ThreadId>,
+    },
 }
 
 /// The processors of a machine.
@@ -45,16 +57,21 @@ impl Processors {
         !self.ready.is_empty()
     }
 
-    /// `thread`, which last had the processor `last`, wants one from `at` on. An idle one is there `wake` later.
-    pub fn wants(&mut self, thread: ThreadId, last: Option<usize>, at: Time, wake: Time) -> Option<Start> {
+    /// `thread`, which last had the processor `last`, wants one from `at` on. An idle one is there `wake` later; without a `wake` the thread
+    /// was not asleep.
+    pub fn wants(&mut self, thread: ThreadId, last: Option<usize>, at: Time, wake: Time) -> Wish {
         let idle = || self.on.iter().position(Option::is_none);
         let Some(processor) = last.filter(|&last| self.on[last].is_none()).or_else(idle) else {
-            self.ready.push_back((thread, at));
-            return None;
+            if wake == 0 {
+                self.ready.push_back((thread, at));
+                return Wish::Waits { instead_of: None };
+            }
+            self.ready.push_front((thread, at));
+            return Wish::Waits { instead_of: last.and_then(|last| self.on[last]) };
         };
         self.on[processor] = Some(thread);
         self.idle -= 1;
-        Some(Start { thread, processor, at: at + wake })
+        Wish::Granted(Start { thread, processor, at: at + wake })
     }
 
     /// The thread on `processor` leaves it at `now`; who is next?
@@ -87,13 +104,25 @@ mod tests {
     #[test]
     fn the_ready_wait_in_line_for_a_processor_and_wake_on_their_last_one() {
         let mut processors = Processors::new(2, 10);
-        assert_eq!(processors.wants(0, None, 5, 0), Some(Start { thread: 0, processor: 0, at: 5 }));
-        assert_eq!(processors.wants(1, None, 5, 0), Some(Start { thread: 1, processor: 1, at: 5 }));
-        assert_eq!((processors.wants(2, None, 6, 0), processors.has_ready()), (None, true));
+        let granted = |thread, processor, at| Wish::Granted(Start { thread, processor, at });
+        assert_eq!(processors.wants(0, None, 5, 0), granted(0, 0, 5));
+        assert_eq!(processors.wants(1, None, 5, 0), granted(1, 1, 5));
+        assert_eq!(processors.wants(2, None, 6, 0), Wish::Waits { instead_of: None });
+        assert!(processors.has_ready());
         assert_eq!(processors.leaves(1, 20), Some(Start { thread: 2, processor: 1, at: 30 }));
         assert_eq!(processors.leaves(1, 40), None);
         assert_eq!(processors.leaves(0, 41), None);
         assert_eq!(processors.idle(), 2);
-        assert_eq!(processors.wants(2, Some(1), 50, 3), Some(Start { thread: 2, processor: 1, at: 53 }));
+        assert_eq!(processors.wants(2, Some(1), 50, 3), granted(2, 1, 53));
+    }
+
+    #[test]
+    fn who_was_woken_goes_before_who_has_used_its_time() {
+        let mut processors = Processors::new(1, 10);
+        assert!(matches!(processors.wants(0, None, 0, 0), Wish::Granted(_)));
+        assert_eq!(processors.wants(1, None, 1, 0), Wish::Waits { instead_of: None });
+        assert_eq!(processors.wants(2, Some(0), 2, 3), Wish::Waits { instead_of: Some(0) });
+        assert_eq!(processors.leaves(0, 20), Some(Start { thread: 2, processor: 0, at: 30 }));
+        assert_eq!(processors.leaves(0, 40), Some(Start { thread: 1, processor: 0, at: 50 }));
     }
 }

@@ -303,7 +303,7 @@ impl Running {
                 time: Duration::from_nanos(time / 1000),
                 steps: world.steps,
                 lines: world.lines.count(),
-                stalls: world.stalls.by_place(),
+                stalls: world.counting.stalls.by_place(),
                 stopped_at: self.stopped.flatten(),
                 has_stopped: self.stopped.is_some(),
                 trace: world.trace.clone().unwrap_or_default(),

@@ -7,11 +7,11 @@
 
 use crate::coherence::{Directory, Served, Time, picoseconds};
 use crate::lines::{Lines, Map};
-use crate::processors::{Processors, Start, ThreadId};
+use crate::measure::Counting;
+use crate::processors::{Processors, Start, ThreadId, Wish};
 use crate::profile::Profile;
 use crate::random::Random;
 use crate::schedule::{Chooser, Step};
-use crate::stalls::Stalls;
 use azekura_base::sync::machine::{Access, Work};
 use std::any::Any;
 use std::cmp::Reverse;
@@ -82,7 +82,7 @@ pub(crate) struct World {
     pipes: Vec<u32>,
     pub(crate) directory: Directory,
     pub(crate) lines: Lines,
-    pub(crate) stalls: Stalls,
+    pub(crate) counting: Counting,
     random: Random,
     pub(crate) steps: u64,
     /// Who goes next, if that is not a matter of time.
@@ -108,7 +108,7 @@ impl World {
             pipes: vec![0; profile.topology.cores() * profile.topology.pipes_per_core],
             directory: Directory::new(&profile),
             lines: Lines::default(),
-            stalls: Stalls::default(),
+            counting: Counting::default(),
             random: Random::new(seed),
             steps: 0,
             chooser: None,
@@ -159,8 +159,14 @@ impl World {
     fn make_ready(&mut self, thread: ThreadId, at: Time, wake: Time) {
         let last = self.threads[thread].last_processor;
         self.threads[thread].state = State::Ready;
-        if let Some(start) = self.processors.wants(thread, last, at, wake) {
-            self.start(start);
+        match self.processors.wants(thread, last, at, wake) {
+            Wish::Granted(start) => self.start(start),
+            // Who slept goes before who computes: its processor's thread gives way at its next step.
+            Wish::Waits { instead_of: Some(busy) } => {
+                let busy = &mut self.threads[busy];
+                busy.slice_end = busy.slice_end.min(at);
+            }
+            Wish::Waits { instead_of: None } => {}
         }
     }
 
@@ -392,13 +398,17 @@ impl World {
         let core = self.profile.topology.core_of(self.processor());
         let line = self.lines.number(address, core);
         let me = &mut self.threads[self.current];
+        let began = me.time;
         let served: Served = self.directory.access(core, line, access, me.time, me.drained);
         me.time = served.until;
         me.drained = me.drained.max(served.done);
         me.accesses += 1;
         me.last_place = Some(place);
         self.steps += 1;
-        self.stalls.add(line, place, &served);
+        if (self.counting.from..self.counting.until).contains(&began) {
+            self.counting.steps += 1;
+            self.counting.stalls.add(line, place, &served);
+        }
         if let Some(trace) = &mut self.trace {
             trace.push(Step { thread: self.current, access, place });
         }

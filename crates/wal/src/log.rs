@@ -143,6 +143,9 @@ impl Log {
     /// Whether a commit may be acknowledged: everything up to `lsn` is durable, and, with epochs, all of its epoch.
     pub(crate) fn is_acknowledged(&self, lsn: Lsn) -> bool {
         match &self.epochs {
+            // Whoever ends a flush computes the horizon anew. Computing it here as well would have each look of each committer fetch the
+            // counter and all marks from those who write them.
+            None if self.options.background => self.horizon.reached() >= lsn,
             None => self.horizon.has_reached(lsn),
             Some(epochs) => epochs.published() >= lsn,
         }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -83,15 +84,15 @@ impl Wakers {
 /// ```
 #[derive(Debug)]
 #[must_use = "a commit is acknowledged only once its ticket says so"]
-pub struct Ticket {
-    wal: Arc<Wal>,
+pub struct Ticket<W: Deref<Target = Wal> = Arc<Wal>> {
+    wal: W,
     lsn: Lsn,
     /// Of our entry among the wakers, once there was one.
     id: Option<u64>,
 }
 
-impl Ticket {
-    pub(crate) const fn new(wal: Arc<Wal>, lsn: Lsn) -> Self {
+impl<W: Deref<Target = Wal>> Ticket<W> {
+    pub(crate) const fn new(wal: W, lsn: Lsn) -> Self {
         Self { wal, lsn, id: None }
     }
 
@@ -130,7 +131,7 @@ impl Ticket {
 }
 
 /// Without a background thread (`WalOptions::background`) a poll flushes, and so blocks.
-impl Future for Ticket {
+impl<W: Deref<Target = Wal> + Unpin> Future for Ticket<W> {
     type Output = Result<(), LogFailed>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -150,7 +151,7 @@ impl Future for Ticket {
     }
 }
 
-impl Drop for Ticket {
+impl<W: Deref<Target = Wal>> Drop for Ticket<W> {
     fn drop(&mut self) {
         if let Some(id) = self.id {
             self.wal.log().wakers.forget(self.lsn.0, id);

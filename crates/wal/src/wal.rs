@@ -1,5 +1,6 @@
 //! `Wal`: the log as the rest of the store sees it.
 
+use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -152,13 +153,18 @@ impl Wal {
     /// A ticket for a record, and a request to flush it. A thread that would only wait for the ticket at once had
     /// better call [`Wal::wait_acknowledged`], and so perhaps do the write itself.
     pub fn ticket(self: &Arc<Self>, lsn: Lsn) -> Ticket {
+        machine::adds(&**self); // the count
+        Self::ticket_through(Arc::clone(self), lsn)
+    }
+
+    /// The same, through any reference to the log: [`Wal::ticket`]'s is counted on one line, which all threads then write.
+    pub fn ticket_through<W: Deref<Target = Self>>(wal: W, lsn: Lsn) -> Ticket<W> {
         // An epoch ends by itself.
-        let log = &self.log;
+        let log = &wal.log;
         if log.options.background && log.epochs.is_none() && log.horizon.reached() < lsn {
             log.request_flush(lsn);
         }
-        machine::adds(&**self); // the count
-        Ticket::new(Arc::clone(self), lsn)
+        Ticket::new(wal, lsn)
     }
 
     /// Has everything that is buffered flushed soon, by the background threads; without them, now, by the caller.
@@ -298,6 +304,11 @@ impl Drop for Wal {
 impl DurableLog for Wal {
     fn next_lsn(&self) -> Lsn {
         self.log.horizon.next_lsn()
+    }
+
+    fn lsn_bound(&self) -> Lsn {
+        // `reached` was below the counter when it was computed, and the counter only rises.
+        self.log.horizon.reached().next()
     }
 
     /// A load per worker.

@@ -56,6 +56,21 @@ fn everything_that_was_appended_comes_back_from_every_log() {
 }
 
 #[test]
+fn a_bound_for_lsns_is_not_above_the_next_one_and_rises_with_what_is_durable() {
+    for protocol in protocols() {
+        let fs = FaultFs::new();
+        let wal = create(&fs, WalOptions { protocol, background: false, ..small(2, 2) });
+        assert_eq!(wal.lsn_bound(), wal.next_lsn(), "{protocol}: nothing was drawn");
+        let first = wal.append(wal.worker(), b"one").expect("appends");
+        let second = wal.append(wal.worker(), b"two").expect("appends");
+        assert!(wal.lsn_bound() <= first, "{protocol}: neither is durable");
+        wal.make_durable(second).expect("durable");
+        assert_eq!(wal.lsn_bound(), second.next(), "{protocol}");
+        assert_eq!(wal.append(wal.worker(), b"three").expect("appends"), second.next(), "{protocol}");
+    }
+}
+
+#[test]
 fn a_serial_log_has_one_buffer_and_one_file_whatever_was_asked_for() {
     let fs = FaultFs::new();
     let wal = create(&fs, WalOptions { protocol: LogProtocol::Serial, ..small(4, 3) });

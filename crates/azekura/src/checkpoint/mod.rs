@@ -1,8 +1,8 @@
 //! Fuzzy checkpoints: moving the place where a restart begins, while everybody goes on.
 //!
 //! - **CKPT-1** The LSN counter is read first (`begin`), then the pages' recovery LSNs and the active transactions, then the counter again
-//!   (`end`). A page that turned dirty unseen has a recovery LSN of at least `begin`; a transaction unseen either draws LSNs from
-//!   `begin` on, or ended with records below `end`.
+//!   (`end`). A page that turned dirty unseen has only records from `begin` on, whatever its recovery LSN, which is a bound and may lie below; a
+//!   transaction unseen either draws LSNs from `begin` on, or ended with records below `end`.
 //! - **CKPT-2** Before CONTROL moves, the log is durable below `end` and the page file is synced; so a page that was seen clean is on disk, and a
 //!   transaction that was seen ended cannot lose its end.
 //!

@@ -374,6 +374,10 @@ impl DurableLog for RestartLog {
         self.wal.get().map_or(self.redo_lsn, |wal| wal.next_lsn())
     }
 
+    fn lsn_bound(&self) -> Lsn {
+        self.wal.get().map_or(self.redo_lsn, |wal| wal.lsn_bound())
+    }
+
     fn durable_lsn(&self) -> Lsn {
         self.wal.get().map_or(Lsn::MAX, |wal| wal.durable_lsn())
     }

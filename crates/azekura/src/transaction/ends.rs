@@ -19,7 +19,7 @@ impl Transaction {
 
     /// Lists the transaction as active before its first record (TXN-4).
     pub(super) fn listed(&self, state: &mut State) -> Listed {
-        *state.listed.get_or_insert_with(|| self.db.active.insert(self.id, || self.db.wal.next_lsn()))
+        *state.listed.get_or_insert_with(|| self.db.active.insert(self.id, || self.db.wal.lsn_bound()))
     }
 
     /// Runs one call that changes things; what it left half done is undone when it fails (TXN-3).

@@ -164,7 +164,7 @@ impl Transaction {
     pub fn commit_async(self) -> Result<CommitTicket, Error> {
         let _commit = probe::commit();
         let lsn = self.commit_record()?;
-        Ok(CommitTicket::new(&self.db.wal, lsn))
+        Ok(CommitTicket::new(&self.db, lsn))
     }
 
     /// Ends the transaction and undoes all of it. Dropping does the same, without telling what went wrong.

@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use azekura_base::striped::thread_stripe;
+use azekura_base::striped::{stripe_count, thread_stripe};
 use azekura_base::sync::Mutex;
 use azekura_base::{CachePadded, Lsn, TreeId, TxnId};
 use azekura_btree::{Tree, UndoLog};
@@ -157,7 +157,6 @@ impl State {
     }
 }
 
-const STRIPES: usize = 16;
 /// States kept per stripe; more transactions than that at once pay for their own.
 const KEPT_STATES: usize = 64;
 
@@ -172,11 +171,11 @@ pub(crate) struct StatePool {
 
 impl StatePool {
     pub(crate) fn new() -> Self {
-        Self { stripes: (0..STRIPES).map(|_| CachePadded::new(Mutex::new(Vec::new()))).collect() }
+        Self { stripes: (0..stripe_count()).map(|_| CachePadded::new(Mutex::new(Vec::new()))).collect() }
     }
 
     fn stripe(&self) -> &Kept {
-        &self.stripes[thread_stripe() % STRIPES]
+        &self.stripes[thread_stripe() % self.stripes.len()]
     }
 
     fn take(&self) -> Option<Box<State>> {

@@ -6,13 +6,13 @@
 //!
 //! | module | noun |
 //! |---|---|
-//! | [`work`] | what clients do, and the store that they find |
-//! | [`run`](mod@run) | one number of processors |
+//! | `work` | what clients do, and the store that they find |
+//! | `run` | one number of processors |
 //! | [`report`] | curves, and the lines that stop them |
 
 pub mod report;
-pub mod run;
-pub mod work;
+pub(crate) mod run;
+pub(crate) mod work;
 
 pub use report::Report;
 pub use run::{Point, SharedLine};
@@ -38,8 +38,8 @@ pub struct Scale {
     pub device: DeviceModel,
     /// Commits that each client may have in flight.
     pub window: usize,
-    /// Time on the machine before and while operations are counted.
-    pub time: (Duration, Duration),
+    /// Time on the machine before and while operations are counted, instead of what suits the work and the processors.
+    pub time: Option<(Duration, Duration)>,
     /// Of all that is drawn.
     pub seed: u64,
 }
@@ -48,7 +48,7 @@ impl Scale {
     /// On a machine, with a data-centre drive under the store.
     #[must_use]
     pub fn new(profile: Profile, work: Work, processors: Vec<usize>) -> Self {
-        Self { profile, work, processors, device: DeviceModel::plp(), window: 64, time: work.time(), seed: 1 }
+        Self { profile, work, processors, device: DeviceModel::plp(), window: 64, time: None, seed: 1 }
     }
 
     /// Runs all of it. The second number of each pair is how many operations were simulated per minute of real time.
@@ -71,23 +71,20 @@ impl Scale {
             points.push(point);
             progress.at(points.len() as u64);
         }
-        let report = Report {
-            profile: self.profile.clone(),
-            settings: self.describe(),
-            counted_ns: u64::try_from(self.time.1.as_nanos()).unwrap_or(u64::MAX),
-            points,
-        };
+        let report = Report { profile: self.profile.clone(), settings: self.describe(), points };
         Ok((report, speeds))
+    }
+
+    pub(crate) fn time(&self, processors: usize) -> (Duration, Duration) {
+        self.time.unwrap_or_else(|| self.work.time(processors))
     }
 
     fn describe(&self) -> String {
         format!(
-            "{}; device {}; {} commits in flight for each client; {:?} after {:?}; seed {}",
+            "{}; device {}; {} commits in flight for each client; seed {}",
             self.work.describe(),
             self.device.name,
             self.window,
-            self.time.1,
-            self.time.0,
             self.seed
         )
     }

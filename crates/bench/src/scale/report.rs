@@ -13,8 +13,6 @@ pub struct Report {
     pub profile: Profile,
     /// What was asked for, as text.
     pub settings: String,
-    /// How long operations were counted, in nanoseconds of the machine's time.
-    pub counted_ns: u64,
     /// By processors.
     pub points: Vec<Point>,
 }
@@ -44,14 +42,13 @@ impl Report {
         );
         let first = self.points.first().map_or(1.0, |point| point.rate / point.processors as f64);
         for point in &self.points {
-            let ops = (point.rate * self.seconds()).max(1.0);
             let _ = writeln!(
                 out,
                 "{:>10} {:>14.1} {:>9.2} {:>12.0}",
                 point.processors,
                 point.rate / 1e3,
                 point.rate / first,
-                point.steps as f64 / ops
+                point.steps as f64 / point.ops.max(1) as f64
             );
             for line in point.lines.iter().filter(|line| line.share >= LEAST_SHARE) {
                 let _ = writeln!(
@@ -69,9 +66,5 @@ impl Report {
             "\nBelow each number: where clients waited for cache lines (part of their time; of that, on the worst line).\n",
         );
         out
-    }
-
-    fn seconds(&self) -> f64 {
-        self.counted_ns as f64 / 1e9
     }
 }

@@ -1,7 +1,8 @@
 //! One number of processors.
 
 use azekura::Database;
-use azekura_base::sync::thread;
+use azekura_base::sync::time::Instant;
+use azekura_base::sync::{machine, thread};
 use azekura_io::device::{Device, DeviceFs};
 use azekura_io::{DeviceModel, Fs};
 use azekura_sim::measure::{self, Stretch};
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Scale;
-use super::work::{Client, Filled, STORE, now};
+use super::work::{Client, Filled, STORE};
 use crate::error::BenchError;
 use crate::tpcc::failed;
 
@@ -36,10 +37,12 @@ pub struct Point {
     pub processors: usize,
     /// Operations per second of the machine's time.
     pub rate: f64,
-    /// Accesses and turns of spins that were simulated, while operations were counted.
-    pub steps: u64,
-    /// Operations, with those that were not counted.
+    /// Operations that were counted.
+    pub ops: u64,
+    /// With those before and after.
     pub all_ops: u64,
+    /// Accesses while operations were counted.
+    pub steps: u64,
     /// The shared lines that cost most.
     pub lines: Vec<SharedLine>,
 }
@@ -61,37 +64,49 @@ pub struct SharedLine {
 
 /// What a run leaves.
 struct Left {
-    stretch: Stretch,
+    stretch: Option<Stretch>,
     ops: u64,
     all_ops: u64,
 }
 
-pub(super) fn point(scale: &Scale, filled: &Filled, processors: usize) -> Result<Point, BenchError> {
+pub(crate) fn point(scale: &Scale, filled: &Filled, processors: usize) -> Result<Point, BenchError> {
     let profile = Rc::new(scale.profile.clone());
     let mut simulation = Simulation::new(profile, processors, scale.seed).stack_bytes(STACK_BYTES);
-    let population = scale.work.population();
-    let clients = (0..processors as u64).map(|client| {
-        let lane = Lane::new(client, processors as u64);
-        scale.work.client(filled, &population, lane, scale.seed, scale.window)
-    });
-    let (clients, settings) = (clients.collect(), scale.clone());
+    let (clients, settings) = (clients(scale, filled, processors), scale.clone());
     let files = Arc::new(filled.files.copied());
     let left = Rc::new(Cell::new(None));
     let result = Rc::clone(&left);
-    simulation.thread(move || result.set(Some(on_the_machine(&settings, files, clients))));
+    simulation.thread(move || result.set(Some(drive(&settings, files, clients))));
     simulation.run().map_err(BenchError::Simulation)?;
+    let seconds = scale.time(processors).1.as_secs_f64();
     let Left { stretch, ops, all_ops } = left.take().ok_or(BenchError::Panicked)??;
+    let stretch = stretch.ok_or(BenchError::Panicked)?;
     Ok(Point {
         processors,
-        rate: ops as f64 / scale.time.1.as_secs_f64(),
-        steps: stretch.steps,
+        rate: ops as f64 / seconds,
+        ops,
         all_ops,
-        lines: named(&stretch.stalls, scale.time.1.as_secs_f64() * processors as f64),
+        steps: stretch.steps,
+        lines: named(&stretch.stalls, seconds * processors as f64),
     })
 }
 
-/// On the machine: opens the store, reads it in, starts the clients, counts.
-fn on_the_machine(scale: &Scale, files: Arc<dyn Fs>, clients: Vec<Client>) -> Result<Left, BenchError> {
+/// Operations per second of so many real threads, for as long as the settings say.
+pub(crate) fn real(scale: &Scale, filled: &Filled, threads: usize) -> Result<f64, BenchError> {
+    let left = drive(scale, Arc::new(filled.files.copied()), clients(scale, filled, threads))?;
+    Ok(left.ops as f64 / scale.time(threads).1.as_secs_f64())
+}
+
+fn clients(scale: &Scale, filled: &Filled, clients: usize) -> Vec<Client> {
+    let population = scale.work.population();
+    let of = clients as u64;
+    let client =
+        |client| scale.work.client(filled, &population, Lane::new(client, of), scale.seed, scale.window);
+    (0..of).map(client).collect()
+}
+
+/// Opens the store, reads it in, starts the clients, counts: on a machine, or on the system's threads.
+fn drive(scale: &Scale, files: Arc<dyn Fs>, clients: Vec<Client>) -> Result<Left, BenchError> {
     let device = Device::new(DeviceModel::free());
     let fs: Arc<dyn Fs> = Arc::new(DeviceFs::on(files, Arc::clone(&device)));
     let db = open(scale, fs, clients.len())?;
@@ -99,8 +114,10 @@ fn on_the_machine(scale: &Scale, files: Arc<dyn Fs>, clients: Vec<Client>) -> Re
     db.check(&mut |_, _| {}).map_err(failed("reading the store in"))?;
     thread::sleep(PREPARES);
     device.change(scale.device);
-    let begin = now() + scale.time.0;
-    let end = begin + scale.time.1;
+    let (warm, counted) = scale.time(clients.len());
+    let begin = Instant::now() + warm;
+    let end = begin + counted;
+    measure_between(warm, counted);
     let threads: Vec<_> = clients
         .into_iter()
         .map(|client| {
@@ -108,18 +125,23 @@ fn on_the_machine(scale: &Scale, files: Arc<dyn Fs>, clients: Vec<Client>) -> Re
             thread::spawn(move || count(client, &db, begin, end))
         })
         .collect();
-    thread::sleep(begin.saturating_sub(now()));
-    let stretch = measure::begin();
-    thread::sleep(end.saturating_sub(now()));
-    let stretch = stretch.end();
     let (mut ops, mut all_ops) = (0, 0);
     for thread in threads {
         let counts = thread.join().unwrap_or(Err(BenchError::Panicked))?;
         ops += counts.0;
         all_ops += counts.1;
     }
+    let stretch = machine::current().map(|_| measure::counted());
     db.close().map_err(failed("closing"))?;
     Ok(Left { stretch, ops, all_ops })
+}
+
+/// Has the machine, if there is one, count what its threads do in that time from now.
+fn measure_between(warm: Duration, counted: Duration) {
+    if let Some(machine) = machine::current() {
+        let begin = machine.now() + warm;
+        measure::between(begin, begin + counted);
+    }
 }
 
 fn open(scale: &Scale, fs: Arc<dyn Fs>, clients: usize) -> Result<Database, BenchError> {
@@ -135,10 +157,10 @@ fn open(scale: &Scale, fs: Arc<dyn Fs>, clients: usize) -> Result<Database, Benc
 }
 
 /// Operations that a client began while they were counted, and all.
-fn count(client: Client, db: &Database, begin: Duration, end: Duration) -> Result<(u64, u64), BenchError> {
+fn count(client: Client, db: &Database, begin: Instant, end: Instant) -> Result<(u64, u64), BenchError> {
     let (mut counted, mut all) = (0, 0);
     client.run(db, || {
-        let now = now();
+        let now = Instant::now();
         all += 1;
         counted += u64::from(begin <= now && now < end);
         now < end

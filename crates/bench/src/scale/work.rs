@@ -1,7 +1,6 @@
 //! What clients do, and the store that they find.
 
 use azekura::Database;
-use azekura_base::sync::machine;
 use azekura_io::{Fs, MemFs};
 use azekura_workload::tpcc::{Mix, Scale, Terminal};
 use azekura_workload::{Family, Lane, Population, Stream, Workload};
@@ -20,9 +19,9 @@ use crate::tpcc;
 pub(super) const STORE: &str = "/store";
 /// Rows of the key-value table.
 const ROWS: u64 = 50_000;
-/// TPC-C: a warehouse for each processor of the largest curve, each a three-hundredth of a whole one.
-const WAREHOUSES: u32 = 128;
-const DIVISOR: u32 = 300;
+/// TPC-C: a warehouse for each processor of the largest curve, each a hundredth of a whole one.
+const WAREHOUSES: u32 = 64;
+const DIVISOR: u32 = 100;
 
 /// What clients do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +36,7 @@ pub enum Work {
 
 /// A filled store that nobody has open.
 #[derive(Debug)]
-pub(super) struct Filled {
+pub(crate) struct Filled {
     pub(super) files: MemFs,
     tpcc: Option<tpcc::Loaded>,
 }
@@ -69,13 +68,15 @@ impl Work {
         }
     }
 
-    /// Time before and while operations are counted, unless set.
+    /// Time before and while operations are counted, unless set: so much of all processors together, but not too little of each.
     #[must_use]
-    pub const fn time(self) -> (Duration, Duration) {
+    pub fn time(self, processors: usize) -> (Duration, Duration) {
+        let of_all = |all: Duration, least: Duration| (all / processors.max(1) as u32).max(least);
+        let (ms, us) = (Duration::from_millis, Duration::from_micros);
         match self {
-            Self::Reads => (Duration::from_micros(100), Duration::from_micros(300)),
-            Self::U1 => (Duration::from_micros(500), Duration::from_micros(1000)),
-            Self::Tpcc => (Duration::from_millis(1), Duration::from_millis(3)),
+            Self::Reads => (of_all(ms(32), us(200)), of_all(ms(16), us(300))),
+            Self::U1 => (of_all(ms(48), us(500)), of_all(ms(32), us(1000))),
+            Self::Tpcc => (of_all(ms(96), ms(2)), of_all(ms(96), ms(3))),
         }
     }
 
@@ -92,7 +93,7 @@ impl Work {
     }
 
     /// Fills a store by one real thread.
-    pub(super) fn fill(self, seed: u64) -> Result<Filled, BenchError> {
+    pub(crate) fn fill(self, seed: u64) -> Result<Filled, BenchError> {
         let files = MemFs::new();
         let fs: Arc<dyn Fs> = Arc::new(files.clone());
         let loaded = if self == Self::Tpcc {
@@ -160,9 +161,4 @@ impl Client {
             }
         }
     }
-}
-
-/// The time of the machine that the calling thread is one of.
-pub(super) fn now() -> Duration {
-    machine::current().map_or(Duration::ZERO, |machine| machine.now())
 }

@@ -1,9 +1,12 @@
 //! `sim`: the shipped code on simulated machines.
 
 use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use azekura_bench::Progress;
+use azekura_bench::calibrate::{Calibrate, Calibration};
 use azekura_bench::lab::{nb_gclock, p_wal};
 use azekura_bench::scale;
 use azekura_sim::Profile;
@@ -16,6 +19,8 @@ Examples:
   azekura sim profiles
   azekura sim scale --workload cache --cores 1,2,4,8,16,32,64,128
   azekura sim scale --workload log --profile x86-128 --cores 1,4,16 --json
+  azekura sim scale --workload tpcc --profile x86-128 --cores 1,8,64
+  azekura sim calibrate --output here.json && azekura sim scale --profile here.json --cores 1,2
 
 One seed gives one answer, to the last byte. The program must have been built with
 the feature: cargo run --release --features sim -- sim scale ...";
@@ -31,6 +36,7 @@ pub(crate) struct Sim {
 #[derive(Debug, Subcommand)]
 enum What {
     Scale(Scale),
+    Calibrate(CalibrateArgs),
     /// Print the machines there are, and where each of their constants comes from
     Profiles,
 }
@@ -56,9 +62,9 @@ struct Scale {
     #[arg(long, value_enum, default_value = "cache")]
     workload: Workload,
 
-    /// The machine
-    #[arg(long, value_name = "NAME", default_value = "x86-2s", value_parser = profile)]
-    profile: Box<Profile>,
+    /// The machine: one of `sim profiles`, or a file that `sim calibrate` wrote
+    #[arg(long, value_name = "NAME|FILE", default_value = "x86-2s", value_parser = machine)]
+    profile: Machine,
 
     /// Numbers of processors
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2,4,8,16,32,64", value_parser = clap::value_parser!(u16).range(1..=256))]
@@ -73,17 +79,82 @@ struct Scale {
     json: bool,
 }
 
-fn profile(name: &str) -> Result<Box<Profile>, String> {
+/// Measure this machine, and how far simulations of it are from the real thing
+///
+/// Runs small measurements, then the page cache, the log and the B+tree on one thread and on two, really and simulated, and prints
+/// both. Others who use the machine disturb it; medians of interleaved runs are taken.
+#[derive(Args, Debug)]
+struct CalibrateArgs {
+    /// Write what was found to this file, for `sim scale --profile FILE`
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Measure the device under this directory
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    dir: PathBuf,
+
+    /// Fewer and shorter runs
+    #[arg(long)]
+    quick: bool,
+
+    /// Print one JSON object instead of tables
+    #[arg(long)]
+    json: bool,
+}
+
+/// Where to simulate.
+#[derive(Clone, Debug)]
+enum Machine {
+    Shipped(Box<Profile>),
+    Measured(Box<Calibration>),
+}
+
+impl Machine {
+    fn profile_for(&self, workload: &str) -> Profile {
+        match self {
+            Self::Shipped(profile) => profile.as_ref().clone(),
+            Self::Measured(calibration) => calibration.profile_for(workload),
+        }
+    }
+}
+
+fn machine(name: &str) -> Result<Machine, String> {
     let all = Profile::shipped();
     let names: Vec<String> = all.iter().map(|profile| profile.name.clone()).collect();
-    let found = all.into_iter().find(|profile| profile.name == name);
-    found.map(Box::new).ok_or_else(|| format!("no machine is called {name}; there are {}", names.join(", ")))
+    if let Some(found) = all.into_iter().find(|profile| profile.name == name) {
+        return Ok(Machine::Shipped(Box::new(found)));
+    }
+    let text = std::fs::read_to_string(name).map_err(|error| {
+        format!("no machine is called so (there are {}), and as a file: {error}", names.join(", "))
+    })?;
+    let calibration = Calibration::from_json(&text).map_err(|error| format!("no calibration: {error}"))?;
+    Ok(Machine::Measured(Box::new(calibration)))
+}
+
+impl CalibrateArgs {
+    fn run(&self, out: &mut dyn Write) -> Result<()> {
+        let progress = Progress::stderr();
+        let mut calibrate = Calibrate::new(self.dir.clone());
+        if self.quick {
+            (calibrate.rounds, calibrate.time) = (3, Duration::from_millis(50));
+        }
+        let calibration = calibrate.run(&progress).context("calibrate")?;
+        progress.finish();
+        if let Some(path) = &self.output {
+            std::fs::write(path, calibration.to_json() + "\n")
+                .with_context(|| format!("write {}", path.display()))?;
+        }
+        let text = if self.json { calibration.to_json() + "\n" } else { calibration.to_text() };
+        out.write_all(text.as_bytes())?;
+        Ok(())
+    }
 }
 
 impl Sim {
     pub(crate) fn run(&self, out: &mut dyn Write) -> Result<Outcome> {
         match &self.what {
             What::Scale(scale) => scale.run(out)?,
+            What::Calibrate(args) => args.run(out)?,
             What::Profiles => writeln!(out, "{}", serde_json::to_string_pretty(&Profile::shipped())?)?,
         }
         Ok(Outcome::Well)
@@ -93,8 +164,13 @@ impl Sim {
 impl Scale {
     fn run(&self, out: &mut dyn Write) -> Result<()> {
         let progress = Progress::stderr();
+        let workload = match self.workload {
+            Workload::Cache => "cache",
+            Workload::Log => "log",
+            Workload::Reads | Workload::U1 | Workload::Tpcc => "reads",
+        };
         let (profile, cores) =
-            (self.profile.as_ref().clone(), self.cores.iter().map(|&n| n.into()).collect());
+            (self.profile.profile_for(workload), self.cores.iter().map(|&n| n.into()).collect());
         let name = profile.name.clone();
         let failed = || format!("simulate {name}");
         let text = match self.workload {
@@ -110,21 +186,25 @@ impl Scale {
                 let report = lab.run(&progress).with_context(failed)?;
                 if self.json { report.to_json() + "\n" } else { report.to_text() }
             }
-            Workload::Reads => self.store(scale::Work::Reads, &progress)?,
-            Workload::U1 => self.store(scale::Work::U1, &progress)?,
-            Workload::Tpcc => self.store(scale::Work::Tpcc, &progress)?,
+            Workload::Reads => self.store(scale::Work::Reads, profile, cores, &progress)?,
+            Workload::U1 => self.store(scale::Work::U1, profile, cores, &progress)?,
+            Workload::Tpcc => self.store(scale::Work::Tpcc, profile, cores, &progress)?,
         };
         progress.finish();
         out.write_all(text.as_bytes())?;
         Ok(())
     }
 
-    fn store(&self, work: scale::Work, progress: &Progress) -> Result<String> {
-        let (profile, cores) =
-            (self.profile.as_ref().clone(), self.cores.iter().map(|&n| n.into()).collect());
+    fn store(
+        &self,
+        work: scale::Work,
+        profile: Profile,
+        cores: Vec<usize>,
+        progress: &Progress,
+    ) -> Result<String> {
+        let failed = format!("simulate {}", profile.name);
         let scale = scale::Scale { seed: self.seed, ..scale::Scale::new(profile, work, cores) };
-        let (report, speeds) =
-            scale.run(progress).with_context(|| format!("simulate {}", self.profile.name))?;
+        let (report, speeds) = scale.run(progress).context(failed)?;
         // Real time: not part of the output, which is the same each time.
         for (point, speed) in report.points.iter().zip(speeds) {
             progress.line(&format!(

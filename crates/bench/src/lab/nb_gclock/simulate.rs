@@ -5,6 +5,8 @@
 //! memory but not in a frame, so that a miss costs no I/O and the hand moves with each. Only the second can show what the paper says of its hand.
 
 use azekura_base::sync::machine::{self, Work};
+use azekura_base::sync::thread;
+use azekura_base::sync::time::Instant;
 use azekura_sim::profile::Source;
 use azekura_sim::stalls::PlaceStalls;
 use azekura_sim::{Profile, Simulation, SimulationError};
@@ -96,6 +98,8 @@ const KINDS: [Kind; 7] = [
     Kind::TwoRings,
     Kind::TwoRingsPeek,
 ];
+/// Real visits between two looks at the clock.
+const GROUP: usize = 64;
 /// Places that a point names.
 const PLACES: usize = 5;
 /// The paper's threads draw their references as they go: `pow` in software's precision and two random numbers, by Java 6, in order, at 1.2 GHz.
@@ -167,6 +171,42 @@ impl Simulated {
             profile: self.profile.clone(),
             points,
         })
+    }
+
+    /// Visits per second of so many real threads to the first of the caches, where every page has a frame.
+    pub(crate) fn real(&self, threads: usize, time: Duration) -> f64 {
+        let Some(kind) = self.kinds.first() else { return 0.0 };
+        let cache: Arc<dyn PageCache> = kind.build(self.frames, Device::memory()).into();
+        let pages = self.frames as u64;
+        warm(&*cache, self.frames, pages, self.skew, self.seed);
+        let (begin, mut visits) = (Instant::now() + time / 4, 0);
+        let end = begin + time;
+        let work = |thread: u64| {
+            let cache = Arc::clone(&cache);
+            let mut references = References::new(pages, self.skew, self.seed.wrapping_mul(1000) + thread);
+            move || {
+                let mut counted = 0_u64;
+                // The clock is asked once in so many visits: on a machine it costs nothing, here more than a visit.
+                loop {
+                    for page in references.by_ref().take(GROUP) {
+                        assert_eq!(cache.visit(page), page, "the cache gave another page");
+                    }
+                    let now = Instant::now();
+                    if now >= end {
+                        break;
+                    }
+                    if now >= begin {
+                        counted += GROUP as u64;
+                    }
+                }
+                counted
+            }
+        };
+        let threads: Vec<_> = (0..threads as u64).map(|thread| thread::spawn(work(thread))).collect();
+        for thread in threads {
+            visits += thread.join().expect("a visitor panics only if the cache is wrong");
+        }
+        visits as f64 / time.as_secs_f64()
     }
 
     fn point(&self, case: &str, kind: Kind, processors: usize, pages: u64) -> Result<Point, SimulationError> {

@@ -128,20 +128,25 @@ impl Simulated {
         })
     }
 
+    /// Transactions per second of so many real workers with the first of the logs.
+    pub(crate) fn real(&self, workers: usize) -> Result<f64, BenchError> {
+        let Some(&(variant, buffer_bytes)) = self.logs.first() else { return Ok(0.0) };
+        let measured = measure(self.micro(variant, workers), buffer_bytes, self.device, self.time)?;
+        Ok(measured.commits as f64 / self.time.1.as_secs_f64())
+    }
+
+    const fn micro(&self, variant: Variant, workers: usize) -> Micro {
+        let Self { updates, window, time, seed, .. } = *self;
+        Micro { variant, workers, updates, window, time: time.1, seed }
+    }
+
     fn point(
         &self,
         variant: Variant,
         buffer_bytes: Option<usize>,
         workers: usize,
     ) -> Result<Point, BenchError> {
-        let micro = Micro {
-            variant,
-            workers,
-            updates: self.updates,
-            window: self.window,
-            time: self.time.1,
-            seed: self.seed,
-        };
+        let micro = self.micro(variant, workers);
         let (profile, time, device) = (Rc::new(self.profile.clone()), self.time, self.device);
         // A stream's flusher each, where each worker has a stream: it sleeps, the worker writes.
         let processors = (workers + FOR_THE_LOG).min(profile.topology.processors());

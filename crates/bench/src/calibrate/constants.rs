@@ -1,0 +1,206 @@
+//! What things cost on this machine, by small measurements.
+//!
+//! Each is done in many short stretches, of which the fastest fifth counts: whoever else uses the machine can only make a stretch slower.
+
+use azekura_base::page::PageWord;
+use azekura_base::sync::{WaitWord, thread};
+use azekura_io::{Fs, OpenOptions, OsFs};
+use std::hint::{black_box, spin_loop};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::time::Instant;
+
+/// A line's worth of words, the first of which is used.
+#[repr(align(128))]
+#[derive(Default)]
+struct Line([PageWord; 8]);
+
+impl Line {
+    const fn word(&self) -> &PageWord {
+        &self.0[0]
+    }
+}
+
+fn lines(count: usize) -> Box<[Line]> {
+    (0..count).map(|_| Line::default()).collect()
+}
+
+/// Nanoseconds of one of `times` things that `f` does: the fastest fifth of `stretches`.
+fn each(stretches: usize, times: usize, mut f: impl FnMut()) -> f64 {
+    let mut all: Vec<f64> = (0..stretches)
+        .map(|_| {
+            let began = Instant::now();
+            f();
+            began.elapsed().as_secs_f64() * 1e9 / times as f64
+        })
+        .collect();
+    all.sort_by(f64::total_cmp);
+    all[all.len() / 5]
+}
+
+const STRETCHES: usize = 51;
+
+/// A load of a line in the own cache, where many can be under way at once.
+pub(super) fn load_hit() -> f64 {
+    let lines = lines(64);
+    each(STRETCHES, 64 * 100, || {
+        for _ in 0..100 {
+            black_box(lines.iter().map(|line| line.word().load(Relaxed)).fold(0, u64::wrapping_add));
+        }
+    })
+}
+
+/// A store to a line in the own cache.
+pub(super) fn store() -> f64 {
+    let lines = lines(64);
+    each(STRETCHES, 64 * 100, || {
+        (0..100).for_each(|value| lines.iter().for_each(|line| line.word().store(value, Relaxed)));
+    })
+}
+
+/// An atomic instruction on a line in the own cache.
+pub(super) fn swap() -> f64 {
+    let line = Line::default();
+    each(STRETCHES, 10_000, || {
+        for _ in 0..10_000 {
+            line.word().fetch_add(1, AcqRel);
+        }
+    })
+}
+
+/// A turn of a spin.
+pub(super) fn pause() -> f64 {
+    each(STRETCHES, 1_000, || (0..1_000).for_each(|_| spin_loop()))
+}
+
+/// In and out of the kernel.
+pub(super) fn system_call() -> f64 {
+    each(STRETCHES, 1_000, || {
+        for _ in 0..1_000 {
+            black_box(rustix::process::getppid());
+        }
+    })
+}
+
+/// A byte of a page that is copied.
+pub(super) fn copy_byte() -> f64 {
+    let (from, mut to) = (vec![1_u8; 8192], vec![0_u8; 8192]);
+    each(STRETCHES, 8192 * 50, || {
+        for _ in 0..50 {
+            to.copy_from_slice(black_box(&from));
+            black_box(&mut to);
+        }
+    })
+}
+
+/// A line from where so many bytes fit: each load tells where the next is.
+pub(super) fn chase(bytes: usize) -> f64 {
+    let lines = lines(bytes / size_of::<Line>());
+    // One circle through all of them, in an order that no prefetcher guesses (Sattolo's shuffle).
+    let mut random = azekura_sim::Random::new(1);
+    let mut order: Vec<u64> = (0..lines.len() as u64).collect();
+    for at in (1..order.len()).rev() {
+        order.swap(at, random.below(at as u64) as usize);
+    }
+    for (&at, &next) in order.iter().zip(order.iter().cycle().skip(1)) {
+        lines[at as usize].word().store(next, Relaxed);
+    }
+    let mut at = 0;
+    let mut hops = |count| (0..count).for_each(|_| at = lines[at as usize].word().load(Relaxed));
+    hops(lines.len());
+    each(STRETCHES, 20_000, || hops(20_000))
+}
+
+/// From one thread to another and back, by a word on a line that both spin on. In the model a way there is a transfer to who writes and one
+/// to who reads, so there and back is four.
+pub(super) fn transfer() -> io::Result<f64> {
+    const TURNS: u64 = 500;
+    let line = Arc::new(Line::default());
+    let theirs = Arc::clone(&line);
+    let stretches = 4 * STRETCHES as u64;
+    let await_value = |word: &PageWord, value: u64| {
+        while word.load(Acquire) != value {
+            spin_loop();
+        }
+    };
+    let last = stretches * TURNS * 2;
+    let other = thread::Builder::new().spawn(move || {
+        for turn in (1..last).step_by(2) {
+            await_value(theirs.word(), turn);
+            theirs.word().store(turn + 1, Release);
+        }
+    })?;
+    let mut turn = 0;
+    let both_ways = each(stretches as usize, TURNS as usize, || {
+        for _ in 0..TURNS {
+            line.word().store(turn + 1, Release);
+            turn += 2;
+            await_value(line.word(), turn);
+        }
+    });
+    other.join().map_err(|_| io::Error::other("the other thread panicked"))?;
+    Ok(both_ways / 4.0)
+}
+
+/// From a wake to the sleeper's first instruction: there and back is two of them, and the calls.
+pub(super) fn wake(system_call: f64) -> io::Result<f64> {
+    const TURNS: u32 = 50;
+    let words = Arc::new([WaitWord::new(0), WaitWord::new(0)]);
+    let theirs = Arc::clone(&words);
+    let sleep_until = |word: &WaitWord, value: u32| {
+        while word.word().load(std::sync::atomic::Ordering::Acquire) != value {
+            let seen = word.word().load(std::sync::atomic::Ordering::Relaxed);
+            if seen != value {
+                word.wait(seen, None);
+            }
+        }
+    };
+    let last = STRETCHES as u32 * TURNS;
+    let other = thread::Builder::new().spawn(move || {
+        for turn in 1..=last {
+            sleep_until(&theirs[0], turn);
+            theirs[1].set_and_wake(turn);
+        }
+    })?;
+    let mut turn = 0;
+    let both_ways = each(STRETCHES, TURNS as usize, || {
+        for _ in 0..TURNS {
+            turn += 1;
+            words[0].set_and_wake(turn);
+            sleep_until(&words[1], turn);
+        }
+    });
+    other.join().map_err(|_| io::Error::other("the other thread panicked"))?;
+    Ok((both_ways / 2.0 - system_call).max(0.0))
+}
+
+/// What the device under a directory takes, in nanoseconds: a write of 4 KiB, what a flush after it takes more, a read.
+pub(super) fn device(dir: &Path) -> io::Result<(f64, f64, f64)> {
+    const WRITES: usize = 25;
+    let path = dir.join(format!("azekura-calibrate-{}", std::process::id()));
+    let fs = OsFs::new();
+    let file = fs.open(&path, OpenOptions::new().create(true).direct(true))?;
+    let mut page = azekura_base::PageBuf::zeroed(4096);
+    let mut failed = Ok(());
+    let mut timed = |f: &mut dyn FnMut() -> io::Result<()>| {
+        let mut all: Vec<f64> = (0..WRITES)
+            .map(|_| {
+                let began = Instant::now();
+                if let (Err(error), Ok(())) = (f(), &failed) {
+                    failed = Err(error);
+                }
+                began.elapsed().as_secs_f64() * 1e9
+            })
+            .collect();
+        all.sort_by(f64::total_cmp);
+        all[WRITES / 2]
+    };
+    let synced = timed(&mut || file.write_at_sync(0, &page));
+    let written = timed(&mut || file.write_at(0, &page));
+    let read = timed(&mut || file.read_at(0, &mut page).map(drop));
+    drop(file);
+    fs.remove_file(&path)?;
+    failed.map(|()| (written, (synced - written).max(0.0), read))
+}
