@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
 use azekura_bench::Progress;
+use azekura_bench::lab::bottleneck::front::search::Latch;
+use azekura_bench::lab::bottleneck::study::Measured;
 use azekura_bench::lab::bottleneck::{Settings, page, study, text};
 use azekura_workload::bookstore::Scale;
 use std::time::Duration;
@@ -40,4 +42,21 @@ fn a_simulated_study_has_every_table_and_figure_and_is_the_same_each_time() {
     }
     assert!(page::html(&study).contains("<svg"));
     assert_eq!(shown, text::render(&once()));
+}
+
+/// The paper's finding, as `azekura lab bottleneck --simulate 16 --quick` prints it.
+#[test]
+#[ignore = "half a minute"]
+fn before_the_cure_sixteen_processors_do_less_than_half_of_what_eight_do_and_the_right_locks_are_named() {
+    let study = study(&Settings::simulated_quick(16), None, &Progress::hidden()).unwrap();
+    println!("{}", text::render(&study));
+    let unlimited = |latch: Latch, processors: usize| {
+        let is_it = |p: &&Measured| {
+            p.point.latch == latch && p.point.processors == processors && p.point.limit.is_none()
+        };
+        study.points.iter().find(is_it).expect("was measured").rate
+    };
+    assert!(2.0 * unlimited(Latch::Mutex, 16) < unlimited(Latch::Mutex, 8), "before the cure");
+    assert!(unlimited(Latch::Word, 16) > unlimited(Latch::Mutex, 16), "the cure");
+    assert!(study.is_well(), "{:?}", study.findings);
 }
