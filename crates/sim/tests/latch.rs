@@ -88,7 +88,7 @@ fn scene(first: fn(&Halves), others: fn(&Halves)) -> Scene {
 fn g10_whoever_stops_with_the_latch_or_on_its_way_to_it_holds_up_nobody_who_only_tries() {
     for first in [Halves::write, Halves::read_shared, Halves::try_everything] {
         let stopped = stop_everywhere_under(1..40, || scene(first, Halves::try_everything)).unwrap();
-        assert!(stopped.accesses >= 10 && stopped.was_in("hybrid.rs"), "{stopped:?}");
+        assert!(stopped.accesses >= 10 && stopped.was_in("latch.rs"), "{stopped:?}");
     }
 }
 
@@ -108,7 +108,7 @@ fn g10_whoever_stops_with_the_latch_holds_up_those_who_take_it_and_the_test_says
         (Halves::read_shared, Halves::write),
     ] {
         let why = stop_everywhere_under(1..40, || scene(first, others)).unwrap_err();
-        assert!(why.contains("nobody can go on") && why.contains("hybrid.rs"), "{why}");
+        assert!(why.contains("nobody can go on") && why.contains("latch.rs"), "{why}");
     }
     // Readers share.
     stop_everywhere_under(1..40, || scene(Halves::read_shared, Halves::read_shared)).unwrap();
