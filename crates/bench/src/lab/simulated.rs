@@ -37,12 +37,12 @@ impl Chart {
         let width = self.lines.iter().map(|line| line.name.chars().count()).max().unwrap_or(0) + 2;
         let mut out = format!("{:width$}", self.axis);
         if let Some(first) = self.lines.first() {
-            first.points.iter().for_each(|(at, _)| drop(write!(out, "{at:>10}")));
+            first.points.iter().for_each(|(at, _)| _ = write!(out, "{at:>10}"));
         }
         out.push('\n');
         for line in &self.lines {
             let _ = write!(out, "{:width$}", line.name);
-            line.points.iter().for_each(|(_, value)| drop(write!(out, "{value:>10.*}", self.decimals)));
+            line.points.iter().for_each(|(_, value)| _ = write!(out, "{value:>10.*}", self.decimals));
             let _ = writeln!(out, "  {}", line.note);
         }
         out.lines().map(|line| format!("{}\n", line.trim_end())).collect()
