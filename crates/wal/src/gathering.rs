@@ -17,7 +17,7 @@
 //! In between, those of a group of a few and more leave the flushes to the log's own **thread**, if it has one. Who leads and is a client at the
 //! same time has other things to do when its flush has ended (wake the others, answer, run the next transaction), while the device
 //! is idle; and where a flush is quicker than threads are woken, each client that comes back would write its record alone. The thread writes again
-//! at once, with whoever is back. Two or three committers are better off without: each commit would wait for one more thread to be woken.
+//! at once, with whoever is back. Two committers are better off without: each commit would wait for one more thread to be woken.
 //!
 //! A group that is small may be all there is, or what is left of many who miss each other. So the gate knows its **crowd**: how many threads
 //! the last commits came from, if they came one after the other and not once in a while.
@@ -29,7 +29,7 @@ use azekura_base::sync::time::Instant;
 /// Flushes without waiting after misses in a row, at most.
 const MOST_SKIPPED: u32 = 127;
 /// Committers whose flushes the thread does, if they do not come back in time; fewer do them by themselves.
-const CROWD: u32 = 4;
+const CROWD: u32 = 3;
 /// Commits that are looked at to know the crowd.
 const LOOKED_AT: u32 = 64;
 /// They must come so densely that one flush lasts as long as from one of them to the next, or half as long.
@@ -240,11 +240,11 @@ mod tests {
             let told: Vec<_> = (0..1000).map(|_| miss(&mut gathering, 7, has_thread, &mut now)).collect();
             let waited = told.iter().filter(|told| matches!(told, Advice::Wait(_))).count();
             assert!((6..=24).contains(&waited), "{waited} of 1000");
-            // In between the thread has them, if there is one; and three are too few for that.
+            // In between the thread has them, if there is one; and two are too few for that.
             let others = if has_thread { Advice::Follow } else { Advice::Lead };
             assert_eq!(told.iter().filter(|&&told| told == others).count(), 1000 - waited);
-            let of_three: Vec<_> = (0..1000).map(|_| miss(&mut gathering, 2, has_thread, &mut now)).collect();
-            assert!(!of_three.contains(&Advice::Follow));
+            let of_two: Vec<_> = (0..1000).map(|_| miss(&mut gathering, 1, has_thread, &mut now)).collect();
+            assert!(!of_two.contains(&Advice::Follow));
             // They come back after all: the next time that they are waited for, and then every time.
             for round in 0..1000 {
                 gathering.begin(true, now);
@@ -283,13 +283,13 @@ mod tests {
     #[test]
     fn many_that_miss_each_other_leave_it_to_the_thread() {
         assert_eq!(one_by_one(8, FLUSH), Advice::Follow);
-        assert_eq!(one_by_one(4, FLUSH), Advice::Follow);
+        assert_eq!(one_by_one(3, FLUSH), Advice::Follow);
     }
 
     #[test]
     fn few_do_not_nor_many_that_come_once_in_a_while() {
         assert_eq!(one_by_one(1, FLUSH), Advice::Lead);
-        assert_eq!(one_by_one(3, FLUSH), Advice::Lead);
+        assert_eq!(one_by_one(2, FLUSH), Advice::Lead);
         assert_eq!(one_by_one(64, 5 * FLUSH), Advice::Lead);
     }
 }
