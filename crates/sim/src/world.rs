@@ -341,7 +341,8 @@ impl World {
 
     /// The number of the line at `address`.
     pub(crate) fn line(&mut self, address: usize) -> u32 {
-        self.lines.number(address)
+        let core = self.profile.topology.core_of(self.processor());
+        self.lines.number(address, core)
     }
 
     /// Plain computation since the last access, on the core's pipe.
