@@ -12,9 +12,9 @@ const EPOCH: u32 = 256;
 const SEED: u64 = 1;
 
 fn record(kernel: &str) -> Trace {
-    let kernel: Kernel = kernel.parse().unwrap();
+    let kernel: Kernel = kernel.parse().expect("there is such a program");
     let mut memory = Recorder::new(PAGE, EPOCH);
-    assert!(kernel.run(&mut memory).unwrap().verified(), "{kernel}");
+    assert!(kernel.run(&mut memory).expect("it has no limit").verified(), "{kernel}");
     let recording = memory.finish();
     let mut trace = Trace::new(EPOCH);
     let mut at = 0;

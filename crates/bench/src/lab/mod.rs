@@ -1,6 +1,7 @@
 //! The evaluations of the papers, run again on real code: one module per paper, one command each (`azekura lab …`).
 
 pub mod bottleneck;
+pub mod far_goals;
 pub mod far_kills;
 pub mod far_memory;
 pub mod far_soak;

@@ -1,6 +1,7 @@
 //! `lab`: the papers' evaluations, run again. One file per lab, thin over `azekura_bench::lab`.
 
 mod bottleneck;
+mod far_goals;
 mod far_kills;
 mod far_memory;
 mod far_soak;
@@ -28,6 +29,7 @@ pub(crate) struct Lab {
 enum What {
     Bottleneck(bottleneck::Bottleneck),
     NbGclock(nb_gclock::NbGclock),
+    FarGoals(far_goals::FarGoals),
     FarKills(far_kills::FarKills),
     FarMemory(far_memory::FarMemory),
     FarSoak(far_soak::FarSoak),
@@ -41,6 +43,7 @@ impl Lab {
         match &self.what {
             What::Bottleneck(lab) => lab.run(out),
             What::NbGclock(lab) => lab.run(out),
+            What::FarGoals(lab) => lab.run(out),
             What::FarKills(lab) => lab.run(out),
             What::FarMemory(lab) => lab.run(out),
             What::FarSoak(lab) => lab.run(out),

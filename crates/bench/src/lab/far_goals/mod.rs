@@ -1,0 +1,352 @@
+//! What far memory was to reach, measured beside what a user would have instead, in one run.
+//!
+//! | module | noun |
+//! |---|---|
+//! | [`sweep`] | sweeps and random touches over some memory |
+//! | [`rival`] | the kernel's swap on compressed memory under a limit |
+//! | [`link`] | what this machine's TCP does by itself |
+//! | [`tier`] | memory servers as the page cache's second tier |
+//! | [`goal`] | the goals, each made out of measurements |
+//! | [`report`] | the table |
+//!
+//! A region has one memory server on this machine, over TCP. Its rival works in a process of its own with the same memory. UMap is not measured; its
+//! figures are quoted, from another machine's measurement (busy, two processors, 256 MiB of 512 local, backed by a file in memory: no network).
+
+pub mod goal;
+pub mod link;
+pub mod report;
+pub mod rival;
+pub mod sweep;
+pub mod tier;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use azekura_far::{FarMemory, FarStats, Policy, Server};
+use azekura_kernels::{Arena, Kernel};
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+
+use self::link::Link;
+use self::report::Report;
+use self::rival::Swap;
+use self::sweep::Speeds;
+use super::far_memory;
+use crate::progress::Progress;
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Lab {
+    /// This program, which is run as the rival's process.
+    pub program: PathBuf,
+    /// Smaller, some tens of seconds; too small for figures to be quoted.
+    pub quick: bool,
+    /// Who leaves, in far memory.
+    pub policy: Policy,
+    /// Of what is drawn.
+    pub seed: u64,
+}
+
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LabError {
+    /// No memory server could be started on this machine.
+    #[error("start a memory server on this machine")]
+    Server(#[source] azekura_far::ServeError),
+    /// A region could not be made.
+    #[error("make a region")]
+    Region(#[source] azekura_far::FarError),
+    /// Memory did not keep its bytes.
+    #[error("far memory")]
+    Wrong(#[from] sweep::WrongSum),
+    /// A program did not verify.
+    #[error("{kernel} does not verify: {verdict}")]
+    Unverified {
+        /// Which.
+        kernel: Kernel,
+        /// What its verification says.
+        verdict: azekura_kernels::Verdict,
+    },
+    /// A program got less memory than it asked for.
+    #[error("run a program")]
+    Memory(#[from] azekura_kernels::OutOfMemory),
+    /// The replay of the policies.
+    #[error("replay the policies")]
+    Replay(#[from] far_memory::LabError),
+    /// The store of the second tier.
+    #[error("the store of the second tier")]
+    Store(#[from] azekura::Error),
+    /// The link or a temporary folder.
+    #[error("measure this machine")]
+    Machine(#[from] std::io::Error),
+}
+
+/// Everything that the goals are judged by.
+struct Measured {
+    quick: bool,
+    sizes: Sizes,
+    link: Link,
+    swept: Speeds,
+    small: Small,
+    /// Two swaps for the two limits; or why there is none.
+    swept_by_swap: Result<Speeds, String>,
+    fits: [f64; 2],
+    programs: Vec<Program>,
+    contests: Vec<far_memory::report::Contest>,
+    tier: [tier::Reads; 2],
+    room: f64,
+}
+
+/// Bytes and counts, full or quick.
+#[derive(Clone, Copy)]
+struct Sizes {
+    sweep: usize,
+    touches: u32,
+    small: usize,
+    rows: u64,
+    stream: usize,
+}
+
+/// Pages of 4 KiB.
+struct Small {
+    fault_us: f64,
+    one_thread: f64,
+    eight_threads: f64,
+}
+
+/// A program at half of its memory.
+struct Program {
+    kernel: Kernel,
+    heap_s: f64,
+    far_s: f64,
+    bits_s: f64,
+    swap_s: Result<f64, String>,
+}
+
+const PAGE: usize = 1 << 20;
+const SMALL_PAGE: usize = 4 << 10;
+
+impl Lab {
+    /// Measures everything, goal by goal.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError`]; that a rival cannot be had here is none, and told in its rows.
+    pub fn run(&self, progress: &Progress) -> Result<Report, LabError> {
+        let sizes = self.sizes();
+        progress.begin("far memory: goals", 8);
+        let mut done = 0;
+        let mut step = || {
+            done += 1;
+            progress.at(done);
+        };
+        let link = Link::measure(5000, sizes.stream)?;
+        step();
+        let swept = self.sweep(sizes)?;
+        step();
+        let small = self.small(sizes)?;
+        step();
+        let swept_by_swap = self.sweep_on_swap(sizes);
+        step();
+        let fits = self.fits()?;
+        step();
+        let programs = self.programs()?;
+        step();
+        let contests = self.contests()?;
+        step();
+        let folder = tempfile::tempdir()?;
+        let tier = tier::measure(folder.path(), sizes.rows, self.seed)?;
+        let room = self.room()?;
+        step();
+        let measured = Measured {
+            quick: self.quick,
+            sizes,
+            link,
+            swept,
+            small,
+            swept_by_swap,
+            fits,
+            programs,
+            contests,
+            tier,
+            room,
+        };
+        Ok(Report { settings: self.settings(sizes), rows: measured.rows() })
+    }
+
+    fn sizes(&self) -> Sizes {
+        if self.quick {
+            Sizes { sweep: 32 << 20, touches: 500, small: 4 << 20, rows: 40_000, stream: 128 }
+        } else {
+            Sizes { sweep: 256 << 20, touches: 3000, small: 32 << 20, rows: 400_000, stream: 2048 }
+        }
+    }
+
+    fn settings(&self, sizes: Sizes) -> String {
+        format!(
+            "{} MiB swept with half of it local, pages of 1 MiB, policy {}, fetched ahead of need, one memory server on this machine over TCP; one \
+             run; seed {}",
+            sizes.sweep >> 20,
+            self.policy,
+            self.seed
+        )
+    }
+
+    /// A region with a server of its own; its server lives as long.
+    fn region(&self, bytes: usize, local: usize, page: usize) -> Result<(Server, FarMemory), LabError> {
+        let capacity = 2 * bytes as u64 + (64 << 20);
+        let server = Server::builder().capacity(capacity).listen("127.0.0.1:0").map_err(LabError::Server)?;
+        let memory = FarMemory::builder()
+            .bytes(bytes)
+            .local(local)
+            .page(page)
+            .servers([server.address().to_string()])
+            .policy(self.policy)
+            .seed(self.seed)
+            .build()
+            .map_err(LabError::Region)?;
+        Ok((server, memory))
+    }
+
+    fn sweep(&self, sizes: Sizes) -> Result<Speeds, LabError> {
+        let (_server, mut memory) = self.region(sizes.sweep, sizes.sweep / 2, PAGE)?;
+        Ok(sweep::run(&mut memory, sizes.touches, self.seed)?)
+    }
+
+    fn small(&self, sizes: Sizes) -> Result<Small, LabError> {
+        let (_server, mut memory) = self.region(sizes.small, sizes.small / 2, SMALL_PAGE)?;
+        memory.chunks_exact_mut(64).enumerate().for_each(|(at, line)| line.fill(at as u8 | 1));
+        let touches = 2 * sizes.touches;
+        let before = memory.stats();
+        let began = Instant::now();
+        sweep::touch_at_random(&mut memory, touches, self.seed);
+        let one = began.elapsed().as_secs_f64();
+        let fault_us = wait_us(&before, &memory.stats());
+        let share = memory.len() / 8;
+        let began = Instant::now();
+        std::thread::scope(|scope| {
+            for (number, part) in (0..).zip(memory.chunks_exact_mut(share)) {
+                scope.spawn(move || sweep::touch_at_random(part, touches / 8, self.seed + number));
+            }
+        });
+        let eight = began.elapsed().as_secs_f64();
+        let rate = |seconds: f64| f64::from(touches) / seconds;
+        Ok(Small { fault_us, one_thread: rate(one), eight_threads: rate(eight) })
+    }
+
+    fn sweep_on_swap(&self, sizes: Sizes) -> Result<Speeds, String> {
+        let swap = Swap::on(2 * sizes.sweep, sizes.sweep / 2)?;
+        let task = format!("sweep:{}:{}:{}", sizes.sweep, sizes.touches, self.seed);
+        serde_json::from_str(&swap.run(&self.program, &task)?).map_err(|why| format!("its answer: {why}"))
+    }
+
+    /// Seconds of a program that fits: on the heap, and in a region of which all is local. Medians of three, in turns.
+    fn fits(&self) -> Result<[f64; 2], LabError> {
+        let kernel = if self.quick { "cg.s" } else { "cg.w" };
+        let kernel: Kernel = kernel.parse().expect("there is such a program");
+        let bytes = kernel.bytes().next_multiple_of(PAGE);
+        let mut times = [[0.0; 3]; 2];
+        for round in 0..3 {
+            times[0][round] = run_on_heap(kernel)?;
+            let (_server, mut memory) = self.region(bytes, bytes, PAGE)?;
+            times[1][round] = run(kernel, &mut memory)?;
+        }
+        Ok(times.map(|mut times| {
+            times.sort_by(f64::total_cmp);
+            times[1]
+        }))
+    }
+
+    fn programs(&self) -> Result<Vec<Program>, LabError> {
+        let (names, page) =
+            if self.quick { (["himeno.xs", "mg.s"], 16 << 10) } else { (["himeno.s", "mg.w"], 256 << 10) };
+        let programs = names.map(|name| name.parse().expect("there is such a program"));
+        programs.into_iter().map(|kernel| self.program(kernel, page)).collect()
+    }
+
+    fn program(&self, kernel: Kernel, page: usize) -> Result<Program, LabError> {
+        let bytes = kernel.bytes().next_multiple_of(page);
+        let heap_s = run_on_heap(kernel)?;
+        let (_server, mut memory) = self.region(bytes, bytes / 2, page)?;
+        let far_s = run(kernel, &mut memory)?;
+        let stats = memory.stats();
+        let bits_s = (stats.clear_ns + stats.set_ns) as f64 * 1e-9;
+        let swap_s = Swap::on(4 * bytes, bytes / 2).and_then(|swap| {
+            let said = swap.run(&self.program, &format!("kernel:{kernel}"))?;
+            serde_json::from_str(&said).map_err(|why| format!("its answer: {why}"))
+        });
+        Ok(Program { kernel, heap_s, far_s, bits_s, swap_s })
+    }
+
+    /// The default policy beside the paper's eight, by replay.
+    fn contests(&self) -> Result<Vec<far_memory::report::Contest>, LabError> {
+        let lab = far_memory::Lab {
+            policies: Policy::ALL.into(),
+            local: vec![75, 50, 25],
+            seed: self.seed,
+            ..far_memory::Lab::quick()
+        };
+        Ok(lab.run(&Progress::hidden())?.contests().unwrap_or_default())
+    }
+
+    /// Of what a server offers, the share that a client's pages can really have.
+    fn room(&self) -> Result<f64, LabError> {
+        let offered: usize = 16 << 20;
+        let server =
+            Server::builder().capacity(offered as u64).listen("127.0.0.1:0").map_err(LabError::Server)?;
+        let bytes = offered * 9 / 10;
+        let mut memory = FarMemory::builder()
+            .bytes(bytes)
+            .local(16 * 64 << 10)
+            .page(64 << 10)
+            .servers([server.address().to_string()])
+            .build()
+            .map_err(LabError::Region)?;
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(self.seed);
+        rng.fill(&mut memory[..]);
+        let mut again = Xoshiro256PlusPlus::seed_from_u64(self.seed);
+        let mut expected = vec![0_u8; bytes];
+        again.fill(&mut expected[..]);
+        let right = memory[..] == expected[..];
+        Ok(if right { bytes as f64 / offered as f64 } else { 0.0 })
+    }
+}
+
+/// Mean microseconds of a touch of a page that was away.
+fn wait_us(before: &FarStats, after: &FarStats) -> f64 {
+    (after.swap_ns - before.swap_ns) as f64 / 1e3 / (after.swap_ins - before.swap_ins).max(1) as f64
+}
+
+fn run_on_heap(kernel: Kernel) -> Result<f64, LabError> {
+    run(kernel, &mut vec![0_u8; kernel.bytes()])
+}
+
+fn run(kernel: Kernel, memory: &mut [u8]) -> Result<f64, LabError> {
+    let began = Instant::now();
+    let verdict = kernel.run(&mut Arena::of_zeroed(memory))?;
+    let seconds = began.elapsed().as_secs_f64();
+    if verdict.verified() { Ok(seconds) } else { Err(LabError::Unverified { kernel, verdict }) }
+}
+
+/// The rival's process: joins the group, works on ordinary memory, and says as JSON how that went.
+///
+/// # Errors
+///
+/// [`LabError`]; a task that is none is an input error of [`LabError::Machine`].
+pub fn work(task: &str, group: &Path) -> Result<String, LabError> {
+    rival::join(group)?;
+    let unknown = || std::io::Error::new(std::io::ErrorKind::InvalidInput, format!("no task {task:?}"));
+    let parts: Vec<&str> = task.split(':').collect();
+    match parts[..] {
+        ["sweep", bytes, touches, seed] => {
+            let number = |text: &str| text.parse::<u64>().map_err(|_| unknown());
+            let bytes = usize::try_from(number(bytes)?).map_err(|_| unknown())?;
+            let touches = u32::try_from(number(touches)?).map_err(|_| unknown())?;
+            let speeds = sweep::run(&mut vec![0_u8; bytes], touches, number(seed)?)?;
+            Ok(serde_json::to_string(&speeds).map_err(std::io::Error::other)?)
+        }
+        ["kernel", name] => Ok(run_on_heap(name.parse().map_err(|_| unknown())?)?.to_string()),
+        _ => Err(unknown().into()),
+    }
+}

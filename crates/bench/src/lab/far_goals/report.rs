@@ -1,0 +1,113 @@
+//! The goals as a table: what was wanted, what was measured, what stands between.
+
+use std::fmt::Write;
+
+use serde::{Deserialize, Serialize};
+
+/// How a goal stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    /// Measured here and met.
+    Reached,
+    /// Measured here and missed.
+    Missed,
+    /// This machine does not allow it; or it is measured by another command.
+    NotHere,
+}
+
+/// One goal, or one part of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// M1 to M10, or the tier.
+    pub goal: String,
+    /// What is asked for.
+    pub wanted: String,
+    /// What was measured.
+    pub ours: String,
+    /// What was measured beside it, or quoted.
+    pub rival: String,
+    /// How that stands.
+    pub standing: Standing,
+    /// What stands between, or why it was not measured.
+    pub note: String,
+}
+
+/// All of them, in one run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Sizes, mechanism, machine.
+    pub settings: String,
+    /// In the order of the goals.
+    pub rows: Vec<Row>,
+}
+
+impl Report {
+    /// As one JSON object.
+    ///
+    /// # Panics
+    ///
+    /// Never: all of it is text.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("text")
+    }
+
+    /// Goal by goal.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let mut out = format!("Far memory: goals. {}\n", self.settings);
+        for Row { goal, wanted, ours, rival, standing, note } in &self.rows {
+            let standing = match standing {
+                Standing::Reached => "reached",
+                Standing::Missed => "NOT REACHED",
+                Standing::NotHere => "not measured here",
+            };
+            let _ = writeln!(out, "\n{goal:<4} {standing}: {wanted}");
+            for (label, text) in [("ours", ours), ("beside", rival), ("note", note)] {
+                if !text.is_empty() {
+                    let _ = writeln!(out, "     {label:<7} {text}");
+                }
+            }
+        }
+        let count = |standing| self.rows.iter().filter(|row| row.standing == standing).count();
+        let _ = writeln!(
+            out,
+            "\n{} reached, {} not reached, {} not measured here",
+            count(Standing::Reached),
+            count(Standing::Missed),
+            count(Standing::NotHere)
+        );
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_standing_is_told_and_counted() {
+        let row = |goal: &str, standing, note: &str| Row {
+            goal: goal.into(),
+            wanted: "fast".into(),
+            ours: "5 MB/s".into(),
+            rival: String::new(),
+            standing,
+            note: note.into(),
+        };
+        let rows = vec![
+            row("M1", Standing::Reached, ""),
+            row("M2", Standing::Missed, "one CPU"),
+            row("M7", Standing::NotHere, "another command"),
+        ];
+        let report = Report { settings: "small".into(), rows };
+        let text = report.to_text();
+        for expected in
+            ["M2   NOT REACHED: fast", "note    one CPU", "1 reached, 1 not reached, 1 not measured"]
+        {
+            assert!(text.contains(expected), "{expected} in {text}");
+        }
+        assert_eq!(serde_json::from_str::<Report>(&report.to_json()).unwrap(), report);
+    }
+}

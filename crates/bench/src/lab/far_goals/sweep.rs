@@ -1,0 +1,117 @@
+//! Sweeps and random touches over some memory, whatever keeps it: far memory, or swap below an ordinary vector.
+
+use std::time::Instant;
+
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+use serde::{Deserialize, Serialize};
+
+/// Bytes of a cache line; each line is touched once by a sweep.
+const LINE: usize = 64;
+const WORD: usize = 8;
+/// What a random touch lands in.
+const SMALL_PAGE: usize = 4096;
+const MEGA: f64 = 1e6;
+
+/// How fast it was.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Speeds {
+    /// Sweeps that read and write every line, in megabytes per second.
+    pub read_write: f64,
+    /// Sweeps that read every line.
+    pub read_only: f64,
+    /// A random read and write, in microseconds, hits and misses alike.
+    pub random_us: f64,
+}
+
+/// The memory did not keep what was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a sweep found {found:#x} instead of {expected:#x}: a byte came back wrong")]
+pub struct WrongSum {
+    /// The sum of all lines.
+    pub found: u64,
+    /// What it must be.
+    pub expected: u64,
+}
+
+/// Fills the memory, half of it with what does not compress, sweeps it, touches it at random, and looks at what is there in the end.
+///
+/// # Errors
+///
+/// [`WrongSum`].
+pub fn run(memory: &mut [u8], touches: u32, seed: u64) -> Result<Speeds, WrongSum> {
+    let mut expected = fill(memory, seed);
+    let bytes = memory.len() as f64;
+    // The first pass finds the memory as filling has left it; the second as a sweep has.
+    add_one(memory);
+    let began = Instant::now();
+    add_one(memory);
+    let read_write = bytes / MEGA / began.elapsed().as_secs_f64();
+    expected = expected.wrapping_add(2 * (memory.len() / LINE) as u64);
+    check(memory, expected)?;
+    let began = Instant::now();
+    check(memory, expected)?;
+    let read_only = bytes / MEGA / began.elapsed().as_secs_f64();
+    let began = Instant::now();
+    touch_at_random(memory, touches, seed);
+    let random_us = began.elapsed().as_secs_f64() * 1e6 / f64::from(touches.max(1));
+    check(memory, expected.wrapping_add(touches.into()))?;
+    Ok(Speeds { read_write, read_only, random_us })
+}
+
+/// The sum of the first words of all lines.
+fn fill(memory: &mut [u8], seed: u64) -> u64 {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut sum = 0_u64;
+    for (number, line) in memory.chunks_exact_mut(LINE).enumerate() {
+        let (random, words) = line.split_at_mut(LINE / 2);
+        rng.fill(random);
+        words.fill(number as u8 | 1);
+        sum = sum.wrapping_add(first_word(line));
+    }
+    sum
+}
+
+fn first_word(line: &[u8]) -> u64 {
+    line.first_chunk::<WORD>().map_or(0, |word| u64::from_ne_bytes(*word))
+}
+
+fn increment(line: &mut [u8]) {
+    let next = first_word(line).wrapping_add(1);
+    line[..WORD].copy_from_slice(&next.to_ne_bytes());
+}
+
+fn add_one(memory: &mut [u8]) {
+    memory.chunks_exact_mut(LINE).for_each(increment);
+}
+
+fn check(memory: &[u8], expected: u64) -> Result<(), WrongSum> {
+    let found = memory.chunks_exact(LINE).map(first_word).fold(0, u64::wrapping_add);
+    if found == expected { Ok(()) } else { Err(WrongSum { found, expected }) }
+}
+
+/// Reads and writes a word in the midst of so many pages of 4 KiB, chosen by lot.
+pub(super) fn touch_at_random(memory: &mut [u8], touches: u32, seed: u64) {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ 1);
+    let pages = memory.len() / SMALL_PAGE;
+    for _ in 0..touches {
+        let at = rng.random_range(0..pages) * SMALL_PAGE;
+        increment(&mut memory[at..at + LINE]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sweep_of_good_memory_passes_and_one_changed_line_is_found() {
+        let mut memory = vec![0_u8; 1 << 20];
+        let speeds = run(&mut memory, 1000, 7).unwrap();
+        assert!(speeds.read_write > 0.0 && speeds.read_only > 0.0 && speeds.random_us > 0.0, "{speeds:?}");
+        let sum = memory.chunks_exact(LINE).map(first_word).fold(0, u64::wrapping_add);
+        assert_eq!(check(&memory, sum), Ok(()));
+        memory[LINE * 5] ^= 1;
+        assert!(check(&memory, sum).is_err());
+    }
+}

@@ -1,0 +1,68 @@
+//! `lab far-goals`: what far memory was to reach.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use azekura_bench::Progress;
+use azekura_bench::lab::far_goals::{Lab, work};
+use azekura_bench::lab::far_memory::Policy;
+use clap::Args;
+
+use crate::Outcome;
+
+const EXAMPLES: &str = "\
+Examples:
+  azekura lab far-goals --quick
+  azekura lab far-goals
+  azekura lab far-goals --policy adaptive --json > far-goals.json
+
+Each goal is measured in one run beside its rival. Swap on zram, in a memory
+cgroup with the same limit, needs root and an unused /dev/zram0; it is turned
+off again, and where it cannot be had the rows say why.";
+
+/// Measure what far memory was to reach, beside swap on zram and bare TCP
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct FarGoals {
+    /// Some tens of seconds instead of some minutes; too small to be quoted
+    #[arg(long)]
+    quick: bool,
+
+    /// Who leaves when a page comes
+    #[arg(long, value_name = "NAME", default_value = "swap-in-history")]
+    policy: Policy,
+
+    /// Of what is drawn
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+
+    /// The rival's work, as the lab starts it
+    #[arg(long, value_name = "TASK", hide = true, requires = "group")]
+    worker: Option<String>,
+
+    /// In which group
+    #[arg(long, value_name = "FILE", hide = true)]
+    group: Option<PathBuf>,
+}
+
+impl FarGoals {
+    pub(super) fn run(&self, out: &mut dyn Write) -> Result<Outcome> {
+        if let (Some(task), Some(group)) = (&self.worker, &self.group) {
+            writeln!(out, "{}", work(task, group)?)?;
+            return Ok(Outcome::Well);
+        }
+        let program = std::env::current_exe().context("find this program")?;
+        let progress = Progress::stderr();
+        let report =
+            Lab { program, quick: self.quick, policy: self.policy, seed: self.seed }.run(&progress)?;
+        progress.finish();
+        let text = if self.json { report.to_json() + "\n" } else { report.to_text() };
+        out.write_all(text.as_bytes())?;
+        Ok(Outcome::Well)
+    }
+}
