@@ -39,6 +39,13 @@ impl Machine {
                 .and_then(|mounts| file_system(&mounts, &dir.canonicalize().ok()?)),
         }
     }
+
+    /// Processor, cores and system, for the head of a report.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        let cpu = self.cpu.as_deref().unwrap_or("unknown processor");
+        format!("{cpu}, {} cores, {}", self.cores, self.system)
+    }
 }
 
 /// The value of the first line `name : value`.

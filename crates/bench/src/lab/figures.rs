@@ -124,7 +124,7 @@ impl Report {
     /// As tables, one per figure: a line per place and series.
     #[must_use]
     pub fn to_text(&self) -> String {
-        let mut out = format!("{}; {}\n{}\n", self.machine_in_words(), self.date, self.settings);
+        let mut out = format!("{}; {}\n{}\n", self.machine.in_words(), self.date, self.settings);
         for figure in &self.figures {
             let _ = write!(out, "\n{}: {}\n{}\n", figure.name, figure.unit, figure.note);
             out.push_str(&self.table(figure));
@@ -144,11 +144,6 @@ impl Report {
             vec![number(goal.reached), goal.name.clone(), goal.wanted.clone(), holds.into(), goal.at.clone()]
         };
         aligned(&[head].into_iter().chain(self.goals.iter().map(row)).collect::<Vec<_>>())
-    }
-
-    fn machine_in_words(&self) -> String {
-        let cpu = self.machine.cpu.as_deref().unwrap_or("unknown processor");
-        format!("{cpu}, {} cores, {}", self.machine.cores, self.machine.system)
     }
 
     fn of<'a>(&'a self, figure: &'a str) -> impl Iterator<Item = &'a Point> {
@@ -187,7 +182,7 @@ impl Report {
     pub fn to_html(&self) -> String {
         let mut body = format!(
             "<p>{}; {}</p>\n<p>{}</p>\n",
-            plot::escape(&self.machine_in_words()),
+            plot::escape(&self.machine.in_words()),
             plot::escape(&self.date),
             plot::escape(&self.settings)
         );
@@ -210,14 +205,8 @@ impl Report {
     /// One figure's chart, as an SVG document.
     #[must_use]
     pub fn chart(&self, figure: &Figure) -> String {
-        let mut lines: Vec<(String, Vec<(usize, f64)>)> = Vec::new();
-        for point in self.of(&figure.name) {
-            let at = (point.at, point.value);
-            match lines.iter_mut().find(|(name, _)| *name == point.series) {
-                Some((_, points)) => points.push(at),
-                None => lines.push((point.series.clone(), vec![at])),
-            }
-        }
+        let points = self.of(&figure.name).map(|point| (&*point.series, point.at, point.value));
+        let mut lines = lines_of(points);
         lines.iter_mut().for_each(|(_, points)| points.sort_by_key(|p| p.0));
         let title = format!("{}: {}", figure.name, figure.unit);
         match figure.spacing {
@@ -232,6 +221,20 @@ impl Report {
             }
         }
     }
+}
+
+/// The lines of a chart, of points that say whose they are, where and how high: as they come.
+pub(super) fn lines_of<'p>(
+    points: impl Iterator<Item = (&'p str, usize, f64)>,
+) -> Vec<(String, Vec<(usize, f64)>)> {
+    let mut lines: Vec<(String, Vec<(usize, f64)>)> = Vec::new();
+    for (series, at, value) in points {
+        match lines.iter_mut().find(|(name, _)| name == series) {
+            Some((_, points)) => points.push((at, value)),
+            None => lines.push((series.to_owned(), vec![(at, value)])),
+        }
+    }
+    lines
 }
 
 /// A number as tables show it.

@@ -16,9 +16,7 @@ const BAR_WIDTH: f64 = 40.0;
 #[must_use]
 pub fn render(study: &Study) -> String {
     let mut out = String::new();
-    let machine = &study.machine;
-    let cpu = machine.cpu.as_deref().unwrap_or("unknown processor");
-    line(&mut out, &format!("{cpu}, {} cores, {}", machine.cores, machine.system));
+    line(&mut out, &study.machine.in_words());
     line(&mut out, &study.conditions);
     pages(&mut out, study);
     for latch in latches(study) {

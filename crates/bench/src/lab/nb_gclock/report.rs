@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 
 use super::costs::Costs;
+use crate::lab::figures::lines_of;
 use crate::machine::Machine;
 use crate::plot;
 
@@ -75,13 +76,7 @@ impl Report {
     /// As tables, one per figure: a line per cache, a column per place.
     #[must_use]
     pub fn to_text(&self) -> String {
-        let mut out = format!(
-            "{}, {} cores, {}\n{}\n",
-            self.machine.cpu.as_deref().unwrap_or("unknown processor"),
-            self.machine.cores,
-            self.machine.system,
-            self.settings
-        );
+        let mut out = format!("{}\n{}\n", self.machine.in_words(), self.settings);
         for figure in &self.figures {
             let _ = writeln!(out, "\n{} ({}, by {})", figure.name, figure.unit, figure.axis);
             let _ = writeln!(out, "{}", figure.note);
@@ -149,20 +144,13 @@ impl Report {
     pub fn to_html(&self) -> String {
         let mut body = format!("<p>{}</p>\n", plot::escape(&self.settings));
         for figure in &self.figures {
-            let mut lines: Vec<(String, Vec<(usize, f64)>)> = Vec::new();
-            for point in self.of(&figure.name) {
-                let at = (point.at, point.value);
-                match lines.iter_mut().find(|(name, _)| *name == point.series) {
-                    Some((_, points)) => points.push(at),
-                    None => lines.push((point.series.clone(), vec![at])),
-                }
-            }
+            let points = self.of(&figure.name).map(|point| (&*point.series, point.at, point.value));
             let _ = writeln!(
                 body,
                 "<h2>{}</h2>\n<p>{}</p>\n{}<pre>{}</pre>",
                 plot::escape(&figure.name),
                 plot::escape(&figure.note),
-                plot::lines(&figure.unit, &figure.axis, lines),
+                plot::lines(&figure.unit, &figure.axis, lines_of(points)),
                 plot::escape(&self.table(&figure.name))
             );
         }

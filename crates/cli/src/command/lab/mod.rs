@@ -83,4 +83,16 @@ impl Output {
         let shown = if self.json { (forms.json)()? + "\n" } else { (forms.text)() };
         Ok(out.write_all(shown.as_bytes())?)
     }
+
+    /// As [`Self::deliver`], of a report that has all forms and cannot fail.
+    fn deliver_all(
+        &self,
+        out: &mut dyn Write,
+        text: impl Fn() -> String,
+        json: impl Fn() -> String,
+        html: impl Fn() -> String,
+    ) -> Result<Outcome> {
+        self.deliver(out, &Forms { text: &text, json: &|| Ok(json()), html: Some(&html) })?;
+        Ok(Outcome::Well)
+    }
 }

@@ -10,7 +10,7 @@ use azekura_bench::lab::nb_gclock::Lab;
 use azekura_bench::lab::nb_gclock::simulate::Simulated;
 use clap::Args;
 
-use super::{Forms, Output};
+use super::Output;
 use crate::Outcome;
 use crate::arguments::seconds;
 
@@ -63,27 +63,18 @@ impl NbGclock {
         if let Some(processors) = self.simulate {
             let report = Simulated::new(processors.into()).run(&progress)?;
             progress.finish();
-            let forms = Forms {
-                text: &|| report.to_text(),
-                json: &|| Ok(report.to_json()),
-                html: Some(&|| report.to_html()),
-            };
-            self.output.deliver(out, &forms)?;
-            return Ok(Outcome::Well);
+            return self.output.deliver_all(
+                out,
+                || report.to_text(),
+                || report.to_json(),
+                || report.to_html(),
+            );
         }
         let lab = self.lab();
         let report =
             lab.run(&progress).with_context(|| format!("make a file to read in {}", lab.dir.display()))?;
         progress.finish();
-        self.output.deliver(
-            out,
-            &Forms {
-                text: &|| report.to_text(),
-                json: &|| Ok(report.to_json()),
-                html: Some(&|| report.to_html()),
-            },
-        )?;
-        Ok(Outcome::Well)
+        self.output.deliver_all(out, || report.to_text(), || report.to_json(), || report.to_html())
     }
 
     fn lab(&self) -> Lab {

@@ -12,7 +12,7 @@ use azekura_bench::lab::p_wal::variant::Variant;
 use azekura_bench::lab::p_wal::{Lab, Part};
 use clap::Args;
 
-use super::{Forms, Output};
+use super::Output;
 use crate::Outcome;
 use crate::arguments::seconds;
 
@@ -86,26 +86,17 @@ impl PWal {
         if let Some(workers) = self.simulate {
             let report = Simulated::new(workers.into()).run(&progress)?;
             progress.finish();
-            let forms = Forms {
-                text: &|| report.to_text(),
-                json: &|| Ok(report.to_json()),
-                html: Some(&|| report.to_html()),
-            };
-            self.output.deliver(out, &forms)?;
-            return Ok(Outcome::Well);
+            return self.output.deliver_all(
+                out,
+                || report.to_text(),
+                || report.to_json(),
+                || report.to_html(),
+            );
         }
         let lab = self.lab();
         let report = lab.run(&progress).with_context(|| format!("measure logs in {}", lab.dir.display()))?;
         progress.finish();
-        self.output.deliver(
-            out,
-            &Forms {
-                text: &|| report.to_text(),
-                json: &|| Ok(report.to_json()),
-                html: Some(&|| report.to_html()),
-            },
-        )?;
-        Ok(Outcome::Well)
+        self.output.deliver_all(out, || report.to_text(), || report.to_json(), || report.to_html())
     }
 
     fn lab(&self) -> Lab {
