@@ -33,7 +33,7 @@ impl Process {
     pub(super) fn parse(line: &str) -> Option<Self> {
         let (id, started) = line.trim().split_once(' ')?;
         let process = Self::of(id.parse().ok()?)?;
-        (process.started == started.parse().ok()?).then_some(process)
+        (process.started == started.parse::<u64>().ok()?).then_some(process)
     }
 
     pub(super) fn line(self) -> String {
