@@ -11,6 +11,8 @@ mod far_wire;
 mod load_formats;
 #[path = "../../crates/wal/tests/fuzz/log_scan.rs"]
 mod log_scan;
+#[path = "../../crates/fatbtree/tests/fuzz/node_wire.rs"]
+mod node_wire;
 #[path = "../../crates/btree/tests/fuzz/page_decode.rs"]
 mod page_decode;
 #[path = "../../crates/btree/tests/fuzz/record_decode.rs"]
@@ -30,6 +32,7 @@ fn main() -> std::io::Result<()> {
         ("load_formats", load_formats::seeds()),
         ("requests", requests::seeds()),
         ("far_wire", far_wire::seeds()),
+        ("node_wire", node_wire::seeds()),
         ("trace_file", trace_file::seeds()),
     ];
     for (target, seeds) in targets {

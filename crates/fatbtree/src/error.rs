@@ -73,6 +73,19 @@ pub enum StoreError {
         /// Its key.
         key: Vec<u8>,
     },
+    /// The list of members says otherwise than at the node's first start who had which keys when the cluster began. Put it back as it was.
+    #[error(
+        "the list of members has changed where keys began (`from`); that is said once, when the cluster begins: put it back, and move leaves instead"
+    )]
+    OtherShares,
+    /// The database has rows of a time before it became a node's, which belong to another node; load them through the cluster.
+    #[error("the store already has key {}, which belongs to {owner}; begin with an empty store and load the rows through the cluster", key.escape_ascii())]
+    RowOfAnother {
+        /// The first of them.
+        key: Vec<u8>,
+        /// Whose it would be.
+        owner: PeId,
+    },
     /// The store belongs to another cluster or PE; use the one that was made for this.
     #[error(
         "the store belongs to {found} of cluster {found_cluster:016x}, not to {expected} of cluster {expected_cluster:016x}"

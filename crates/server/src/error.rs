@@ -193,6 +193,17 @@ pub enum ServerError {
     /// The node of a cluster.
     #[error(transparent)]
     Node(#[from] azekura_fatbtree::tcp::StartError),
+    /// The store is a node's, and nobody said of which cluster.
+    #[error("this is the store of node {} of cluster {cluster:016x}: serve it with --cluster FILE --node {}", pe.0, pe.0)]
+    NodeStore {
+        /// Which cluster.
+        cluster: u64,
+        /// Which node.
+        pe: azekura_fatbtree::PeId,
+    },
+    /// What a store says of its node.
+    #[error(transparent)]
+    NodeTables(#[from] azekura_fatbtree::StoreError),
     /// The list of members of a cluster.
     #[error(transparent)]
     Membership(#[from] azekura_fatbtree::MembershipError),

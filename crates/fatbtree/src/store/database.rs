@@ -3,7 +3,7 @@
 //! | table | key | value |
 //! |---|---|---|
 //! | the rows' (named by the caller) | key | value |
-//! | `fat.self` | `identity`, `next_page` | whose store it is, how often opened; the next leaf's number |
+//! | `fat.self` | `identity`, `shares`, `next_page` | whose store it is, how often opened; who had which keys at first; the next leaf's number |
 //! | `fat.leaves` | page, big-endian | [`LeafHead`] |
 //! | `fat.staged`, `fat.decided` | [`MoveId`](crate::MoveId) | [`Staged`], the receiver |
 //! | `fat.given` | first key | [`Fact`] |
@@ -30,6 +30,7 @@ const STAGED: Table<[u8], [u8]> = Table::new("fat.staged");
 const DECIDED: Table<[u8], [u8]> = Table::new("fat.decided");
 const GIVEN: Table<[u8], [u8]> = Table::new("fat.given");
 const IDENTITY: &[u8] = b"identity";
+const SHARES: &[u8] = b"shares";
 const NEXT_PAGE: &[u8] = b"next_page";
 
 /// Runs what may block where it disturbs nobody.
@@ -78,6 +79,23 @@ impl Attachments for NoAttachments {
     fn leave(&self, _: &Transaction, _: &[u8], _: &[u8]) -> Result<(), Error> {
         Ok(())
     }
+}
+
+/// Whose node's store a database is: of which cluster, and which PE. `None`: of none.
+///
+/// # Errors
+///
+/// [`StoreError`]
+pub fn owner(db: &Database) -> Result<Option<(u64, PeId)>, StoreError> {
+    let identity = db.transact(|tx| {
+        if !tx.table_exists(SELF.name())? {
+            return Ok(None);
+        }
+        tx.table(&SELF)?.get(IDENTITY)
+    })?;
+    let Some(bytes) = identity else { return Ok(None) };
+    let (cluster, pe, _): (u64, PeId, u64) = decode("identity", IDENTITY, &bytes)?;
+    Ok(Some((cluster, pe)))
 }
 
 /// A store in a database.
@@ -163,6 +181,7 @@ impl Base {
         #[derive(Default)]
         struct Raw {
             identity: Option<Vec<u8>>,
+            shares: Option<Vec<u8>>,
             next_page: Option<Vec<u8>>,
             heads: Vec<Row>,
             staged: Vec<Row>,
@@ -174,6 +193,7 @@ impl Base {
             let own = tx.table(&SELF)?;
             Ok(Raw {
                 identity: own.get(IDENTITY)?,
+                shares: own.get(SHARES)?,
                 next_page: own.get(NEXT_PAGE)?,
                 heads: all(&tx.table(&LEAVES)?)?,
                 staged: all(&tx.table(&STAGED)?)?,
@@ -192,6 +212,10 @@ impl Base {
         };
         found.incarnation = 1;
         found.next_page = raw.next_page.map_or(Ok(1), |bytes| decode("page number", NEXT_PAGE, &bytes))?;
+        let shares = encode(&founding.shares);
+        if raw.shares.is_some_and(|found| found != shares) {
+            return Err(StoreError::OtherShares);
+        }
         match raw.identity {
             Some(bytes) => {
                 let (cluster, pe, incarnation): (u64, PeId, u64) = decode("identity", IDENTITY, &bytes)?;
@@ -206,6 +230,7 @@ impl Base {
                 found.incarnation = incarnation + 1;
             }
             None => {
+                self.refuse_rows_of_others(founding)?;
                 found.heads = founding.heads();
                 found.next_page = found.heads.len() as u64 + 1;
             }
@@ -213,9 +238,20 @@ impl Base {
         let identity = encode(&(founding.cluster, founding.pe, found.incarnation));
         self.db.transact(|tx| {
             tx.table(&SELF)?.insert(IDENTITY, &identity)?;
+            tx.table(&SELF)?.insert(SHARES, &shares)?;
             put_heads(tx, &found.heads)
         })?;
         Ok(found)
+    }
+
+    /// A store that has not belonged to a node may have rows, but not such as would not be found here.
+    fn refuse_rows_of_others(&self, founding: &Founding) -> Result<(), StoreError> {
+        for (range, pe) in founding.ranges().filter(|(_, pe)| *pe != founding.pe) {
+            if let Some((key, _)) = self.rows(&range, 1, false)?.into_iter().next() {
+                return Err(StoreError::RowOfAnother { key, owner: pe });
+            }
+        }
+        Ok(())
     }
 
     fn write(&self, key: &[u8], edit: &Edit) -> Result<bool, Error> {

@@ -12,7 +12,7 @@ use crate::key::{Key, KeyRange};
 use crate::leaf::{Fact, LeafHead, MoveId, Row, Staged};
 use crate::world::Task;
 
-pub use database::{Attachments, DatabaseStore, Inline, NoAttachments, Offload};
+pub use database::{Attachments, DatabaseStore, Inline, NoAttachments, Offload, owner};
 pub use memory::{Disk, MemoryStore};
 
 /// What a store does for its node. Each method is atomic, and durable when its task ends.
@@ -174,6 +174,28 @@ mod tests {
             let other = Founding { pe: PeId(0), ..founding() };
             assert!(matches!(wait(store.recover(other)), Err(StoreError::Stranger { .. })), "{name}");
         }
+    }
+
+    #[test]
+    fn a_database_with_rows_becomes_a_node_only_if_they_are_its_own() {
+        let db = azekura::Database::in_memory().expect("memory");
+        let store = DatabaseStore::new(db.clone(), "rows", Rc::new(Inline), Arc::new(NoAttachments));
+        let rows = azekura::Table::<[u8], [u8]>::new("rows");
+        assert_eq!(owner(&db).expect("fine"), None);
+        db.transact(|tx| tx.table(&rows)?.insert(b"b", b"2")).expect("fine");
+        let refused = wait(store.recover(founding()));
+        assert!(
+            matches!(&refused, Err(StoreError::RowOfAnother { key, owner: PeId(0) }) if key == b"b"),
+            "{refused:?}"
+        );
+        db.transact(|tx| tx.table(&rows)?.remove(b"b")).expect("fine");
+        db.transact(|tx| tx.table(&rows)?.insert(b"q", b"2")).expect("fine");
+        wait(store.recover(founding())).expect("its own");
+        assert_eq!(owner(&db).expect("fine"), Some((7, PeId(1))));
+        let other_shares =
+            Founding { shares: vec![(vec![], PeId(0)), (b"n".to_vec(), PeId(1))], ..founding() };
+        assert!(matches!(wait(store.recover(other_shares)), Err(StoreError::OtherShares)));
+        assert_eq!(wait(store.read(key(b'q'))).expect("fine"), Some(b"2".to_vec()));
     }
 
     #[test]

@@ -89,7 +89,13 @@ pub(crate) fn max_value_bytes(options: &ServerOptions) -> usize {
 
 /// Starts the node, if the server is one.
 pub(crate) fn start(shared: &Arc<Shared>) -> Result<Option<NodeThread>, ServerError> {
-    let Some(options) = shared.options.cluster.clone() else { return Ok(None) };
+    let Some(options) = shared.options.cluster.clone() else {
+        return match azekura_fatbtree::store::owner(&shared.engine.db)? {
+            None => Ok(None),
+            // Its rows may be on their way to another node, and it has not all of the keys.
+            Some((cluster, pe)) => Err(ServerError::NodeStore { cluster, pe }),
+        };
+    };
     let ClusterOptions { meta, pe, key, listener, node } = options;
     let members = meta.members()?;
     let listener = match (listener, members.node(pe)) {

@@ -70,6 +70,10 @@ impl Nodes {
         self.servers[node] = Some(Server::start(self.databases[node].clone(), options).unwrap());
     }
 
+    pub(crate) fn database(&self, node: usize) -> Database {
+        self.databases[node].clone()
+    }
+
     /// Stops a node; its store stays.
     pub(crate) fn stop(&mut self, node: usize) {
         self.servers[node] = None;

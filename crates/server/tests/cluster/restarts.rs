@@ -2,7 +2,20 @@
 
 use std::time::Duration;
 
+use azekura_server::{Server, ServerOptions};
+
 use crate::nodes::Nodes;
+
+#[test]
+fn a_store_of_a_node_is_served_as_such_only() {
+    let nodes = Nodes::three();
+    let db = nodes.database(1);
+    drop(nodes);
+    let mut options = ServerOptions::default();
+    options.listen = "127.0.0.1:0".parse().unwrap();
+    let refused = Server::start(db, options).expect_err("it is a node's").to_string();
+    assert!(refused.contains("store of node 1 of cluster 00000000000000c1"), "{refused}");
+}
 
 #[test]
 fn a_node_that_is_away_is_told_of_and_its_keys_are_back_with_it() {

@@ -1,0 +1,13 @@
+//! The entry of the fuzz target (directory `fuzz` of the repository), on seeded changes of valid inputs.
+
+#![allow(unreachable_pub, dead_code, reason = "the entries are shared with the fuzz targets")]
+
+#[path = "../../../fuzz/mutate.rs"]
+mod mutate;
+#[path = "fuzz/node_wire.rs"]
+mod node_wire;
+
+#[test]
+fn whatever_a_node_is_sent_is_messages_or_refused_and_nobody_comes_in_without_the_key() {
+    mutate::run_mutated(20_000, &node_wire::seeds(), node_wire::node_wire);
+}

@@ -1,0 +1,152 @@
+#!/usr/bin/env bash
+# A cluster of three nodes, each in a network namespace of its own, while nodes are killed with SIGKILL, links are cut and leaves move. Clients at every
+# node write all the time; in the end each key whose write was answered must be found from every node, once and in order.
+#
+#   scripts/cluster-namespaces.sh [AZEKURA]        target/release/azekura unless given
+#
+# ROUNDS (6) faults; SEED makes the same choices again, though not at the same moments. Needs root and `ip netns` (iproute2); says so and ends well
+# where they are missing. Ends by itself, and leaves neither namespaces nor processes behind. Exit code 0: nothing was lost.
+set -euo pipefail
+export LC_ALL=C
+
+azekura=$(realpath "${1:-$(dirname "$0")/../target/release/azekura}")
+[ -x "$azekura" ] || { echo "no command $azekura; cargo build --release -p azekura-cli makes it" >&2; exit 2; }
+rounds=${ROUNDS:-6} seed=${SEED:-$RANDOM}
+RANDOM=$seed
+skip() { echo "skipped: $*"; exit 0; }
+[ "$(id -u)" = 0 ] || skip "network namespaces need root"
+command -v ip >/dev/null || skip "no ip here (iproute2)"
+
+tag=azk$$
+ip netns add "$tag-hub" 2>/dev/null || skip "this kernel or container gives no network namespaces"
+dir=$(mktemp -d "${TMPDIR:-/tmp}/cluster-namespaces.XXXXXX")
+declare -A node=()
+writers=()
+cleanup() {
+    local pid n
+    touch "$dir/over"
+    for pid in "${node[@]}"; do kill -9 "$pid" 2>/dev/null || true; done
+    for pid in "${writers[@]}"; do kill "$pid" 2>/dev/null || true; done
+    wait 2>/dev/null || true
+    for n in 0 1 2 hub; do ip netns del "$tag-$n" 2>/dev/null || true; done
+    rm -rf "$dir"
+}
+trap cleanup EXIT
+fail() {
+    echo "FAILED (SEED=$seed): $*" >&2
+    tail -n 5 "$dir"/node-*.log >&2 || true
+    exit 1
+}
+
+# The net: a bridge in a namespace of its own, and a cable to each node.
+ip -n "$tag-hub" link add bridge type bridge 2>/dev/null || skip "this kernel has no bridges"
+ip -n "$tag-hub" link set bridge up
+for n in 0 1 2; do
+    ip netns add "$tag-$n"
+    ip -n "$tag-hub" link add "to$n" type veth peer name eth0 netns "$tag-$n"
+    ip -n "$tag-hub" link set "to$n" master bridge up
+    ip -n "$tag-$n" addr add "10.77.0.$((n + 1))/24" dev eth0
+    ip -n "$tag-$n" link set eth0 up
+    ip -n "$tag-$n" link set lo up
+done
+
+echo "a password for this run only" >"$dir/password"
+head -c 32 /dev/urandom | base64 >"$dir/cluster.key"
+{
+    echo 'cluster = "00000000000077a7"'
+    echo 'key_file = "cluster.key"'
+    from=("" h p)
+    for n in 0 1 2; do
+        printf '[[node]]\nid = %s\naddress = "10.77.0.%s:7100"\nclients = "10.77.0.%s:6379"\nfrom = "%s"\n' \
+            "$n" "$((n + 1))" "$((n + 1))" "${from[$n]}"
+    done
+} >"$dir/cluster.toml"
+
+start() { # start N
+    ip netns exec "$tag-$1" "$azekura" serve "$dir/node-$1.db" --cache 16M --cluster "$dir/cluster.toml" --node "$1" \
+        --auth "$dir/password" >>"$dir/node-$1.log" 2>&1 &
+    node[$1]=$!
+}
+
+# ask N SECONDS REQUEST: sends one request to node N from where it is, and prints the first line of the reply.
+ask() {
+    timeout "$2" ip netns exec "$tag-$1" bash -c '
+        exec 3<>"/dev/tcp/10.77.0.$(($1 + 1))/6379" || exit 1
+        printf "AUTH \"%s\"\r\n%s\r\n" "$(cat "$2")" "$3" >&3
+        read -r ok <&3 && read -r reply <&3 && printf "%s\n" "${reply%$'"'\r'"'}"' _ "$1" "$dir/password" "$3" 2>/dev/null
+}
+
+wait_for() { # wait_for N: until it takes requests for keys of every node
+    local key
+    for key in a k z; do
+        for _ in $(seq 150); do
+            case $(ask "$1" 20 "EXISTS $key" || true) in :*) continue 2 ;; esac
+            sleep 0.2
+        done
+        fail "node $1 does not come to know $key"
+    done
+}
+
+# write N: a client beside node N, until it is over. Notes each key whose write was answered.
+write() {
+    ip netns exec "$tag-$1" bash -c '
+        letters=abcdefghijklmnopqrstuvwxyz number=0
+        while [ ! -e "$2/over" ]; do
+            { exec 3<>"/dev/tcp/10.77.0.$(($1 + 1))/6379"; } 2>/dev/null || { sleep 0.1; continue; }
+            printf "AUTH \"%s\"\r\n" "$(cat "$2/password")" >&3
+            read -r -t 20 reply <&3 || continue
+            while [ ! -e "$2/over" ]; do
+                number=$((number + 1))
+                key=${letters:$((number * 7 % 26)):1}$1.$number
+                printf "SET %s %s\r\n" "$key" "$number" >&3 2>/dev/null || break
+                read -r -t 20 reply <&3 || break
+                case $reply in +OK*) echo "$key $number" ;; esac
+            done
+            exec 3>&-
+        done' _ "$1" "$dir" >"$dir/acked.$1" 2>/dev/null
+}
+
+for n in 0 1 2; do start "$n"; done
+for n in 0 1 2; do wait_for "$n"; done
+for n in 0 1 2; do write "$n" & writers+=($!); done
+echo "three nodes, $rounds faults, SEED=$seed"
+for round in $(seq "$rounds"); do
+    n=$((RANDOM % 3)) letter=$(printf "\\$(printf %o $((97 + RANDOM % 26)))")
+    echo "move of $letter to node $n: $(ask $((RANDOM % 3)) 20 "AZ.CLUSTER MOVE $letter $n" || echo "no answer")"
+    n=$((RANDOM % 3))
+    if [ $((round % 2)) = 1 ]; then
+        echo "kill -9 of node $n"
+        pid=${node[$n]}
+        kill -9 "$pid"
+        wait "$pid" 2>/dev/null || true
+        sleep 0.5
+        start "$n"
+    else
+        echo "link of node $n cut for 4 seconds"
+        ip -n "$tag-hub" link set "to$n" down
+        sleep 4
+        ip -n "$tag-hub" link set "to$n" up
+    fi
+    for m in 0 1 2; do wait_for "$m"; done
+done
+touch "$dir/over"
+for pid in "${writers[@]}"; do
+    # Each ends after its last answer, which comes within 20 seconds or not at all.
+    wait "$pid" || true
+done
+writers=()
+
+sort "$dir"/acked.* >"$dir/acked"
+count=$(wc -l <"$dir/acked")
+[ "$count" -gt 0 ] || fail "no write was answered"
+for n in 0 1 2; do
+    timeout 60 ip netns exec "$tag-$n" bash -c '
+        exec 3<>"/dev/tcp/10.77.0.$(($1 + 1))/6379"
+        printf "AUTH \"%s\"\r\nAZ.RANGE - +\r\nQUIT\r\n" "$(cat "$2")" >&3
+        cat <&3' _ "$n" "$dir/password" | tr -d '\r' |
+        awk '/^\*/ {rows = 1; next} !rows || /^[$+]/ {next} {if (at++ % 2) print key, $0; else key = $0}' >"$dir/found.$n"
+    sort -c -u -k1,1 "$dir/found.$n" || fail "node $n: a key twice, or out of order"
+    lost=$(sort "$dir/found.$n" | comm -23 "$dir/acked" - | head -n 3)
+    [ -z "$lost" ] || fail "node $n does not find what was answered: $lost"
+done
+echo "$count answered writes, all found from every node, in order"
