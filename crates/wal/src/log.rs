@@ -143,12 +143,19 @@ impl Log {
     /// Whether a commit may be acknowledged: everything up to `lsn` is durable, and, with epochs, all of its epoch.
     pub(crate) fn is_acknowledged(&self, lsn: Lsn) -> bool {
         match &self.epochs {
-            // Whoever ends a flush computes the horizon anew. Computing it here as well would have each look of each committer fetch the
-            // counter and all marks from those who write them.
-            None if self.options.background => self.horizon.reached() >= lsn,
             None => self.horizon.has_reached(lsn),
             Some(epochs) => epochs.published() >= lsn,
         }
+    }
+
+    /// The same for who asks again and again, and will not sleep over the answer: with background threads, as of the end of the last flush. Whoever ends a
+    /// flush computes the horizon; computing it here as well would have each look of each committer fetch the counter and all marks from
+    /// those who write them.
+    pub(crate) fn is_known_acknowledged(&self, lsn: Lsn) -> bool {
+        if self.epochs.is_none() && self.options.background {
+            return self.horizon.reached() >= lsn;
+        }
+        self.is_acknowledged(lsn)
     }
 
     /// Blocks until a commit may be acknowledged, in the protocol's way; of records that were not drawn, those drawn so far.

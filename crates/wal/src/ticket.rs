@@ -123,7 +123,7 @@ impl<W: Deref<Target = Wal>> Ticket<W> {
     /// As [`Ticket::wait`].
     pub fn is_durable(&self) -> Result<bool, LogFailed> {
         let log = self.wal.log();
-        if log.is_acknowledged(self.lsn) {
+        if log.is_known_acknowledged(self.lsn) {
             return Ok(true);
         }
         log.failure.check().map(|()| false)
