@@ -134,7 +134,10 @@ fn a_cluster_is_started_looked_at_changed_and_stopped_by_commands() {
     let joined = cluster.run("join", &[]);
     let address = addresses(&joined).pop().unwrap();
     cluster.run("split", &["zebra"]);
-    cluster.run("move", &["zebra", "2"]);
+    // On a busy machine the receiver may take longer than a leaf is kept from writers: then it is given up, and asked for again.
+    let dir = scratch.path("try");
+    let move_it = ["cluster", "move", "--dir", dir.to_str().unwrap(), "zebra", "2"];
+    assert!((0..100).any(|_| Run::of(&move_it).code == 0), "{:?}", Run::of(&move_it));
     let map = cluster.run("map", &[]);
     let last = map.lines().last().unwrap().split_whitespace().collect::<Vec<_>>();
     assert_eq!((last[0], last[1]), ("zebra", "2"), "{map}");
@@ -142,7 +145,6 @@ fn a_cluster_is_started_looked_at_changed_and_stopped_by_commands() {
     assert_eq!(third.ask("GET zebra").as_deref(), Some("striped"));
     assert!(cluster.run("status", &[]).contains("2 of 2"), "{}", cluster.run("status", &[]));
 
-    let dir = scratch.path("try");
     let again = Run::of(&["cluster", "start", "--nodes", "5", "--dir", dir.to_str().unwrap()]);
     assert!(again.code == 1 && again.stderr.contains("has a cluster of 3 nodes already"), "{again:?}");
     assert!(cluster.run("stop", &[]).contains("node 2 has stopped"));
