@@ -13,7 +13,7 @@ use crate::id::{PageNo, PeId};
 use crate::index::{Choice, Route};
 use crate::key::Target;
 use crate::leaf::Fact;
-use crate::message::{Find, Message, Refusal};
+use crate::message::{Find, Message, Refusal, Work};
 use crate::node::Node;
 use crate::page_service::Access;
 
@@ -36,6 +36,7 @@ impl Node {
             return self.answer(find.id.origin, find.id, Err(refusal), None, find.hops);
         }
         let mut start = find.page;
+        self.wait_for_others(&find.work).await;
         for _ in 0..MOST_DESCENTS {
             if !start.is_index() {
                 if let Some(leaf) = self.reach_leaf(&find, start).await
@@ -101,6 +102,15 @@ impl Node {
             self.pages.fix(leaf.page, access).await;
         }
         None
+    }
+
+    /// Further keys of a transaction whose leaf has come, but is not owned yet: waits before any lock is held (NODE-2). Who has been told that a leaf
+    /// was moved finds its keys at the receiver.
+    async fn wait_for_others(&self, work: &Work) {
+        let Work::Run { others, .. } = work else { return };
+        for key in others {
+            self.wait_for_decision(&Target::At(key.clone())).await;
+        }
     }
 
     async fn wait_for_decision(&self, target: &Target) {
