@@ -2,15 +2,17 @@
 # Unmodified Redis clients against `azekura serve`: redis-cli, redis-benchmark and redis-py, each if it is installed; those that are not are named.
 #
 #   scripts/redis-clients.sh [AZEKURA]             they work: compares answers; target/release/azekura unless given
-#   scripts/redis-clients.sh --bench [AZEKURA]     how fast: beside redis-server with appendfsync always and everysec, if there is one
+#   scripts/redis-clients.sh --bench [AZEKURA]     how fast: beside redis-server with appendfsync always and everysec, and kvrocks, those that there are
+#   scripts/redis-clients.sh --ycsb [AZEKURA]      the YCSB mixes A to F, all servers in turn; E is ordered scans, which Redis does not have
 #
-# PYTHON may name an interpreter that has the package `redis`; RUNS (3), REQUESTS (200000) and CLIENTS (50) size the benchmark.
+# PYTHON may name an interpreter that has the package `redis`; RUNS (3), REQUESTS (200000) and CLIENTS (50) size the benchmark; for YCSB RECORDS (100000) and
+# SECONDS_EACH (2) too, and OPTIONS may be --json.
 # Debian has the programs in redis-tools and redis-server. Leaves nothing behind. Exit code 0: everything as it must be.
 set -euo pipefail
 export LC_ALL=C
 
-bench=0
-if [ "${1:-}" = --bench ]; then bench=1; shift; fi
+mode=check
+case "${1:-}" in --bench | --ycsb) mode=${1#--}; shift ;; esac
 azekura=$(realpath "${1:-$(dirname "$0")/../target/release/azekura}")
 [ -x "$azekura" ] || { echo "no command $azekura; cargo build --release -p azekura-cli makes it" >&2; exit 2; }
 dir=$(mktemp -d "${TMPDIR:-/tmp}/redis-clients.XXXXXX")
@@ -124,6 +126,42 @@ benchmark() {
     say "redis-benchmark: set, get, incr, mset, with and without pipelines: all answered"
 }
 
+# redis NAME SYNC: starts redis-server, durable as SYNC says, on a port that is left in $port.
+redis() {
+    mkdir "$dir/$1"
+    port=$((20000 + RANDOM % 20000))
+    redis-server --port "$port" --dir "$dir/$1" --save '' --appendonly yes --appendfsync "$2" --daemonize no >"$dir/$1.out" &
+    pids+=($!)
+    answers "$1"
+}
+
+# kvrocks NAME: starts it, with each write synced.
+kvrocks_server() {
+    mkdir "$dir/$1"
+    port=$((20000 + RANDOM % 20000))
+    printf '%s\n' "bind 127.0.0.1" "port $port" "dir $dir/$1" "daemonize no" "rocksdb.write_options.sync yes" >"$dir/$1.conf"
+    kvrocks -c "$dir/$1.conf" >"$dir/$1.out" 2>&1 &
+    pids+=($!)
+    answers "$1"
+}
+
+# answers NAME: waits until the server on $port does.
+answers() {
+    local turn
+    for turn in $(seq 200); do
+        redis-cli -p "$port" ping >/dev/null 2>&1 && return
+        sleep 0.05
+    done
+    fail "$1 does not start: $(tail -n 3 "$dir/$1.out")"
+}
+
+# end: ends the server that was started last.
+end() {
+    kill "${pids[-1]}"
+    wait "${pids[-1]}" 2>/dev/null || true
+    unset 'pids[-1]'
+}
+
 # measure NAME OPTIONS...: the median rate of each test of a run's repetitions.
 measure() {
     local name=$1 run
@@ -151,31 +189,54 @@ compare() {
     local sync
     if have redis-server; then
         for sync in always everysec; do
-            mkdir "$dir/redis-$sync"
-            port=$((20000 + RANDOM % 20000))
-            redis-server --port "$port" --dir "$dir/redis-$sync" --save '' --appendonly yes --appendfsync "$sync" --daemonize no >/dev/null &
-            pids+=($!)
-            until redis-cli -p "$port" ping >/dev/null 2>&1; do sleep 0.05; done
+            redis "redis-$sync" "$sync"
             measure "redis appendfsync $sync"
             measure "redis appendfsync $sync, -P 16" -P 16
-            redis-cli -p "$port" shutdown nosave 2>/dev/null || true
+            end
         done
+    fi
+    if have kvrocks; then
+        kvrocks_server kvrocks
+        measure "kvrocks, each write synced"
+        measure "kvrocks, each write synced, -P 16" -P 16
+        end
     fi
     for sync in durable relaxed; do
         serve "bench-$sync" $([ "$sync" = relaxed ] && echo --relaxed)
         measure "azekura $sync"
         measure "azekura $sync, -P 16" -P 16
-        kill "${pids[-1]}"
-        wait "${pids[-1]}" 2>/dev/null || true
+        end
         rm -rf "$dir/bench-$sync"
     done
 }
 
-if [ "$bench" = 1 ]; then
-    compare
-else
+# The servers run side by side, but only one of them is asked at a time.
+ycsb() {
+    local addresses sync
+    serve ycsb
+    addresses=127.0.0.1:$port
+    if have redis-server && have redis-cli; then
+        for sync in always everysec; do
+            redis "redis-$sync" "$sync"
+            addresses+=,127.0.0.1:$port
+        done
+    fi
+    if have kvrocks && have redis-cli; then
+        kvrocks_server kvrocks
+        addresses+=,127.0.0.1:$port
+    fi
+    # shellcheck disable=SC2086
+    "$azekura" bench kv --workload ycsb-a,ycsb-b,ycsb-c,ycsb-d,ycsb-e,ycsb-f --threads "${CLIENTS:-50}" --records "${RECORDS:-100000}" \
+        --seconds "${SECONDS_EACH:-2}" --runs "${RUNS:-3}" --resp "$addresses" ${OPTIONS:-}
+}
+
+case "$mode" in
+bench) compare ;;
+ycsb) ycsb ;;
+check)
     serve db
     cli
     python
     benchmark
-fi
+    ;;
+esac

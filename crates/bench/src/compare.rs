@@ -24,6 +24,25 @@ pub struct Outcome {
     pub reports: Vec<Report>,
     /// What did not work.
     pub failures: Vec<Failure>,
+    /// Engines that do not have what a workload needs.
+    pub lacking: Vec<Lack>,
+}
+
+/// An engine that does not have what a workload needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lack {
+    /// The workload.
+    pub workload: String,
+    /// The engine.
+    pub engine: String,
+    /// What it does not have.
+    pub what: &'static str,
+}
+
+impl std::fmt::Display for Lack {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} takes no part in {}: it has {}", self.engine, self.workload, self.what)
+    }
 }
 
 /// An engine that was left out of (the rest of) a workload.
@@ -105,6 +124,13 @@ impl<'a> Contest<'a> {
     fn enter(&mut self, engines: &'a [Box<dyn Engine>], outcome: &mut Outcome) {
         for engine in engines {
             let engine = engine.as_ref();
+            if let Some(what) = engine.lacks(self.workload) {
+                let lack =
+                    Lack { workload: self.workload.to_string(), engine: engine.name().to_owned(), what };
+                self.progress.line(&lack.to_string());
+                outcome.lacking.push(lack);
+                continue;
+            }
             match self.fill(engine) {
                 Ok(()) => self.entrants.push(Entrant { engine, population: self.workload.population() }),
                 Err(error) => self.fail(engine, 0, error, outcome),

@@ -6,7 +6,7 @@
 //! alike, and costs two virtual calls per transaction and one per step.
 
 use crate::error::EngineError;
-use azekura_workload::Value;
+use azekura_workload::{Value, Workload};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
@@ -40,6 +40,12 @@ pub trait Engine: Send + Sync {
     /// Whether transactions that read and then write are kept apart from each other. Without it a workload that depends on it is refused.
     fn isolates(&self) -> bool {
         true
+    }
+
+    /// What this engine lacks for `workload`, if anything: it is then left out of it, which is said and no failure.
+    fn lacks(&self, workload: &Workload) -> Option<&'static str> {
+        let _ = workload;
+        None
     }
 
     /// Opens the store in `dir`, which exists; makes an empty one if the directory is empty.

@@ -66,7 +66,7 @@ pub mod settings;
 pub mod table;
 pub mod tpcc;
 
-pub use compare::{Failure, Outcome, compare};
+pub use compare::{Failure, Lack, Outcome, compare};
 pub use engine::{Engine, EngineSettings, Reader, Session, Sink, Store, Ticket, Writer};
 pub use error::{BenchError, EngineError};
 pub use plan::{Commit, Plan};

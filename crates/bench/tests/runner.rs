@@ -35,6 +35,8 @@ enum Fault {
     DoesNotOpen,
     /// The third session fails.
     FewSessions,
+    /// It has no ordered scans, and says so.
+    LacksOrder,
 }
 
 #[derive(Debug)]
@@ -72,6 +74,10 @@ impl Engine for Faulty {
     }
     fn pipelines(&self) -> bool {
         true
+    }
+    fn lacks(&self, workload: &Workload) -> Option<&'static str> {
+        let is_lacking = self.fault == Fault::LacksOrder && workload.to_string() == "ycsb-e";
+        is_lacking.then_some("no ordered scan")
     }
     fn open(&self, dir: &Path, settings: &EngineSettings) -> Result<Box<dyn Store>, EngineError> {
         if self.fault == Fault::DoesNotOpen {
@@ -404,6 +410,21 @@ fn one_engine_that_fails_does_not_stop_the_others() {
         assert_eq!(outcome.failures[0].engine, "bad");
         let engines: Vec<&str> = outcome.reports.iter().map(|r| r.engine.as_str()).collect();
         assert_eq!(engines, ["good"], "{fault:?}");
+    }
+}
+
+#[test]
+fn an_engine_that_lacks_what_a_workload_needs_is_left_out_of_it_and_that_is_no_failure() {
+    let dir = tempfile::tempdir().unwrap();
+    for (workload, ran) in [("ycsb-e", vec!["ordered"]), ("ycsb-a", vec!["unordered", "ordered"])] {
+        let engines = vec![Faulty::new("unordered", Fault::LacksOrder), Faulty::new("ordered", Fault::None)];
+        let (outcome, _) = run_all(engines, &plan(dir.path(), workload));
+        assert!(outcome.failures.is_empty(), "{:?}", outcome.failures);
+        let engines: Vec<&str> = outcome.reports.iter().map(|r| r.engine.as_str()).collect();
+        assert_eq!(engines, ran, "{workload}");
+        let lacking: Vec<String> = outcome.lacking.iter().map(ToString::to_string).collect();
+        let said = "unordered takes no part in ycsb-e: it has no ordered scan";
+        assert_eq!(lacking, if ran.len() == 1 { vec![said] } else { vec![] });
     }
 }
 

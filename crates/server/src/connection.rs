@@ -227,6 +227,14 @@ impl Connection {
         }
     }
 
+    /// Ends it with what was sent: a step of it panicked, so nothing that it would say is known to be so (REPLY-1).
+    pub(crate) fn abandon(&mut self) {
+        self.out.clear();
+        self.sent = 0;
+        self.pending = Pending::default();
+        self.is_over = true;
+    }
+
     /// Sends the replies, as far as the client takes them now.
     pub(crate) fn send(&mut self) {
         debug_assert!(!self.must_wait(), "REPLY-1");

@@ -50,6 +50,8 @@ pub(crate) struct Engine {
     pub(crate) durability: Durability,
     /// Why the store takes no commits any more.
     failure: OnceLock<String>,
+    #[cfg(test)]
+    pub(crate) breaks_next_wait: std::sync::atomic::AtomicBool,
 }
 
 impl fmt::Debug for Engine {
@@ -95,11 +97,21 @@ impl Pending {
 
 impl Engine {
     pub(crate) const fn new(db: Database, around: Around, clock: Clock, durability: Durability) -> Self {
-        Self { db, around, clock, durability, failure: OnceLock::new() }
+        Self {
+            db,
+            around,
+            clock,
+            durability,
+            failure: OnceLock::new(),
+            #[cfg(test)]
+            breaks_next_wait: std::sync::atomic::AtomicBool::new(false),
+        }
     }
 
     /// Blocks until all that is pending is durable.
     pub(crate) fn wait(&self, pending: &mut Pending) -> Result<(), CommandError> {
+        #[cfg(test)]
+        assert!(!self.breaks_next_wait.swap(false, Relaxed), "as a test wants it");
         pending.wait().map_err(|error| {
             let error = self.note(error);
             CommandError::Unavailable(format!("{error}; whether the last writes lasted is not known"))

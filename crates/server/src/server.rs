@@ -292,3 +292,48 @@ fn expire(shared: &Arc<Shared>, stopped: &UnixStream) {
 
 /// Steps in a row before it looks whether to stop.
 const MAX_STEPS: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use super::*;
+
+    const SET: &[u8] = b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n";
+
+    fn connect(server: &Server) -> TcpStream {
+        let client = TcpStream::connect(server.address()).expect("it listens");
+        client.set_read_timeout(Some(Duration::from_secs(60))).expect("a test that hangs fails instead");
+        client
+    }
+
+    fn set(client: &mut TcpStream) -> io::Result<[u8; 5]> {
+        let mut reply = [0; 5];
+        client.write_all(SET)?;
+        client.read_exact(&mut reply)?;
+        Ok(reply)
+    }
+
+    /// The committer of a reactor that panics leaves nobody waiting: it ends that one connection, without a reply that may be wrong.
+    #[test]
+    fn a_panic_while_commits_are_waited_for_ends_one_connection_and_no_other() {
+        let mut options = ServerOptions::default();
+        options.listen = "127.0.0.1:0".parse().expect("an address");
+        options.reactors = 1;
+        let server = Server::start(Database::in_memory().expect("memory"), options).expect("a server");
+        let mut other = connect(&server);
+        assert_eq!(&set(&mut other).expect("a reply"), b"+OK\r\n");
+        let shared = server.shared.as_ref().expect("it runs");
+        for _ in 0..3 {
+            shared.engine.breaks_next_wait.store(true, Relaxed);
+            let mut broken = connect(&server);
+            // A commit that happens to be durable at once is not waited for.
+            while set(&mut broken).is_ok() {}
+            assert!(!shared.engine.breaks_next_wait.load(Relaxed), "its commit was waited for");
+            assert_eq!(&set(&mut other).expect("a reply"), b"+OK\r\n");
+            assert_eq!(&set(&mut connect(&server)).expect("a reply"), b"+OK\r\n");
+        }
+        server.stop().expect("nothing is left");
+    }
+}

@@ -8,6 +8,8 @@ use crate::engine::{
     Engine, EngineSettings, ReadWork, Reader, Session, Sink, Store, WriteWork, Writer, retry_conflicts,
 };
 use crate::error::EngineError;
+use azekura_workload::ycsb::Mix;
+use azekura_workload::{Family, Workload};
 use redis::{Connection, FromRedisValue, RedisResult, cmd};
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -46,11 +48,13 @@ impl RespEngine {
             .query(&mut connection)
             .map_err(failed("asking the server"))?;
         let is_ordered = info.contains_key("azekura_version");
-        let kind = if is_ordered { "azekura-door" } else { "redis" };
-        let version = info.get("azekura_version").or_else(|| info.get("redis_version"));
+        let kinds =
+            [("azekura_version", "azekura-door"), ("kvrocks_version", "kvrocks"), ("redis_version", "redis")];
+        let known = kinds.iter().find_map(|(field, kind)| info.get(field).map(|version| (*kind, *version)));
+        let (kind, version) = known.unwrap_or(("resp", "unknown"));
         let durability = settings.get("appendfsync").map_or("unknown", String::as_str);
         let about = BTreeMap::from([
-            ("version".to_owned(), version.unwrap_or(&"unknown").to_string()),
+            ("version".to_owned(), version.to_owned()),
             ("address".to_owned(), address.to_string()),
             ("appendfsync".to_owned(), durability.to_owned()),
         ]);
@@ -93,6 +97,10 @@ impl Engine for RespEngine {
 
     fn describe(&self, _: &EngineSettings) -> BTreeMap<String, String> {
         self.about.clone()
+    }
+
+    fn lacks(&self, workload: &Workload) -> Option<&'static str> {
+        (!self.is_ordered && workload.family() == Family::Ycsb(Mix::E)).then_some("no ordered scan")
     }
 
     fn open(&self, dir: &Path, _: &EngineSettings) -> Result<Box<dyn Store>, EngineError> {

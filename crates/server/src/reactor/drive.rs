@@ -89,7 +89,7 @@ fn commit(fleet: &Arc<Fleet>, number: usize, mut batch: Vec<Box<Connection>>) ->
     let place = &fleet.seats[number].place;
     while !batch.is_empty() {
         // The newest first: most often the others are durable with it.
-        batch.iter_mut().rev().for_each(|connection| connection.wait());
+        batch.iter_mut().rev().for_each(|connection| guarded(connection, Connection::wait));
         let mut mine = take_back(fleet);
         for connection in batch.drain(..) {
             match &mut mine {
@@ -107,6 +107,21 @@ fn commit(fleet: &Arc<Fleet>, number: usize, mut batch: Vec<Box<Connection>>) ->
         }
     }
     None
+}
+
+/// A step of a connection outside its requests. A panic in it ends the connection, and nothing else: a thread that unwound from here would
+/// take the reactor, or the others' commits, with it.
+pub(super) fn guarded(connection: &mut Connection, step: fn(&mut Connection)) {
+    if catch_unwind(AssertUnwindSafe(|| step(connection))).is_err() {
+        connection.abandon();
+    }
+}
+
+/// Drops a connection that is over, with what it has open; a panic ends there too.
+#[expect(clippy::boxed_local, reason = "connections move between slots, threads and here as boxes")]
+pub(super) fn discard(connection: Box<Connection>) {
+    // Who panicked has said so.
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(connection)));
 }
 
 /// Serves one connection; `None` if it has ended. A panic ends it too, and nothing else.
@@ -139,11 +154,16 @@ fn answer_from_afar(
     number: usize,
     mut connection: Box<Connection>,
 ) -> Option<Box<Reactor>> {
-    connection.send();
+    guarded(&mut connection, Connection::send);
     let token = connection.token;
     // One with a deadline has to be known to who looks at the clock.
     let is_ready = connection.is_ready() || connection.deadline().is_some();
-    let item = (!connection.is_over()).then_some(connection);
+    let item = if connection.is_over() {
+        discard(connection);
+        None
+    } else {
+        Some(connection)
+    };
     give_back(fleet, number, Arrival { token, item, is_ready })
 }
 

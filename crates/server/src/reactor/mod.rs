@@ -315,10 +315,10 @@ impl Reactor {
 
     /// Answers a connection that this thread took out.
     fn answer(&mut self, mut connection: Box<Connection>) {
-        connection.send();
+        drive::guarded(&mut connection, Connection::send);
         let token = connection.token;
         if connection.is_over() {
-            drop(connection);
+            drive::discard(connection);
             return self.end(token);
         }
         if let Some(token) = token {
