@@ -1,4 +1,4 @@
-//! The bottleneck study at its smallest on a simulated machine: every part is there, and two runs are the same to the last byte.
+//! The bottleneck study at its smallest on a simulated machine: every part is there.
 #![cfg(feature = "sim")]
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
@@ -13,7 +13,7 @@ use std::time::Duration;
 static ALLOCATOR: azekura_sim::LineAllocator = azekura_sim::LineAllocator;
 
 #[test]
-fn a_simulated_study_has_every_table_and_figure_and_is_the_same_each_time() {
+fn a_simulated_study_has_every_table_and_figure() {
     let settings = Settings {
         scale: Scale::new(100, 1),
         users: vec![400],
@@ -24,8 +24,7 @@ fn a_simulated_study_has_every_table_and_figure_and_is_the_same_each_time() {
         recorded: Duration::from_millis(1),
         ..Settings::simulated_quick(4)
     };
-    let once = || study(&settings, None, &Progress::hidden()).unwrap();
-    let study = once();
+    let study = study(&settings, None, &Progress::hidden()).unwrap();
     assert_eq!(study.points.len(), 8, "two numbers of processors, two latches, two limits");
     assert!(
         study.points.iter().all(|p| p.rate > 0.0 && p.cpu > 0.0 && p.others == 0.0),
@@ -41,7 +40,6 @@ fn a_simulated_study_has_every_table_and_figure_and_is_the_same_each_time() {
         assert!(shown.contains(heading), "{heading} is missing in\n{shown}");
     }
     assert!(page::html(&study).contains("<svg"));
-    assert_eq!(shown, text::render(&once()));
 }
 
 /// The paper's finding, as `azekura lab bottleneck --simulate 16 --quick` prints it.
