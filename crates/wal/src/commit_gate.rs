@@ -182,6 +182,14 @@ impl CommitGate {
         gate
     }
 
+    /// From now on committers leave the next flush to the thread, if there is one, and then every other.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn leave_it_to_the_thread(&self) {
+        let mut state = self.lock();
+        state.gathering = Gathering::by_turns();
+        state.gathering.end(0, now());
+    }
+
     fn lock(&self) -> TracedGuard<'_, State> {
         self.state.lock()
     }

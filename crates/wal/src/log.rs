@@ -238,7 +238,10 @@ impl Log {
     /// The same for a committer, together with others; or the stream's thread does it, and the committer sleeps meanwhile.
     fn join_flush(&self, stream: &Stream, lsn: u64) {
         // With epochs that thread writes only when the epoch thread says so.
-        let thread = (self.options.background && self.epochs.is_none()).then_some(&stream.bell);
+        let has_thread = self.options.background && self.epochs.is_none();
+        // Acquire: pairs with the Release in `flusher::stop`. Who closes the log has stopped the threads, so it sees that and leads; who
+        // does not see it yet and follows is woken by that last flush, or by the log's end.
+        let thread = (has_thread && !self.stopping.load(Acquire)).then_some(&stream.bell);
         let is_needed = || self.is_needed(stream, lsn);
         let begin = || stream.begin(&self.horizon, &self.buffers);
         if let Turn::Lead(lead, taken) = stream.gate.join(lsn, thread, is_needed, begin) {

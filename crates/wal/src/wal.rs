@@ -374,3 +374,21 @@ fn open_stream(
     }
     Ok(Stream::new(stream, most_workers, assignment.clone(), store, sizes, segment, identity))
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use azekura_io::MemFs;
+
+    use super::*;
+
+    #[test]
+    fn who_closes_the_log_leaves_no_flush_to_a_thread_that_has_ended() {
+        let identity = LogIdentity { database_id: 1, incarnation: 1, first_lsn: Lsn(1) };
+        let options = WalOptions { max_delay: std::time::Duration::from_secs(3600), ..WalOptions::default() };
+        let wal = Wal::create(Arc::new(MemFs::new()), "/wal".as_ref(), identity, options).expect("creates");
+        wal.append(wal.worker(), b"rests").expect("appends");
+        wal.log.streams.iter().for_each(|stream| stream.gate.leave_it_to_the_thread());
+        wal.close().expect("closes");
+        assert_eq!(wal.durable_lsn(), Lsn(1));
+    }
+}
