@@ -318,9 +318,8 @@ mod tests {
     /// The committer of a reactor that panics leaves nobody waiting: it ends that one connection, without a reply that may be wrong.
     #[test]
     fn a_panic_while_commits_are_waited_for_ends_one_connection_and_no_other() {
-        let mut options = ServerOptions::default();
-        options.listen = "127.0.0.1:0".parse().expect("an address");
-        options.reactors = 1;
+        let listen = "127.0.0.1:0".parse().expect("an address");
+        let options = ServerOptions { listen, reactors: 1, ..ServerOptions::default() };
         let server = Server::start(Database::in_memory().expect("memory"), options).expect("a server");
         let mut other = connect(&server);
         assert_eq!(&set(&mut other).expect("a reply"), b"+OK\r\n");

@@ -118,7 +118,6 @@ pub(super) fn guarded(connection: &mut Connection, step: fn(&mut Connection)) {
 }
 
 /// Drops a connection that is over, with what it has open; a panic ends there too.
-#[expect(clippy::boxed_local, reason = "connections move between slots, threads and here as boxes")]
 pub(super) fn discard(connection: Box<Connection>) {
     // Who panicked has said so.
     let _ = catch_unwind(AssertUnwindSafe(|| drop(connection)));
