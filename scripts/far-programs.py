@@ -9,7 +9,7 @@
     scripts/far-programs.py --fits 7 sort sqlite numpy  # all is local: what far memory costs where it is not needed
     AZEKURA_FAR_PRELOAD=target/debug/deps/libazekura_far_preload.so scripts/far-programs.py     # another library
 
-GNU sort, sqlite3 (in memory), Python with numpy, redis-server (with a child that saves), and C programs with threads, static
+GNU sort, sqlite3 (in memory), Python with numpy, redis-server (with a child that saves, then loading what it saved), and C programs with threads, static
 arrays, children, and system calls of every kind. What is not installed is said and counted as missing, with what installs it; numpy is fetched from PyPI into the
 scratch directory if Python has none. Each program runs plainly first; then with each user and mechanism that can be had, with --local at half of the
 plain run's greatest resident set. The exit code is 1 if an output differed, a program failed, or none of its pages was ever away.
@@ -61,9 +61,9 @@ redis-cli -s s debug populate 5000 more 500 # while the child saves
 while redis-cli -s s info persistence | grep -q in_progress:1; do sleep 0.1; done
 redis-cli -s s info persistence | grep last_bgsave_status
 redis-cli -s s debug digest; redis-cli -s s dbsize; kill $p; wait $p
-start ''
+start "$FAR" # which asks while it loads
 redis-cli -s s eval "return #redis.call('keys', 'key:*')" 0
-redis-cli -s s getrange key:77 99990 -1; kill -9 $p
+redis-cli -s s getrange key:77 99990 -1; redis-cli -s s debug digest; kill $p; wait $p
 rm -rf "$PWD" """
 
 
@@ -84,7 +84,8 @@ def programs(scratch, python):
                 f"OPENBLAS_NUM_THREADS=2 $FAR {python} {scratch}/model.py", ["--block", "1M"]),
         Program("redis", "redis-server --version && redis-cli --version", "apt-get install redis", REDIS, small),
         *[Program(f"C {name}", f"test -x {scratch}/{name}", "apt-get install gcc libc6-dev", compiled(name), small)
-          for name in ("threads", "statics", "children", "forks", "calls", "streams", "streams-with-allocator")],
+          for name in ("threads", "statics", "children", "forks", "calls", "streams", "streams-with-allocator",
+                       "owners-with-allocator")],
     ]
 
 
@@ -99,9 +100,10 @@ def prepare(scratch):
     library = scratch / "liballocator.so"
     make("-shared", "-fPIC", "-fno-builtin", sources / "allocator.c", "-o", library)
     for source in sources.glob("*.c"):
-        if source.stem != "allocator":
+        if source.stem not in ("allocator", "owners"):
             make(source, "-o", scratch / source.stem)
-    make(sources / "streams.c", library, f"-Wl,-rpath,{scratch}", "-o", scratch / "streams-with-allocator")
+    for name in ("streams", "owners"):
+        make(sources / f"{name}.c", library, f"-Wl,-rpath,{scratch}", "-o", scratch / f"{name}-with-allocator")
 
 
 def with_numpy(scratch):

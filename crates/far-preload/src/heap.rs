@@ -1,7 +1,8 @@
 //! The far memory of this process, and which of its pages are given out.
 //!
 //! Blocks are whole pages, found first-fit; a block's length is kept beside it, not in it, so that giving memory out touches none. Memory
-//! that was mapped (not allocated) can be unmapped in pieces of 4 KiB: each page counts its pieces and is free when none is left.
+//! that was mapped (not allocated) can be unmapped in pieces of 4 KiB: each page counts its pieces and is free when none is left. What lies in
+//! mapped memory may be blocks, too: those of an allocator that the program brought, which alone knows their lengths and can take them back.
 
 use azekura_far::{FarMemory, ForkError, Frozen};
 use std::collections::BTreeMap;
@@ -28,6 +29,20 @@ struct Space {
     blocks: BTreeMap<usize, usize>,
     /// Page → pieces that are still mapped, for memory that was mapped.
     pieces: BTreeMap<usize, usize>,
+}
+
+/// Whose a block in far memory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// This heap's.
+    Heap {
+        /// Bytes that it may use.
+        usable: usize,
+    },
+    /// That of the allocator that the program brought, which mapped far memory and gives it out in blocks of its own, of any size.
+    Allocator,
+    /// No block begins there: it was freed, or never was one.
+    Nobody,
 }
 
 /// A heap that stands still while its process forks.
@@ -104,16 +119,22 @@ impl Heap {
         Some((self.base + first * self.page) as *mut u8)
     }
 
-    /// Bytes that the block at this address may use.
-    pub(crate) fn usable(&self, address: usize) -> Option<usize> {
-        self.lock().blocks.get(&((address - self.base) / self.page)).copied()
+    /// Whose block lies at this address.
+    pub(crate) fn owner(&self, address: usize) -> Owner {
+        self.lock().owner((address - self.base) / self.page)
     }
 
-    /// Gives a block back. What is no block's beginning is left alone, as nothing better can be done with it.
-    pub(crate) fn release(&self, address: usize) {
+    /// Gives a block back, if it is ours; says whose it was.
+    pub(crate) fn release(&self, address: usize) -> Owner {
         let first = (address - self.base) / self.page;
-        let Some(bytes) = self.lock().blocks.remove(&first) else { return };
-        self.give_back(first, bytes / self.page);
+        let mut space = self.lock();
+        let owner = space.owner(first);
+        if let Owner::Heap { usable } = owner {
+            space.blocks.remove(&first);
+            drop(space);
+            self.give_back(first, usable / self.page);
+        }
+        owner
     }
 
     /// Memory for `mmap`.
@@ -186,6 +207,15 @@ impl Heap {
 impl Space {
     fn is_unused(&self) -> bool {
         self.blocks.is_empty() && self.pieces.is_empty()
+    }
+
+    /// A page is either of a block or mapped, as both take it from what is free.
+    fn owner(&self, page: usize) -> Owner {
+        match self.blocks.get(&page) {
+            Some(&usable) => Owner::Heap { usable },
+            None if self.pieces.contains_key(&page) => Owner::Allocator,
+            None => Owner::Nobody,
+        }
     }
 
     fn take(&mut self, pages: usize, align: usize) -> Option<usize> {

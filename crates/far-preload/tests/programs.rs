@@ -136,6 +136,13 @@ fn blocks_come_grow_and_go() {
     mechanisms().into_iter().for_each(|mechanism| same("blocks", &[], mechanism));
 }
 
+/// As redis does with jemalloc: small blocks in maps that are far.
+#[test]
+fn blocks_of_an_allocator_that_lies_in_far_memory_stay_its_own() {
+    let program = with_allocator("owners");
+    mechanisms().into_iter().for_each(|mechanism| same_of(&program, &[], mechanism));
+}
+
 #[test]
 fn threads_share_what_is_far() {
     mechanisms().into_iter().for_each(|mechanism| same("threads", &[], mechanism));

@@ -1,6 +1,10 @@
 //! `malloc` and its like: large blocks are far memory, the rest is the next allocator's: that which the program brought, or the C library's.
+//!
+//! A block's address does not say whose it is: an allocator that the program brought maps far memory and has its small blocks there. So the heap
+//! is asked ([`Owner`]), and what is not its own goes to the next allocator with all that it was called for.
 
 use super::{fail, thread};
+use crate::heap::Owner;
 use crate::next::Next;
 use crate::session::{heap_for, heap_of};
 use std::ffi::{c_int, c_void};
@@ -113,14 +117,14 @@ pub(super) unsafe extern "C" fn free(old: *mut c_void) {
         thread::release(old);
         return;
     }
-    match heap_of(old as usize) {
-        Some(heap) => heap.release(old as usize),
-        // SAFETY: passed on. In a child process a far block of its parent gets here; glibc would take it for its own.
-        None => unsafe {
-            if !crate::session::was_far(old as usize) {
-                next_free(old);
-            }
-        },
+    let is_next_ones = match heap_of(old as usize) {
+        Some(heap) => heap.release(old as usize) == Owner::Allocator,
+        // In a child process a far block of its parent gets here; glibc would take it for its own.
+        None => !crate::session::was_far(old as usize),
+    };
+    if is_next_ones {
+        // SAFETY: passed on.
+        unsafe { next_free(old) }
     }
 }
 
@@ -138,7 +142,7 @@ pub(super) unsafe extern "C" fn realloc(old: *mut c_void, size: usize) -> *mut c
         // SAFETY: passed on.
         return unsafe { malloc(size) };
     }
-    let room = heap_of(old as usize).map(|heap| heap.usable(old as usize).unwrap_or(0));
+    let room = far_room(old);
     // SAFETY: passed on; both blocks are at least as long as what is copied, and are not the same.
     unsafe {
         let Some(room) = room else {
@@ -155,6 +159,15 @@ pub(super) unsafe extern "C" fn realloc(old: *mut c_void, size: usize) -> *mut c
             return old;
         }
         moved(old, room, size)
+    }
+}
+
+/// Bytes that a block of ours may use; `None` if it is the next allocator's, wherever that has it.
+fn far_room(block: *mut c_void) -> Option<usize> {
+    match heap_of(block as usize)?.owner(block as usize) {
+        Owner::Heap { usable } => Some(usable),
+        Owner::Allocator => None,
+        Owner::Nobody => Some(0),
     }
 }
 
@@ -231,11 +244,8 @@ pub(super) unsafe extern "C" fn posix_memalign(
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> usize {
-    match heap_of(block as usize) {
-        Some(heap) => heap.usable(block as usize).unwrap_or(0),
-        // SAFETY: passed on.
-        None => unsafe { USABLE.get()(block) },
-    }
+    // SAFETY: passed on.
+    far_room(block).unwrap_or_else(|| unsafe { USABLE.get()(block) })
 }
 
 /// Finds the C library's functions.
