@@ -40,7 +40,7 @@ pub(crate) enum Sweep {
     },
     /// Nothing clean was cold; this one is cold and dirty.
     Dirty(FrameId),
-    /// Every frame was pinned or in other hands.
+    /// Every frame was pinned or in other hands when it was looked at, or other sweeps were faster.
     Nothing {
         /// How many of them were pinned when last looked at.
         pinned: usize,

@@ -101,7 +101,8 @@ impl Turns {
     }
 
     /// Looks at turns until one is it, or `look` gives up, `most` of them. The one that is it stays the stripe's next until it is
-    /// [taken](Self::take). If none is, the stripe stays where it was.
+    /// [taken](Self::take). If none is, the stripe goes on behind those that were looked at: were it to stay, it would come back to an old turn each
+    /// time and skip one further on, of the same place each time.
     pub(crate) fn find<T>(
         &self,
         most: u64,
@@ -111,14 +112,21 @@ impl Turns {
         let mut at = self.claim_if_none_is_left(kept);
         for _ in 0..most {
             if let ControlFlow::Break(found) = look(at.next) {
-                if found.is_some() && at != kept {
+                if at != kept {
                     self.keep(at);
                 }
                 return found.map(|found| (at, found));
             }
             at = self.claim_if_none_is_left(at.passed());
         }
+        self.keep(at);
         None
+    }
+
+    /// As if threads of other stripes took so many turns.
+    #[cfg(test)]
+    pub(crate) fn others_take(&self, turns: u64) {
+        self.hand.fetch_add(turns, Relaxed);
     }
 
     /// The turn that [`Self::find`] found is used.
@@ -156,8 +164,26 @@ mod tests {
                 turns.take(at);
                 assert_eq!(turns.now(), expected + 1);
             }
-            let given_up = turns.find(3, |_| ControlFlow::<Option<()>>::Break(None));
-            assert_eq!((given_up, turns.find(3, |_| ControlFlow::<Option<()>>::Continue(()))), (None, None));
+        }
+    }
+
+    #[test]
+    fn who_finds_nothing_goes_on_behind_what_was_looked_at() {
+        for batch in [1, 2, 8] {
+            let turns = Turns::new(batch);
+            let mut looked_at = Vec::new();
+            for round in 0..20 {
+                let (mut looks, gives_up) = (0, round % 2 == 0);
+                let found = turns.find(if gives_up { 9 } else { 3 }, |turn| {
+                    if looks == 3 {
+                        return ControlFlow::Break(None::<()>);
+                    }
+                    (looks, _) = (looks + 1, looked_at.push(turn));
+                    ControlFlow::Continue(())
+                });
+                assert_eq!(found, None);
+            }
+            assert_eq!(looked_at, (0..60).collect::<Vec<_>>(), "batches of {batch}");
         }
     }
 

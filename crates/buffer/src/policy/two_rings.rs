@@ -12,6 +12,8 @@
 //! 4. Else the candidate is evicted, and its frame takes the new page where it is. No slot is written.
 //! 5. A pinned candidate is passed; a dirty one too, and the cleaner called. After [`MAX_PASSED`] of them the bar is evicted, and swapped for the last dirty
 //!    one, so that probation keeps moving.
+//! 6. No bar, no candidate, and nothing dirty? Turns come in batches, so those that one thread gets need not lead to every slot. So each frame is looked at
+//!    once, and the first that is clean and unpinned is evicted, warm or not; its frame takes the new page where it is.
 //!
 //! **Quick slots.** Most turns go round the first [`QUICK`] slots of probation, so that new pages are copied over memory that is still in the
 //! processor's caches; the other slots get one turn in so many. Pages read ahead are to stay until their scan comes to them: for two rounds after a
@@ -34,7 +36,7 @@
 //! | *f is in no slot, v in two* | meets v, evicted: passes it |
 //! | store slot q: v → f | |
 //!
-//! A thread that stops for ever between the two keeps one frame from being evicted (and one more, which it owns); nobody waits for it (G10).
+//! A thread that stops for ever between the two keeps one frame from the hands (and one more, which it owns); nobody waits for it (G10), and step 6 finds it.
 //!
 //! Weak case: a hot set that jumps to pages never seen before is believed only after some of its pages were used within probation, and the others came back.
 //! A pool of less than some hundred frames has a probation ring too short to see a second use.
@@ -205,7 +207,9 @@ impl TwoRings {
                 return Some((candidate, None));
             }
         }
-        let Bar { frame, turn, slot } = bar?;
+        let Some(Bar { frame, turn, slot }) = bar else {
+            return if met.first_dirty.is_none() { anyone(frames).map(|frame| (frame, None)) } else { None };
+        };
         frames[frame.0 as usize].try_evict().then(|| {
             self.main_hand.take(turn);
             let swap = |(candidate, probation_slot)| Swap { probation_slot, candidate, main_slot: slot };
@@ -312,6 +316,11 @@ impl TwoRings {
         all.sort_unstable();
         all.into_iter().eq(0..self.slots.len() as u32)
     }
+}
+
+/// Step 6. So a sweep says that there is nothing only if each frame was pinned or in other hands when it was looked at, or if another sweep was faster.
+fn anyone(frames: &[Frame]) -> Option<FrameId> {
+    (0..frames.len() as u32).map(FrameId).find(|id| frames[id.0 as usize].try_evict())
 }
 
 /// The rule of step 3. `returns` is how often of late a page left, to come back as a rule.
@@ -469,6 +478,34 @@ mod tests {
         let round: Vec<usize> = (0..200).map(|turn| rings.probation_slot(turn)).collect();
         assert_eq!(round, (0..100).chain(0..100).collect::<Vec<_>>());
         assert_eq!(rings.probation_slot(200 + 57), 1, "quick again");
+    }
+
+    /// Hands that stand anywhere towards each other, as threads leave them: in a pool all of whose frames but one are pinned.
+    #[test]
+    fn g6_the_one_frame_that_is_unpinned_is_found_wherever_the_hands_are() {
+        for frames in [2, 3, 4, 7, 130, 330] {
+            for free in (0..frames).step_by(1 + frames / 60) {
+                for apart in [0, 1, 2, 3, 5, 64] {
+                    let pool = pool(frames);
+                    (0..2 * frames as u64).for_each(|page| drop(pool.fix(PageId(page)).unwrap()));
+                    let Replacement::TwoRings(rings) = &pool.policy else { unreachable!("asked for") };
+                    let in_pool: Vec<PageId> = pool.frames.iter().map(Frame::page_id).collect();
+                    let mut pins: Vec<_> = in_pool.iter().map(|&page| pool.fix(page).unwrap()).collect();
+                    assert!(
+                        matches!(rings.sweep(&pool.frames, &mut 0), Sweep::Nothing { pinned } if pinned == frames)
+                    );
+                    // What the sweep has left of its turns is far from those that come next.
+                    [&rings.main_hand, &rings.probation_hand]
+                        .into_iter()
+                        .for_each(|hand| hand.others_take(apart));
+                    drop(pins.swap_remove(free));
+                    let Sweep::Victim { frame, .. } = rings.sweep(&pool.frames, &mut 0) else {
+                        panic!("{frames} frames, {free} is unpinned, others took {apart} turns");
+                    };
+                    assert_eq!(frame.0 as usize, free);
+                }
+            }
+        }
     }
 
     #[test]
