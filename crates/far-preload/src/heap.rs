@@ -7,6 +7,7 @@
 use azekura_far::{FarMemory, ForkError, Frozen};
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What `munmap` counts in.
@@ -43,6 +44,24 @@ pub(crate) enum Owner {
     Allocator,
     /// No block begins there: it was freed, or never was one.
     Nobody,
+}
+
+/// A range of addresses, cut at the bounds of far memory; no part is empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cut {
+    pub(crate) far: Option<Range<usize>>,
+    /// What is not far: before and behind.
+    pub(crate) others: [Option<Range<usize>>; 2],
+}
+
+impl Cut {
+    fn new(range: Range<usize>, far: Range<usize>) -> Self {
+        let part = |from: usize, to: usize| {
+            let (from, to) = (from.max(range.start), to.min(range.end));
+            (from < to).then_some(from..to)
+        };
+        Self { far: part(far.start, far.end), others: [part(0, far.start), part(far.end, usize::MAX)] }
+    }
 }
 
 /// A heap that stands still while its process forks.
@@ -97,7 +116,12 @@ impl Heap {
 
     /// Whether any byte of a range is.
     pub(crate) fn overlaps(&self, address: usize, bytes: usize) -> bool {
-        address < self.base + self.bytes && address.saturating_add(bytes) > self.base
+        self.cut(address, bytes).far.is_some()
+    }
+
+    /// What of a range is far memory, and what lies before and behind it: an allocator joins maps that lie side by side, whoever gave it them.
+    pub(crate) fn cut(&self, address: usize, bytes: usize) -> Cut {
+        Cut::new(address..address.saturating_add(bytes), self.base..self.base + self.bytes)
     }
 
     fn lock(&self) -> MutexGuard<'_, Space> {
@@ -151,10 +175,9 @@ impl Heap {
         Some((self.base + first * self.page) as *mut u8)
     }
 
-    /// Gives a mapped range back, whole pages when their last piece goes.
+    /// Gives a mapped range of far memory back, whole pages when their last piece goes.
     pub(crate) fn unmap(&self, address: usize, bytes: usize) {
-        let (start, end) =
-            (address.max(self.base) - self.base, (address + bytes).min(self.base + self.bytes) - self.base);
+        let (start, end) = (address - self.base, (address - self.base + bytes).min(self.bytes));
         let (mut page, mut at) = (start / self.page, start);
         while at < end {
             let next = ((page + 1) * self.page).min(end);

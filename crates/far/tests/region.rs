@@ -186,6 +186,43 @@ fn zeros_are_never_sent_and_given_back_pages_are_zeros() {
     });
 }
 
+/// By a system call of which nobody told us.
+#[test]
+fn memory_taken_out_of_a_page_that_is_here_is_zeros_and_nobody_waits_for_it() {
+    const HOLE: usize = 4096;
+    let take_out = |memory: &FarMemory, at: usize| {
+        // SAFETY: a range of the memory, which nobody uses now.
+        let done = unsafe { libc::madvise(memory.as_ptr().add(at).cast(), HOLE, libc::MADV_DONTNEED) };
+        assert_eq!(done, 0);
+    };
+    with_each_mechanism(|mechanism| {
+        if mechanism == Mechanism::Sigsegv {
+            return; // its pages are those of a memory file, which that call leaves alone
+        }
+        let server = server();
+        // First in, first out: no page goes away, or is put aside, before its turn.
+        let setting = setting(&server).policy(Policy::Fifo).prefetch(false).mechanism(mechanism);
+        let mut memory = setting.build().unwrap();
+        memory.fill(7);
+        let (touched, left) = ((PAGES - 1) * PAGE, (PAGES - 2) * PAGE);
+        for page in [touched, left] {
+            memory[page..page + PAGE].fill(8);
+            take_out(&memory, page + HOLE);
+        }
+        let is_right = |memory: &FarMemory, page: usize| {
+            let is = |range: std::ops::Range<usize>, value| memory[range].iter().all(|&byte| byte == value);
+            is(page + HOLE..page + 2 * HOLE, 0)
+                && is(page..page + HOLE, 8)
+                && is(page + 2 * HOLE..page + PAGE, 8)
+        };
+        assert!(is_right(&memory, touched), "{mechanism}");
+        let before = memory.stats().swap_outs;
+        assert!(memory[..left].iter().all(|&byte| byte == 7), "{mechanism}");
+        assert!(memory.stats().swap_outs >= before + 2, "{mechanism}: both have left");
+        assert!(is_right(&memory, left) && is_right(&memory, touched), "{mechanism}");
+    });
+}
+
 #[test]
 fn what_cannot_be_is_refused_with_what_to_do() {
     let server = server();

@@ -1,6 +1,7 @@
 //! `mmap` and its like: large private anonymous memory is far; files, shared memory, stacks and fixed places are the kernel's.
 
 use super::fail;
+use crate::heap::{Cut, Heap};
 use crate::next::Next;
 use crate::session::{heap, heap_for, heap_of, is_static};
 use std::ffi::{c_int, c_void};
@@ -85,12 +86,25 @@ pub(super) unsafe extern "C" fn mmap64(
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn munmap(at: *mut c_void, bytes: usize) -> c_int {
-    if let Some(heap) = heap_of(at as usize) {
-        heap.unmap(at as usize, bytes);
-        return 0;
-    }
-    // SAFETY: passed on.
-    unsafe { MUNMAP.get()(at, bytes) }
+    // SAFETY: passed on; it is the caller's to unmap.
+    let kernel = |at: *mut c_void, bytes: usize| unsafe { MUNMAP.get()(at, bytes) };
+    by_parts(at, bytes, Heap::unmap, kernel).unwrap_or_else(|| kernel(at, bytes))
+}
+
+/// Has the far part of a range done by the heap, and what lies before and behind it by the kernel; `None` if there is no far part.
+fn by_parts(
+    at: *mut c_void,
+    bytes: usize,
+    far: impl FnOnce(&Heap, usize, usize),
+    kernel: impl Fn(*mut c_void, usize) -> c_int,
+) -> Option<c_int> {
+    let heap = heap()?;
+    let Cut { far: part, others } = heap.cut(at as usize, bytes);
+    let part = part?;
+    far(heap, part.start, part.len());
+    let others = others.into_iter().flatten();
+    let done = others.map(|other| kernel(ptr::with_exposed_provenance_mut(other.start), other.len()));
+    Some(done.fold(0, |all, one| if all == 0 { one } else { all }))
 }
 
 /// # Safety
@@ -128,22 +142,26 @@ pub(super) unsafe extern "C" fn mremap(
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn madvise(at: *mut c_void, bytes: usize, advice: c_int) -> c_int {
-    if let Some(heap) = heap_of(at as usize) {
-        // What is given back reads as zeros; other advice is for the kernel's pages, which these are not.
-        if matches!(advice, libc::MADV_DONTNEED | libc::MADV_FREE) {
-            heap.zero(at as usize, bytes);
+    // SAFETY: passed on.
+    let kernel = |at: *mut c_void, bytes: usize| unsafe { MADVISE.get()(at, bytes, advice) };
+    // What is given back reads as zeros; other advice is for the kernel's pages, which these are not.
+    let gives_back = matches!(advice, libc::MADV_DONTNEED | libc::MADV_FREE);
+    let far = |heap: &Heap, at: usize, bytes: usize| {
+        if gives_back {
+            heap.zero(at, bytes);
         }
-        return 0;
+    };
+    if let Some(done) = by_parts(at, bytes, far, kernel) {
+        return done;
     }
     if is_static(at as usize, bytes) {
-        if matches!(advice, libc::MADV_DONTNEED | libc::MADV_FREE) {
+        if gives_back {
             // SAFETY: the program gives up these bytes, which are its own.
             unsafe { at.cast::<u8>().write_bytes(0, bytes) };
         }
         return 0;
     }
-    // SAFETY: passed on.
-    unsafe { MADVISE.get()(at, bytes, advice) }
+    kernel(at, bytes)
 }
 
 /// # Safety
@@ -151,19 +169,21 @@ pub(super) unsafe extern "C" fn madvise(at: *mut c_void, bytes: usize, advice: c
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn mprotect(at: *mut c_void, bytes: usize, protection: c_int) -> c_int {
-    if heap_of(at as usize).is_some() {
-        // Far memory stays readable and writable: a guard that only catches errors is none. Code cannot lie here.
-        if protection & libc::PROT_EXEC == 0 {
-            return 0;
+    // SAFETY: passed on.
+    let kernel = |at: *mut c_void, bytes: usize| unsafe { MPROTECT.get()(at, bytes, protection) };
+    if heap().is_some_and(|heap| heap.overlaps(at as usize, bytes)) {
+        // Code cannot lie here.
+        if protection & libc::PROT_EXEC != 0 {
+            fail(libc::EACCES);
+            return -1;
         }
-        fail(libc::EACCES);
-        return -1;
+        // Far memory stays readable and writable: a guard that only catches errors is none.
+        return by_parts(at, bytes, |_, _, _| {}, kernel).unwrap_or(0);
     }
     if is_static(at as usize, bytes) && protection & libc::PROT_EXEC == 0 {
         return 0;
     }
-    // SAFETY: passed on.
-    unsafe { MPROTECT.get()(at, bytes, protection) }
+    kernel(at, bytes)
 }
 
 /// Finds the C library's functions.

@@ -19,6 +19,7 @@ pub(crate) const REGISTER_WP: u64 = 2;
 
 pub(crate) const COPY_DONTWAKE: u64 = 1;
 pub(crate) const COPY_WP: u64 = 2;
+pub(crate) const ZERO_DONTWAKE: u64 = 1;
 pub(crate) const WP_PROTECT: u64 = 1;
 pub(crate) const WP_DONTWAKE: u64 = 2;
 pub(crate) const MOVE_DONTWAKE: u64 = 1;
@@ -61,6 +62,13 @@ struct Transfer {
     dst: u64,
     src: u64,
     len: u64,
+    mode: u64,
+    done: i64,
+}
+
+#[repr(C)]
+struct Zero {
+    range: Range,
     mode: u64,
     done: i64,
 }
@@ -151,6 +159,12 @@ impl Userfault {
         let mut transfer = Transfer { dst: dst as u64, src: src as u64, len: len as u64, mode, done: 0 };
         let error = self.call(request, &mut transfer).err();
         (usize::try_from(transfer.done).unwrap_or(0), error)
+    }
+
+    /// Shows zeros where nothing is; waits for nobody.
+    pub(crate) fn zero(&self, start: usize, len: usize) -> io::Result<()> {
+        let mut zero = Zero { range: range(start, len), mode: ZERO_DONTWAKE, done: 0 };
+        self.call(iowr(0x04, size_of::<Zero>()), &mut zero)
     }
 
     pub(crate) fn write_protect(&self, start: usize, len: usize, mode: u64) -> io::Result<()> {

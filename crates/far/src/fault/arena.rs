@@ -124,6 +124,19 @@ pub(crate) fn advise(at: *mut u8, bytes: usize, advice: i32) -> io::Result<()> {
     }
 }
 
+/// The first addresses of those of the system's pages in a range that no memory stands behind, or memory that was swapped out; and their length.
+pub(super) fn missing(at: *mut u8, bytes: usize) -> io::Result<(Vec<usize>, usize)> {
+    // SAFETY: no memory is passed.
+    let piece = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).map_err(io::Error::other)?;
+    let mut there = vec![0_u8; bytes.div_ceil(piece)];
+    // SAFETY: a byte for each of the system's pages in the range.
+    if unsafe { libc::syscall(libc::SYS_mincore, at, bytes, there.as_mut_ptr()) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let missing = there.iter().enumerate().filter(|(_, there)| *there & 1 == 0);
+    Ok((missing.map(|(i, _)| at as usize + i * piece).collect(), piece))
+}
+
 /// A descriptor that becomes readable when rung.
 #[derive(Debug)]
 pub(crate) struct Bell(OwnedFd);

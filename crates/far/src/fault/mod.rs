@@ -139,6 +139,10 @@ pub(crate) trait Backend: Send + Sync {
     fn map_out(&self, page: u32, frame: u32) -> io::Result<()>;
     /// Lets the program do so with a mapped page.
     fn open(&self, page: u32, allow: Allow) -> io::Result<()>;
+    /// A mapped page was touched and yet told: makes whole what somebody took out of it past us. Returns whether its bytes changed by that.
+    fn mend(&self, _page: u32) -> io::Result<bool> {
+        Ok(false)
+    }
     /// The next access is told. Returns whether the page's bytes are now in the frame, from where `map_in` brings them back.
     fn arm_access(&self, page: u32, frame: u32) -> io::Result<bool>;
     /// The page is empty.

@@ -16,11 +16,14 @@
 //! So here a page that looks unwritten is not believed (`tells_every_write` is false): its digest is taken when it leaves and compared with that
 //! of when it came. Copied pages are protected in the same instant (`UFFDIO_COPY_MODE_WP`) and are believed.
 //!
+//! A system call that a program makes past us can take memory out of a page that is here (`madvise` of 4 KiB). Such holes move as holes and are zeros
+//! in a frame; where a page is copied or touched they are filled first, as a fault in a page that is here is answered by nobody.
+//!
 //! A write fault on a range where huge pages are allowed makes the kernel clear 2 MiB before it asks us, and a fault leaves an empty page table that
 //! makes a later move split a huge page. So the region is `MADV_NOHUGEPAGE`, and what is there of page tables is dropped before a page of 2 MiB comes.
 
 use super::abi::{self, Userfault};
-use super::arena::{Bell, Mapping, advise};
+use super::arena::{Bell, Mapping, advise, missing};
 use super::places::Places;
 use super::{Allow, Backend, Event, Fault, Frame, Mechanism};
 use crate::replace::Access;
@@ -139,6 +142,27 @@ impl UserfaultBackend {
         Ok(())
     }
 
+    /// Holes in a part of a page that is in the region are zeros, as they were meant to be by whoever made them. Returns whether there were any.
+    fn fill(&self, at: *mut u8, bytes: usize) -> io::Result<bool> {
+        let (pieces, length) = missing(at, bytes)?;
+        let mut filled = false;
+        for piece in pieces {
+            let mut tries = 0;
+            filled |= loop {
+                match self.uffd.zero(piece, length) {
+                    Ok(()) => break true,
+                    Err(error) => match error.raw_os_error() {
+                        // Swapped out, which is no hole.
+                        Some(libc::EEXIST) => break false,
+                        Some(libc::EAGAIN | libc::EINTR) if tries < TRIES => tries += 1,
+                        _ => return Err(error),
+                    },
+                }
+            };
+        }
+        Ok(filled)
+    }
+
     /// Copies out of the region what cannot be moved, from byte `done` on: nobody writes it meanwhile, nobody reads it afterwards.
     fn copy_out(&self, page: u32, frame: u32, done: usize) -> io::Result<()> {
         let (from, to, left) = (
@@ -146,9 +170,11 @@ impl UserfaultBackend {
             self.frame(frame).wrapping_add(done),
             self.page_bytes - done,
         );
+        // This thread may be the one that answers faults: it must not wait for one. Before the protection, which holds for what is there.
+        self.fill(from, left)?;
         self.uffd.write_protect(from as usize, left, abi::WP_PROTECT)?;
-        // SAFETY: both lie in our mappings and are not the same. The page is present (it is resident), so reading it does not fault, and
-        // protected, so nobody writes it.
+        // SAFETY: both lie in our mappings and are not the same. The page is present (it is resident, and has no holes), so reading it does not
+        // fault, and protected, so nobody writes it.
         unsafe { std::ptr::copy_nonoverlapping(from, to, left) };
         advise(from, left, libc::MADV_DONTNEED)
     }
@@ -208,6 +234,10 @@ impl Backend for UserfaultBackend {
         // Unprotecting wakes, and MODE_WP with MODE_DONTWAKE is refused.
         let mode = if allow == Allow::Read { abi::WP_PROTECT } else { abi::WP_DONTWAKE };
         self.uffd.write_protect(self.page(page) as usize, self.page_bytes, mode)
+    }
+
+    fn mend(&self, page: u32) -> io::Result<bool> {
+        self.fill(self.page(page), self.page_bytes)
     }
 
     fn arm_access(&self, page: u32, frame: u32) -> io::Result<bool> {

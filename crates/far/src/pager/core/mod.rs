@@ -221,6 +221,12 @@ impl Core {
             }
             self.pages[page as usize].state = State::Resident { writable: true, dirty: true };
             self.stats.set_ns += nanos(since);
+        } else {
+            match self.backend.mend(page) {
+                Ok(false) => {}
+                Ok(true) => self.pages[page as usize].state = State::Resident { writable, dirty: true },
+                Err(source) => self.stop_program(&Loss::Map { page, how: "whole", source }),
+            }
         }
         self.backend.wake(page);
     }
