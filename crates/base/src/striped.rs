@@ -12,7 +12,7 @@ const STRIPES: (usize, usize) = (16, 512);
 #[must_use]
 pub fn stripe_count() -> usize {
     #[cfg(loom)]
-    let processors = 1;
+    let processors = 1_usize;
     #[cfg(not(loom))]
     let processors = thread::available_parallelism().map_or(1, usize::from);
     (2 * processors).next_power_of_two().clamp(STRIPES.0, STRIPES.1)

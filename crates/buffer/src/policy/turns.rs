@@ -124,7 +124,7 @@ impl Turns {
     }
 
     /// As if threads of other stripes took so many turns.
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(crate) fn others_take(&self, turns: u64) {
         self.hand.fetch_add(turns, Relaxed);
     }
