@@ -125,6 +125,12 @@ const READ_LAST_OFTEN: Work = |store| (0..10).for_each(|_| READ_LAST(store));
 /// More than its leaf has room for.
 const SPLIT_FIRST: Work = |store| [1, 3, 5, 7, 9].iter().for_each(|&key| store.put(key, PutMode::Insert));
 const SPLIT_LAST: Work = |store| (1..6).for_each(|more| store.put(KEYS - 2 + more, PutMode::Insert));
+/// Of the leaf that [`SPLIT_FIRST`] splits: records that stay, and such that move to its new sibling.
+const READ_SPLIT: Work = |store| {
+    for key in [2, 6, 8, 12] {
+        assert!(store.has(key), "{key} is not found");
+    }
+};
 /// The leaves in the middle are merged, and the pages that they leave become leaves at the end.
 const MERGE_AND_REUSE: Work = |store| {
     (10..30).step_by(2).filter(|key| !KEPT.contains(key)).for_each(|key| store.remove(key));
@@ -179,6 +185,12 @@ fn hop_1_readers_find_every_key_in_schedules_of_splits() {
     let small: fn() -> Scene = || scene(SPLIT_FIRST, [READ_FIRST, READ_LAST]);
     let runs = exhaust(1, small).unwrap_or_else(|failure| panic!("{failure}"));
     assert!(runs > 200, "{runs}");
+    // HOP-3: a whole split, or merge, between any two steps of a reader. Undisturbed, threads run in the order 1, 2, 0.
+    for (reader, writer) in [(READ_SPLIT, SPLIT_FIRST), (READ_KEPT, MERGE_AND_REUSE)] {
+        let runs =
+            exhaust(1, || scene(READ_LAST, [reader, writer])).unwrap_or_else(|failure| panic!("{failure}"));
+        assert!(runs > 200, "{runs}");
+    }
     at_random(60, 1, || scene(MERGE_AND_REUSE, [READ_KEPT, READ_KEPT]))
         .unwrap_or_else(|failure| panic!("{failure}"));
     at_random(40, 1, || scene(SPLIT_FIRST, [READ, READ])).unwrap_or_else(|failure| panic!("{failure}"));

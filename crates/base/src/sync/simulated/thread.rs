@@ -15,7 +15,7 @@ use std::time::Duration;
 /// The system's, if it does not say.
 pub fn available_parallelism() -> io::Result<NonZero<usize>> {
     match machine::current() {
-        Some(machine) => Ok(NonZero::new(machine.processors()).expect("a machine has processors")),
+        Some(machine) => Ok(NonZero::new(machine.processors()).unwrap_or(NonZero::<usize>::MIN)),
         None => std::thread::available_parallelism(),
     }
 }
