@@ -19,6 +19,8 @@
 //!   keeper holds bytes with their digest, or they are zeros.
 //! - **PAGER-3** A page whose every holder is lost is `Lost`, and stops the program when it is touched. It never reads as anything else.
 //! - **PAGER-4** A fault that waits for room is answered when a page has left or arrived, and while it waits one is leaving or arriving.
+//! - **PAGER-5** Once `thin_pages` is 0 with all servers there, it stays 0 until a server is lost: no frame with a page's bytes is given up while fewer servers have
+//!   the page than should, and another could. So what has been whole survives the loss of any one server, whenever that comes.
 
 mod care;
 mod core;

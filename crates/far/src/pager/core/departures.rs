@@ -84,16 +84,21 @@ impl Core {
         self.send(page, frame, 0);
     }
 
-    /// A page that its holders have need not be sent, unless they are too few and another can have it now: its bytes are here, and a holder may be lost
-    /// without our knowing yet.
+    /// A page that its holders have need not be sent, unless they are too few and another can have it now (PAGER-5): its bytes are here, and a holder may be
+    /// lost without our knowing yet.
     fn drop_unchanged(&mut self, page: u32, frame: u32) {
-        let holders = self.pages[page as usize].holders;
-        let takers = self.live & !self.full & !holders & self.all_servers();
-        if self.copies > 1 && holders != 0 && self.is_thin(holders) && takers != 0 {
-            return self.send(page, frame, holders);
+        if self.can_have_more_holders(page) {
+            return self.send(page, frame, self.pages[page as usize].holders);
         }
         self.goes_back(page);
         self.free(frame);
+    }
+
+    /// Whether some have the page, fewer than should, and another could.
+    fn can_have_more_holders(&self, page: u32) -> bool {
+        let holders = self.pages[page as usize].holders;
+        let takers = self.live & !self.full & !holders & self.all_servers();
+        self.copies > 1 && holders != 0 && self.is_thin(holders) && takers != 0
     }
 
     /// What is at its holders is all there is to know of the page.
@@ -123,7 +128,8 @@ impl Core {
 
     pub(super) fn drop_oldest_staged(&mut self) -> bool {
         let Some(&page) = self.staged.front() else { return false };
-        if self.pages[page as usize].holders == 0 && !self.may_leave() {
+        let is_sent = self.pages[page as usize].holders == 0 || self.can_have_more_holders(page);
+        if is_sent && !self.may_leave() {
             return false;
         }
         self.staged.pop_front();
@@ -135,17 +141,12 @@ impl Core {
             prefetch.was_wrong();
         }
         self.local -= 1;
-        self.unstage(page, frame);
-        true
-    }
-
-    /// A page that was fetched and never touched goes back: its holders have it, unless they were lost meanwhile.
-    fn unstage(&mut self, page: u32, frame: u32) {
         if self.pages[page as usize].holders == 0 {
-            return self.send(page, frame, 0);
+            self.send(page, frame, 0);
+        } else {
+            self.drop_unchanged(page, frame);
         }
-        self.goes_back(page);
-        self.free(frame);
+        true
     }
 
     /// Sends a page to keepers until enough have it; `got` have it already.
