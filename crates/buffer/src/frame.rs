@@ -47,25 +47,23 @@
 //! - **FRAME-7** Each who sees a page out moves the latch's version before it unmaps the frame. So an optimistic reader of the
 //!   old page fails to validate as soon as the page can be loaded, and changed, elsewhere, and before the buffer is filled anew.
 //!
-//! Recovery LSNs: a page turning dirty and clean, against the checkpoint's look at all frames. No change of the page that is in no image on disk has
-//! a smaller LSN than `recovery_lsn`; 0: there is none. It is written by a changer, if it was 0, latched exclusively; else by the page's writer.
-//!
-//! - **RECOVERY-1** The checkpoint reads the log's counter C, then looks at the frames. A change with an LSN below C drew it before
-//!   that read, and its page's `recovery_lsn` was stored before the draw. The fences of [`Frame::set_dirty`] and [`look_fence`] order
-//!   the store before the look through whatever the log's counter is.
-//! - **RECOVERY-2** The writer reads the log's counter with the latch shared, as it takes the image: all changes below that are in the image. Only when
-//!   the image is on disk does `recovery_lsn` move up to it, never because a write failed. So whatever a look finds covers each change that is in no image
-//!   on disk when the look ends.
+mod dirty;
+mod order;
+mod ref_count;
 
+use azekura_base::PageId;
 use azekura_base::sync::atomic::{
     AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
-    Ordering::Release, fence,
+    Ordering::Release,
 };
-use azekura_base::{Lsn, PageId};
-use azekura_latch::HybridLatch;
+use azekura_latch::{HybridLatch, Version};
 use azekura_trace::ThreadTag;
 
 use crate::count::{shared_rmw, shared_store};
+
+pub(crate) use self::dirty::look_fence;
+pub(crate) use self::order::{nth_frame, turn_of};
+pub(crate) use self::ref_count::MAX_REF_COUNT;
 
 /// Number of a frame in its pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -86,25 +84,6 @@ pub(crate) const NO_BUFFER: u32 = (1 << BUFFER_BITS) - 1;
 pub const MAX_PAGE_ID: u64 = 1 << (u64::BITS - BUFFER_BITS);
 /// Most frames that a pool can have; with the spare ones there are fewer buffers than [`NO_BUFFER`].
 pub(crate) const MAX_FRAMES: usize = (1 << 24) - 1;
-
-/// The `nth` of so many frames, in the order in which they are first given out and the clock comes to them: first one of each cache line, then the
-/// others. So neighbours were given out half a pool apart.
-pub(crate) const fn nth_frame(nth: usize, frames: usize) -> FrameId {
-    let lines = frames.div_ceil(2);
-    FrameId(if nth < lines { 2 * nth } else { 2 * (nth - lines) + 1 } as u32)
-}
-
-/// Where the frame is in that order.
-pub(crate) const fn turn_of(frame: FrameId, frames: usize) -> usize {
-    let (line, is_second) = (frame.0 as usize / 2, frame.0 % 2 == 1);
-    if is_second { frames.div_ceil(2) + line } else { line }
-}
-
-/// GCLOCK's reference count saturates here: the hottest page cools down in as many sweeps (G8).
-pub(crate) const MAX_REF_COUNT: u32 = 15;
-
-/// Where peeks stop counting: three uses besides the one that brought the page.
-const WARM_REF_COUNT: u32 = 4;
 
 /// Header of one frame, half a cache line.
 #[derive(Debug)]
@@ -142,6 +121,17 @@ impl Held {
     const fn word(self) -> u64 {
         self.page_id.0 << BUFFER_BITS | self.buffer as u64
     }
+}
+
+/// What [`Frame::look`] saw of a page.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Look {
+    /// It is in this buffer, if the latch validates the version afterwards.
+    Page { version: Version, buffer: u32 },
+    /// It is latched exclusively.
+    Busy,
+    /// It has left, or has not been read yet.
+    Empty,
 }
 
 /// The right to fill an evicted frame anew (FRAME-2).
@@ -297,6 +287,25 @@ impl Frame {
         Held::of(self.page.load(Acquire))
     }
 
+    /// What the frame shows of `page_id` to who writes nothing; `None` if it has another page. Counts the use.
+    #[inline]
+    pub(crate) fn look(&self, page_id: PageId) -> Option<Look> {
+        // FRAME-3: the version first, then the look at the frame, then what is in it.
+        let Some(version) = self.latch.optimistic() else {
+            return (self.page_id() == page_id).then_some(Look::Busy);
+        };
+        let is_open = self.is_open();
+        let Held { page_id: found, buffer } = self.held();
+        if found != page_id {
+            return None;
+        }
+        if !is_open || buffer == NO_BUFFER {
+            return Some(Look::Empty);
+        }
+        self.note_peek();
+        Some(Look::Page { version, buffer })
+    }
+
     /// Gives the frame its content (FRAME-5); says whether it was the first to do so. The caller has pinned.
     pub(crate) fn install(&self, buffer: u32) -> bool {
         debug_assert!(buffer < NO_BUFFER, "a number that fits");
@@ -336,58 +345,6 @@ impl Frame {
         self.reading.store(0, Relaxed);
     }
 
-    // Reference count. Relaxed throughout: a guide for the sweep; a lost step costs nothing but a little fairness.
-
-    /// Counts a use; writes only below the bound.
-    #[inline]
-    pub(crate) fn note_use(&self) {
-        let count = self.ref_count.load(Relaxed);
-        if u32::from(count) < MAX_REF_COUNT {
-            shared_store();
-            self.ref_count.store(count + 1, Relaxed);
-        }
-    }
-
-    /// Counts a use by a reader that wants to write nothing (G8): no further than [`WARM_REF_COUNT`], so that a page that is read all
-    /// the time is written to once per turn of the hand at most.
-    #[inline]
-    pub(crate) fn note_peek(&self) {
-        let count = self.ref_count.load(Relaxed);
-        if u32::from(count) < WARM_REF_COUNT {
-            shared_store();
-            self.ref_count.store(count + 1, Relaxed);
-        }
-    }
-
-    /// One pass of the hand: whether the page has no uses left (paper Fig. 5, `decrRC() <= 0`).
-    pub(crate) fn cool(&self) -> bool {
-        let count = self.ref_count.load(Relaxed);
-        if count > 0 {
-            shared_store();
-            self.ref_count.store(count - 1, Relaxed);
-        }
-        count <= 1
-    }
-
-    /// As [`Self::cool`], but half of the uses go.
-    pub(crate) fn cool_by_half(&self) {
-        shared_store();
-        self.set_ref_count(1 + self.uses() / 2);
-    }
-
-    /// Uses besides the one that brought the page, as far as they are counted and have not cooled.
-    pub(crate) fn uses(&self) -> u32 {
-        u32::from(self.ref_count.load(Relaxed)).saturating_sub(1)
-    }
-
-    pub(crate) fn is_cold(&self) -> bool {
-        self.ref_count.load(Relaxed) <= 1
-    }
-
-    pub(crate) fn set_ref_count(&self, count: u32) {
-        self.ref_count.store(count as u8, Relaxed); // 15 at most
-    }
-
     // Looks of the sweep, the cleaner and statistics; each decides by a CAS afterwards or only reports.
 
     /// Whether the frame holds a page that readers may look at.
@@ -407,42 +364,6 @@ impl Frame {
         self.pin.load(Relaxed) & DIRTY != 0
     }
 
-    // Dirtiness; see `write_back` for the protocol.
-
-    /// Before a change's LSN is drawn: the page is dirty from `next_lsn` on at the earliest. Latched exclusively and pinned.
-    /// `mark` is called if it was clean, to note it among the dirty ones (DIRTY-1). Says whether it was clean.
-    pub(crate) fn set_dirty(&self, next_lsn: Lsn, mark: impl FnOnce()) -> bool {
-        let was_clean = self.recovery_lsn.load(Relaxed) == 0;
-        if was_clean {
-            mark();
-            shared_store();
-            self.recovery_lsn.store(next_lsn.0.max(1), Relaxed);
-            // Relaxed: evictors and writers find the bit by a CAS on this very word (FRAME-4).
-            shared_rmw();
-            self.pin.fetch_or(DIRTY, Relaxed);
-        }
-        // RECOVERY-1: pairs with `look_fence`.
-        fence(Release);
-        was_clean
-    }
-
-    /// Becomes the one writer of the page's image, and pins; `false` if the page is clean or somebody else writes it.
-    pub(crate) fn claim_writing(&self) -> bool {
-        let mut seen = self.pin.load(Relaxed);
-        while seen & (DIRTY | WRITING) == DIRTY {
-            shared_rmw();
-            // Acquire: pairs with the Release in `release_writing`, the last writer's work, and in `publish`.
-            match self.pin.compare_exchange_weak(seen, (seen | WRITING) + 1, Acquire, Relaxed) {
-                Ok(_) => {
-                    self.note_worker();
-                    return true;
-                }
-                Err(now) => seen = now,
-            }
-        }
-        false
-    }
-
     /// The calling thread works for all who want the page.
     fn note_worker(&self) {
         if !cfg!(loom) {
@@ -456,46 +377,6 @@ impl Frame {
         // No load in a model: it would double the schedules and show nothing.
         if cfg!(loom) { ThreadTag::NONE } else { ThreadTag(self.worker.load(Relaxed).into()) }
     }
-
-    /// The writer is done, with whatever result. It keeps its pin.
-    pub(crate) fn release_writing(&self) {
-        shared_rmw();
-        // Release: the image is on disk before the next writer takes one, or an evictor finds the page clean.
-        let before = self.pin.fetch_and(!WRITING, Release);
-        debug_assert!(before & WRITING != 0, "released without a claim");
-    }
-
-    pub(crate) fn is_being_written(&self) -> bool {
-        self.pin.load(Acquire) & WRITING != 0
-    }
-
-    /// The image is on disk. `next_lsn` is the log's counter as it was read with the latch shared, when the image was taken: changes that are not in it draw
-    /// that at least (RECOVERY-2). The caller is the writer.
-    pub(crate) fn image_written(&self, next_lsn: Lsn) {
-        debug_assert_ne!(self.recovery_lsn.load(Relaxed), 0, "an image of a clean page"); // changers leave what is not 0
-        // Release: the image was there before the look that finds this.
-        self.recovery_lsn.store(next_lsn.0.max(1), Release);
-    }
-
-    /// The image on disk is the page as it is; the writer holds the latch shared.
-    pub(crate) fn now_clean(&self) {
-        self.recovery_lsn.store(0, Release);
-        shared_rmw();
-        // Release: whoever finds the page clean finds the LSN cleared.
-        self.pin.fetch_and(!DIRTY, Release);
-    }
-
-    /// The least LSN that a restart needs to make this page what it is; `None` for a clean one. To be called after [`look_fence`].
-    pub(crate) fn least_recovery_lsn(&self) -> Option<Lsn> {
-        // Acquire: pairs with the Release in `image_written` and `now_clean`; who syncs after this look makes those images durable.
-        Some(Lsn(self.recovery_lsn.load(Acquire))).filter(|&lsn| lsn != Lsn(0))
-    }
-}
-
-/// To be called after the log's counter was read and before the frames are looked at (RECOVERY-1).
-pub(crate) fn look_fence() {
-    // Pairs with the fence in `Frame::set_dirty`.
-    fence(Acquire);
 }
 
 #[cfg(all(test, not(loom)))]
@@ -537,56 +418,6 @@ mod tests {
     }
 
     #[test]
-    fn g3_a_dirty_or_pinned_frame_is_not_evicted() {
-        let frame = published(7);
-        assert!(!frame.try_evict(), "pinned");
-        assert!(frame.set_dirty(Lsn(5), || ()) && !frame.set_dirty(Lsn(6), || ()));
-        frame.unpin();
-        assert!(!frame.try_evict(), "dirty");
-        assert!(frame.claim_writing() && !frame.claim_writing(), "one writer at a time");
-        frame.unpin();
-        assert_eq!(frame.least_recovery_lsn(), Some(Lsn(5)), "the image being written counts");
-        assert!(!frame.try_evict(), "being written");
-        frame.image_written(Lsn(9));
-        frame.now_clean();
-        assert_eq!(frame.least_recovery_lsn(), None);
-        assert!(!frame.try_evict(), "clean, but its writer is not done with it");
-        frame.release_writing();
-        assert!(!frame.claim_writing(), "clean");
-        assert!(frame.try_evict());
-    }
-
-    /// One write of the page's image, begun when the log's counter was `next`.
-    fn write(frame: &Frame, next: u64, reaches_disk: bool) {
-        assert!(frame.claim_writing());
-        if reaches_disk {
-            frame.image_written(Lsn(next));
-        }
-        frame.release_writing();
-        frame.unpin();
-    }
-
-    #[test]
-    fn a_page_changed_while_it_was_written_stays_dirty_from_the_later_lsn() {
-        let frame = published(7);
-        frame.set_dirty(Lsn(5), || ());
-        write(&frame, 9, true);
-        assert!(!frame.set_dirty(Lsn(11), || ()));
-        assert_eq!(frame.least_recovery_lsn(), Some(Lsn(9)));
-    }
-
-    #[test]
-    fn a_failed_write_does_not_move_the_recovery_lsn() {
-        let frame = published(7);
-        frame.set_dirty(Lsn(5), || ());
-        write(&frame, 9, false);
-        write(&frame, 12, false);
-        assert_eq!(frame.least_recovery_lsn(), Some(Lsn(5)));
-        write(&frame, 30, true);
-        assert_eq!(frame.least_recovery_lsn(), Some(Lsn(30)));
-    }
-
-    #[test]
     fn page_and_buffer_are_seen_together_up_to_the_largest() {
         for page_id in [PageId(0), PageId(1), PageId(MAX_PAGE_ID - 1)] {
             let frame = Frame::new();
@@ -597,26 +428,5 @@ mod tests {
             assert_eq!(frame.held(), Held { page_id, buffer: largest });
         }
         assert!(MAX_FRAMES + 16 < NO_BUFFER as usize);
-    }
-
-    #[test]
-    fn frames_of_one_line_are_given_out_half_a_pool_apart() {
-        for frames in [1, 2, 3, 8, 1001] {
-            let order: Vec<FrameId> = (0..frames).map(|nth| nth_frame(nth, frames)).collect();
-            assert!(order.iter().enumerate().all(|(nth, &frame)| turn_of(frame, frames) == nth));
-            let apart = |line: usize| turn_of(FrameId(2 * line as u32 + 1), frames) - line;
-            assert!((0..frames / 2).all(|line| apart(line) == frames.div_ceil(2)), "{order:?}");
-        }
-    }
-
-    #[test]
-    fn g8_reference_counts_saturate_and_peeks_write_only_when_it_matters() {
-        let frame = published(1);
-        (0..100).for_each(|_| frame.note_use());
-        assert_eq!((0..100).take_while(|_| !frame.cool()).count(), MAX_REF_COUNT as usize - 1);
-        (0..WARM_REF_COUNT).for_each(|_| frame.note_peek());
-        let writes = crate::count::on_this_thread();
-        (0..100).for_each(|_| frame.note_peek());
-        assert_eq!(crate::count::on_this_thread(), writes);
     }
 }

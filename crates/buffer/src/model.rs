@@ -2,10 +2,10 @@
 
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use azekura_base::{Lsn, PageId};
-use azekura_latch::HybridLatch;
+use azekura_latch::{HybridLatch, Version};
 
 use crate::dirty_map::DirtyMap;
-use crate::frame::{self, Evicted, Frame, FrameId};
+use crate::frame::{self, Evicted, Frame, FrameId, Look};
 use crate::page_table::{Inserted, Owners, PageTable};
 use crate::policy::Sweep;
 use crate::policy::two_rings::TwoRings;
@@ -26,10 +26,11 @@ impl ModelFrame {
         model
     }
 
-    /// Gives the frame to a page; pinned. The caller owns it (was told so by [`ModelFrame::leave`]).
+    /// Gives the frame to a page, whose content is there; pinned. The caller owns it (was told so by [`ModelFrame::see_out`]).
     pub fn publish(&self, page: u64) {
         step();
         self.0.publish(Evicted { frame: FrameId(0) }, PageId(page));
+        assert!(self.0.install(0), "nobody else fills it");
         step();
     }
 
@@ -68,10 +69,13 @@ impl ModelFrame {
         is_ours
     }
 
-    /// Whether readers may look at it as `page`.
-    pub fn is_open_as(&self, page: u64) -> bool {
+    /// What an optimistic reader of `page` may believe if it is valid afterwards.
+    pub fn look(&self, page: u64) -> Option<Version> {
         step();
-        self.0.is_open() && self.0.page_id() == PageId(page)
+        match self.0.look(PageId(page)) {
+            Some(Look::Page { version, .. }) => Some(version),
+            _ => None,
+        }
     }
 
     /// The latch.

@@ -160,10 +160,17 @@ impl PageTable {
     /// The slots of a bucket, in the order in which they are looked at for a page.
     #[inline]
     fn slots(&self, page_id: PageId, bucket: usize) -> impl Iterator<Item = (usize, &AtomicU32)> {
-        let first = self.place(page_id).1;
-        let slots = &self.buckets[bucket].slots;
-        (first..first + SLOTS).map(move |n| {
-            let n = if n < SLOTS { n } else { n - SLOTS };
+        self.slots_from(bucket, self.place(page_id).1).take(SLOTS)
+    }
+
+    /// The slots of a bucket from one on, round and round. Each place comes from the one before: computed from the first one, all of them are computed
+    /// before the first is looked at, which is a hundred instructions.
+    #[inline]
+    fn slots_from(&self, bucket: usize, first: usize) -> impl Iterator<Item = (usize, &AtomicU32)> {
+        let (slots, mut next) = (&self.buckets[bucket].slots, first);
+        std::iter::repeat_with(move || {
+            let n = next;
+            next = if n + 1 < SLOTS { n + 1 } else { 0 };
             (n, &slots[n])
         })
     }
@@ -176,21 +183,32 @@ impl PageTable {
     /// The frame of a page. Writes nothing; one cache line, and the frame's, when the page is in its own bucket.
     #[inline]
     pub(crate) fn get<O: Owners + ?Sized>(&self, page_id: PageId, owners: &O) -> Option<FrameId> {
-        self.find(page_id, |frame| owners.page_of(frame) == page_id)
+        self.find(page_id, |frame| (owners.page_of(frame) == page_id).then_some(frame))
     }
 
-    /// The first frame that may be the page's, and that `is_its` says is.
+    /// What `look` gives for the first frame that may be the page's, and for which it gives something.
     #[inline]
-    pub(crate) fn find(&self, page_id: PageId, mut is_its: impl FnMut(FrameId) -> bool) -> Option<FrameId> {
+    pub(crate) fn find<T>(&self, page_id: PageId, mut look: impl FnMut(FrameId) -> Option<T>) -> Option<T> {
         let tag = self.tag(page_id);
-        let mut bucket = self.home(page_id);
+        let (bucket, first) = self.place(page_id);
+        let (_, slot) = self.slots_from(bucket, first).next()?;
+        self.look_at(slot, tag, &mut look).or_else(|| self.find_further(bucket, first, tag, look))
+    }
+
+    /// The same behind the first slot. Apart, so that the first look is short where it is inlined.
+    #[inline(never)]
+    fn find_further<T>(
+        &self,
+        home: usize,
+        first: usize,
+        tag: u32,
+        mut look: impl FnMut(FrameId) -> Option<T>,
+    ) -> Option<T> {
+        let (mut bucket, mut seen) = (home, 1);
         for _ in 0..self.buckets.len() {
-            for (_, slot) in self.slots(page_id, bucket) {
-                // Acquire: pairs with the CAS that finished the entry; the frame was published before (TABLE-3).
-                if let Some(frame) = self.tagged(slot.load(Acquire), tag)
-                    && is_its(frame)
-                {
-                    return Some(frame);
+            for (_, slot) in self.slots_from(bucket, first).take(SLOTS).skip(seen) {
+                if let Some(found) = self.look_at(slot, tag, &mut look) {
+                    return Some(found);
                 }
             }
             // Acquire: pairs with the Release in `uncount`. A count that is not seen yet belongs to an insertion that this
@@ -198,9 +216,21 @@ impl PageTable {
             if self.buckets[bucket].passed.load(Acquire) == 0 {
                 return None;
             }
-            bucket = self.after(bucket);
+            (bucket, seen) = (self.after(bucket), 0);
         }
         None
+    }
+
+    /// What `look` gives for a slot's frame, if the slot has a finished word with the tag.
+    #[inline]
+    fn look_at<T>(
+        &self,
+        slot: &AtomicU32,
+        tag: u32,
+        look: &mut impl FnMut(FrameId) -> Option<T>,
+    ) -> Option<T> {
+        // Acquire: pairs with the CAS that finished the entry; the frame was published before (TABLE-3).
+        self.tagged(slot.load(Acquire), tag).and_then(look)
     }
 
     /// Puts `page_id → frame` unless the page has a frame. Lock-free but for two inserters that keep removing each other's

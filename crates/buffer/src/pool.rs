@@ -25,43 +25,40 @@
 //! Where we depart from Fig. 4: a mapping to an evicted frame is removed, by whoever meets it, and not replaced. The paper's
 //! replacement (lines 61–64) takes over the victim's page, which with recycled frames may be another page by then (G2).
 
-use std::cell::RefCell;
+mod page_in;
+mod patience;
+mod victim;
+
 use std::sync::Arc;
+use std::time::Duration;
 // The words of pages are std's atomics in models too; see `azekura_base::page`.
 use std::sync::atomic::Ordering::Relaxed;
 
 use azekura_base::page;
-use azekura_base::sync::atomic::{Ordering::Release, fence};
-use azekura_base::{Backoff, CachePadded, DurableLog, Lsn, PageBuf, PageId, PageWords, StripedCounter};
-use azekura_trace::{Site, ThreadTag, WaitKind};
+use azekura_base::{Backoff, CachePadded, DurableLog, Lsn, PageId, PageWords, StripedCounter};
 
 use crate::cleaner::CleanerBell;
-use crate::count::own_rmw;
 use crate::dirty_map::DirtyMap;
 use crate::error::{FixError, PoolError};
-use crate::frame::{Evicted, Frame, FrameId, Held, MAX_FRAMES, MAX_PAGE_ID, NO_BUFFER, look_fence};
+use crate::frame::{Frame, FrameId, Look, MAX_FRAMES, MAX_PAGE_ID, NO_BUFFER, look_fence, turn_of};
 use crate::free_frames::FreeFrames;
 use crate::guard::{ExclusiveGuard, OptimisticPage, PageGuard, Peek};
 use crate::index_stack::IndexStack;
 use crate::memory::PageMemory;
 use crate::page_table::{Inserted, PageTable};
-use crate::policy::{Policy, Replacement, Sweep};
+use crate::policy::{Policy, Replacement};
 use crate::stall::sync_point;
 use crate::stats::Counters;
 use crate::store::PageStore;
 
-static PAGE_IN: Site = Site::new("page being read by another");
-static FREE_FRAME: Site = Site::new("free frame");
+pub(crate) use self::page_in::{Filling, Fixed};
+use self::patience::Patience;
+use self::victim::Vacant;
 
 /// Fewest frames of a pool.
 pub const MIN_FRAMES: usize = 1;
 /// Buffers beyond the frames: for readers that do not want to wait for another's read.
 const SPARE_BUFFERS: usize = 16;
-/// Bounds on the sweeps of one fix; see `BufferPool::victim_tries`.
-const MAX_VICTIM_TRIES: usize = if cfg!(loom) { 3 } else { 1000 };
-const MIN_VICTIM_TRIES: usize = if cfg!(loom) { 3 } else { 32 };
-const FRAMES_LOOKED_AT: usize = 4_000_000;
-
 /// Settings of a pool.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolOptions {
@@ -90,6 +87,7 @@ pub struct BufferPool {
     pub(crate) policy: Replacement,
     free_frames: CachePadded<FreeFrames>,
     spare_buffers: CachePadded<IndexStack>,
+    patience: Patience,
     pub(crate) store: Arc<dyn PageStore>,
     pub(crate) log: Arc<dyn DurableLog>,
     pub(crate) counters: Counters,
@@ -136,6 +134,7 @@ impl BufferPool {
             policy: Replacement::new(policy, frames),
             free_frames: CachePadded::new(FreeFrames::all(frames)),
             spare_buffers: CachePadded::new(IndexStack::new(buffers)),
+            patience: Patience::default(),
             store,
             log,
             counters: Counters::default(),
@@ -213,19 +212,24 @@ impl BufferPool {
     /// page that has cooled, three times at most per turn of the hand (G8). What is read is believed only after [`OptimisticPage::is_valid`].
     #[inline]
     pub fn peek(&self, page_id: PageId) -> Peek<'_> {
-        let Some(id) = self.frame_of(page_id) else { return Peek::Absent };
-        let frame = &self.frames[id.0 as usize];
-        // FRAME-3: the version first, then the look at the frame, then what is in it.
-        let Some(version) = frame.latch.optimistic() else { return Peek::Busy };
-        if !frame.is_open() {
-            return Peek::Absent;
-        }
-        let Held { page_id: found, buffer } = frame.held();
-        if found != page_id || buffer == NO_BUFFER {
-            return Peek::Absent;
-        }
-        frame.note_peek();
-        Peek::Page(OptimisticPage::new(self, id, version, buffer))
+        let seen = self.table.find(page_id, |id| {
+            self.expect_use(id);
+            match self.frames[id.0 as usize].look(page_id)? {
+                Look::Page { version, buffer } => {
+                    Some(Peek::Page(OptimisticPage::new(self, id, version, buffer)))
+                }
+                Look::Busy => Some(Peek::Busy),
+                Look::Empty => Some(Peek::Absent),
+            }
+        });
+        seen.unwrap_or(Peek::Absent)
+    }
+
+    /// The page of a frame is about to be read. What is fetched now comes while the header is waited for: frames and buffers are given out in the same order,
+    /// and a miss keeps its victim's buffer, so a frame has the buffer of its turn as a rule, and who guesses so need not look.
+    #[inline]
+    fn expect_use(&self, id: FrameId) {
+        self.words.prefetch(turn_of(id, self.frames.len()) as u32);
     }
 
     /// Which frame the page table has for a page.
@@ -285,11 +289,12 @@ impl BufferPool {
         let pinned = self.table.find(page_id, |id| {
             let frame = &self.frames[id.0 as usize];
             sync_point!("found a frame in the table");
+            self.expect_use(id);
             let is_pinned = (is_first || frame.is_open()) && frame.try_pin(page_id);
             if !is_pinned && frame.page_id() == page_id {
                 closed = Some(id);
             }
-            is_pinned
+            is_pinned.then_some(id)
         });
         if let Some(id) = pinned {
             let guard = PageGuard::pinned(self, id);
@@ -326,201 +331,6 @@ impl BufferPool {
         None
     }
 
-    /// Sees the page of a leaving frame out; the caller is in. Gives the frame, and the page's buffer, to the last one.
-    fn see_out(&self, id: FrameId) -> Option<Vacant> {
-        let frame = &self.frames[id.0 as usize];
-        let page_id = frame.page_id(); // FRAME-1: stays while we are in
-        sync_point!("sees a page out");
-        // The stamp first, then the look: while the page is still mapped to this frame, no other frame can have had a newer version of it written. If
-        // one was written before the stamp was read (Acquire, with the store's own Release), the mapping is seen gone.
-        let stamp = self.store.stamp(page_id).filter(|_| self.frame_of(page_id) == Some(id));
-        frame.close();
-        sync_point!("closed a leaving frame");
-        self.table.remove(page_id, id);
-        sync_point!("unmapped a leaving frame");
-        let owner = frame.leave(id)?;
-        let buffer = frame.take_buffer(&owner);
-        if let (Some(stamp), Some(buffer)) = (stamp, buffer) {
-            self.show_evicted(page_id, stamp, buffer);
-        }
-        Some(Vacant { owner, buffer })
-    }
-
-    /// A clean page's image goes to the store, which may want it.
-    fn show_evicted(&self, page_id: PageId, stamp: u64, buffer: u32) {
-        with_image(self.page_size, |image| {
-            self.words_of(buffer).copy_to(image);
-            self.store.evicted(page_id, stamp, image);
-        });
-    }
-
-    /// Frame and buffer to the lists, if the caller was the last one to see the page out.
-    fn free_if_ours(&self, vacant: Option<Vacant>) {
-        if let Some(Vacant { owner, buffer }) = vacant {
-            buffer.into_iter().for_each(|buffer| self.put_spare_buffer(buffer));
-            self.free_frames.push(owner, &self.frames);
-        }
-    }
-
-    /// A frame to fill: evicted, without mapping.
-    fn victim(&self, page_id: PageId) -> Result<Vacant, FixError> {
-        let mut pinned_seen = 0;
-        let mut backoff = Backoff::new();
-        for attempt in 0..self.victim_tries() {
-            if let Some(owner) = self.free_frames.pop(&self.frames) {
-                return Ok(Vacant { owner, buffer: None });
-            }
-            let mut dirty_met = 0;
-            let swept = self.policy.sweep(&self.frames, &mut dirty_met);
-            if dirty_met > 0 {
-                self.bell.ring();
-            }
-            let dirty = if let Sweep::Dirty(id) = swept { Some(&self.frames[id.0 as usize]) } else { None };
-            let must_wait = match swept {
-                Sweep::Victim { frame, swap } => {
-                    own_rmw();
-                    self.counters.evictions.add(1);
-                    if let Some(vacant) = self.see_out(frame) {
-                        self.policy.evicted(swap, &vacant.owner);
-                        return Ok(vacant);
-                    }
-                    false // a helper is still in: the frame is for that one to recycle
-                }
-                Sweep::Dirty(id) => !self.write_back_victim(id)?,
-                Sweep::Nothing { pinned } => {
-                    pinned_seen = pinned;
-                    true
-                }
-            };
-            if must_wait {
-                let worker = match dirty {
-                    Some(frame) if frame.is_being_written() => frame.worker(),
-                    // Only the cleaner can help; who has the others pinned is not known.
-                    _ if dirty_met > 0 => self.bell.cleaner(),
-                    _ => ThreadTag::NONE,
-                };
-                let _waiting = (attempt > 0)
-                    .then(|| azekura_trace::wait_for(&FREE_FRAME, 0, WaitKind::FreeFrame, worker));
-                if backoff.is_exhausted() { nap() } else { backoff.pause() }
-            }
-        }
-        Err(FixError::PoolExhausted { page_id, pinned: pinned_seen, frames: self.frames.len() })
-    }
-
-    /// Sweeps before a fix gives up (G6): about 50 ms of naps; less often in a large pool, where one sweep takes long enough.
-    fn victim_tries(&self) -> usize {
-        (FRAMES_LOOKED_AT / self.frames.len()).clamp(MIN_VICTIM_TRIES, MAX_VICTIM_TRIES)
-    }
-
-    /// Sees to it that a fixed frame has its content: `fill` puts it into a buffer.
-    fn with_content<'p>(
-        &'p self,
-        fixed: Fixed<'p>,
-        fill: impl Fn(&Self, u32) -> Result<(), FixError>,
-    ) -> Result<PageGuard<'p>, FixError> {
-        let Fixed { filling, guard } = fixed;
-        let frame = guard.frame();
-        if frame.buffer() == NO_BUFFER {
-            let turn = filling.or_else(|| self.turn_to_read(frame));
-            turn.map_or(Ok(()), |filling| self.page_in(frame, filling, fill))?;
-        }
-        Ok(guard)
-    }
-
-    fn page_in(
-        &self,
-        frame: &Frame,
-        mut filling: Filling<'_>,
-        fill: impl Fn(&Self, u32) -> Result<(), FixError>,
-    ) -> Result<(), FixError> {
-        // The buffer held another page: who sees the stores that follow sees the version moved (FRAME-7). Pairs with the
-        // Acquire fence of `HybridLatch::validate`.
-        fence(Release);
-        sync_point!("has a buffer to fill");
-        let filled = fill(self, filling.buffer);
-        sync_point!("filled a buffer");
-        if filled.is_ok() && filling.install() {
-            return Ok(());
-        }
-        // Another's content is as good as ours would have been (G2), whatever became of our read.
-        if frame.buffer() == NO_BUFFER { filled } else { Ok(()) }
-    }
-
-    /// A buffer of our own to read into; `None` when the content came meanwhile. The first to come reads at once; the others give it a
-    /// while, and read too when it fails or takes too long.
-    #[cold]
-    fn turn_to_read<'p>(&'p self, frame: &'p Frame) -> Option<Filling<'p>> {
-        if let Some(filling) = self.claim_reading(frame) {
-            return Some(filling);
-        }
-        let _waiting =
-            azekura_trace::wait_for(&PAGE_IN, frame.page_id().0 as usize, WaitKind::PageIn, frame.worker());
-        let mut backoff = Backoff::new();
-        let mut naps = 0;
-        while frame.buffer() == NO_BUFFER {
-            if backoff.is_exhausted() {
-                nap();
-                naps += 1;
-            } else {
-                backoff.pause();
-            }
-            let filling = match naps {
-                waited if waited < NAPS_BEFORE_OWN_READ => self.claim_reading(frame),
-                _ => {
-                    let buffer = self.take_spare_buffer().or_else(|| self.buffer_of_a_victim());
-                    buffer.map(|buffer| Filling::new(self, frame, buffer))
-                }
-            };
-            if filling.is_some() {
-                return filling;
-            }
-        }
-        None
-    }
-
-    /// Spare buffers are all with threads that are stopped, it seems: a page leaves, its buffer is had, and its frame is free.
-    fn buffer_of_a_victim(&self) -> Option<u32> {
-        match self.policy.sweep(&self.frames, &mut 0) {
-            Sweep::Victim { frame, swap } => {
-                own_rmw();
-                self.counters.evictions.add(1);
-                let vacant = self.see_out(frame);
-                vacant.iter().for_each(|vacant| self.policy.evicted(swap, &vacant.owner));
-                self.free_if_ours(vacant);
-            }
-            // Clean afterwards, if that could be; the next look finds it.
-            Sweep::Dirty(id) => drop(self.write_back_victim(id)),
-            Sweep::Nothing { .. } => {}
-        }
-        self.take_spare_buffer()
-    }
-
-    /// The reading of a fixed page that nobody reads now, if there is a buffer for it.
-    pub(crate) fn claim_reading<'p>(&'p self, frame: &'p Frame) -> Option<Filling<'p>> {
-        if !frame.claim_reading() {
-            return None;
-        }
-        let buffer = self.take_spare_buffer();
-        if buffer.is_none() {
-            frame.disclaim_reading();
-        }
-        buffer.map(|buffer| Filling::new(self, frame, buffer))
-    }
-
-    fn read_into(&self, page_id: PageId, buffer: u32) -> Result<(), FixError> {
-        self.store.read_words(page_id, &[self.words_of(buffer)]).map_err(FixError::Read)
-    }
-
-    pub(crate) fn take_spare_buffer(&self) -> Option<u32> {
-        self.spare_buffers.pop(&self.words)
-    }
-
-    pub(crate) fn put_spare_buffer(&self, buffer: u32) {
-        // A word of it is about to change: as before it is filled, see `page_in`.
-        fence(Release);
-        self.spare_buffers.push(buffer, &self.words);
-    }
-
     #[inline]
     pub(crate) fn words_of(&self, buffer: u32) -> PageWords<'_> {
         PageWords::new(self.words.buffer(buffer))
@@ -544,81 +354,13 @@ enum Mapped<'p> {
     Nowhere,
 }
 
-/// A frame that its last page has left, and the buffer that it left behind, if it had one.
-struct Vacant {
-    owner: Evicted,
-    buffer: Option<u32>,
-}
-
-/// A pinned frame, and the right and the buffer to read its page, if the frame was given to the page just now. The buffer is let go before the
-/// pin.
-pub(crate) struct Fixed<'p> {
-    pub(crate) filling: Option<Filling<'p>>,
-    pub(crate) guard: PageGuard<'p>,
-}
-
-/// A buffer on its way into a frame that the caller has pinned. Dropped before it is installed, it is spare again and the next one may
-/// read, even if the store panicked (G9).
-pub(crate) struct Filling<'p> {
-    pool: &'p BufferPool,
-    frame: &'p Frame,
-    buffer: u32,
-    is_installed: bool,
-}
-
-impl<'p> Filling<'p> {
-    /// The caller has taken the buffer from the spare ones.
-    pub(crate) const fn new(pool: &'p BufferPool, frame: &'p Frame, buffer: u32) -> Self {
-        Self { pool, frame, buffer, is_installed: false }
-    }
-
-    /// Where the page's bytes go; `install` publishes them.
-    pub(crate) fn words(&self) -> PageWords<'p> {
-        self.pool.words_of(self.buffer)
-    }
-
-    /// Whether the buffer is the frame's now; counts the page that was brought in.
-    pub(crate) fn install(&mut self) -> bool {
-        own_rmw();
-        self.pool.counters.misses.add(1);
-        self.is_installed = self.frame.install(self.buffer);
-        if !self.is_installed {
-            own_rmw();
-            self.pool.counters.duplicate_reads.add(1);
-        }
-        self.is_installed
-    }
-}
-
-impl Drop for Filling<'_> {
-    fn drop(&mut self) {
-        if !self.is_installed {
-            self.pool.put_spare_buffer(self.buffer);
-            self.frame.disclaim_reading();
-        }
-    }
-}
-
-/// Naps of 50 µs before a waiter reads a page for itself that another is reading; models do so after a yield.
-const NAPS_BEFORE_OWN_READ: u32 = if cfg!(loom) { 0 } else { 40 };
-
-/// Runs with memory for one page, which this thread keeps.
-fn with_image<T>(page_size: usize, run: impl FnOnce(&mut PageBuf) -> T) -> T {
-    azekura_base::per_thread! {
-        static IMAGE: RefCell<Option<PageBuf>> = const { RefCell::new(None) };
-    }
-    // Taken out and not borrowed: the store may run whatever it likes, even another fix.
-    let kept = IMAGE.take().filter(|image| image.len() == page_size);
-    let mut image = kept.unwrap_or_else(|| PageBuf::zeroed(page_size));
-    let done = run(&mut image);
-    IMAGE.set(Some(image));
-    done
-}
+/// Not less than this; the system's timers add as much again.
+const NAP: Duration = Duration::from_micros(50);
 
 pub(crate) fn nap() {
     azekura_base::blocking::announce();
     #[cfg(not(loom))]
-    azekura_base::sync::thread::sleep(std::time::Duration::from_micros(50));
+    azekura_base::sync::thread::sleep(NAP);
     #[cfg(loom)]
     azekura_base::sync::thread::yield_now();
 }

@@ -279,7 +279,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
                 if !is_pinned && frame.page_id() == id {
                     met = Some(frame_id);
                 }
-                is_pinned
+                is_pinned.then_some(frame_id)
             });
             is_first = false;
             if let Some(frame_id) = pinned {

@@ -2,6 +2,7 @@
 
 pub(crate) mod clock_hand;
 pub(crate) mod nb_gclock;
+mod probation;
 pub(crate) mod sketch;
 pub(crate) mod surge;
 pub(crate) mod turns;

@@ -1,0 +1,166 @@
+//! What the one who changes a page has of it.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::{HEADER_BYTES, PageType, PageWord, PageWords, TOLD_BYTES, TYPE_AT};
+use crate::sync::machine;
+use crate::{Lsn, PageId};
+
+/// A page's bytes as changed by the one thread that has the page to itself (exclusive latch, or a private page).
+///
+/// Two writers would not be undefined behaviour, only nonsense; the latch's guard is what hands these out.
+#[derive(Debug)]
+pub struct PageMut<'a>(PageWords<'a>);
+
+impl<'a> std::ops::Deref for PageMut<'a> {
+    type Target = PageWords<'a>;
+    fn deref(&self) -> &PageWords<'a> {
+        &self.0
+    }
+}
+
+impl<'a> PageMut<'a> {
+    /// The right to change `page`; the caller has it to itself.
+    #[must_use]
+    pub const fn new(page: PageWords<'a>) -> Self {
+        Self(page)
+    }
+
+    #[inline]
+    #[track_caller]
+    fn told(&self, at: usize, len: usize) {
+        if cfg!(feature = "sim")
+            && len <= TOLD_BYTES
+            && let Some(words) = self.0.atomics().get(at / 8..(at + len).div_ceil(8))
+        {
+            machine::writes(words);
+        }
+    }
+
+    /// The page for readers.
+    #[must_use]
+    pub const fn words(&self) -> PageWords<'a> {
+        self.0
+    }
+
+    /// Stores word `index`.
+    ///
+    /// # Panics
+    ///
+    /// Beyond the page: a writer has validated what it writes, so this is our own bug.
+    #[inline]
+    pub fn set_word(&mut self, index: usize, value: u64) {
+        // Relaxed: published by the Release of the latch's unlock.
+        self.0.atomics()[index].store(value.to_le(), Relaxed);
+    }
+
+    /// Stores one byte.
+    pub fn set_u8(&mut self, at: usize, value: u8) {
+        self.write(at, &[value]);
+    }
+
+    /// Stores two bytes.
+    pub fn set_u16(&mut self, at: usize, value: u16) {
+        self.write(at, &value.to_le_bytes());
+    }
+
+    /// Stores four bytes.
+    pub fn set_u32(&mut self, at: usize, value: u32) {
+        self.write(at, &value.to_le_bytes());
+    }
+
+    /// Stores eight bytes.
+    pub fn set_u64(&mut self, at: usize, value: u64) {
+        if at.is_multiple_of(8) { self.set_word(at / 8, value) } else { self.write(at, &value.to_le_bytes()) }
+    }
+
+    /// Stores `bytes` at `at`.
+    ///
+    /// # Panics
+    ///
+    /// Beyond the page.
+    #[track_caller]
+    pub fn write(&mut self, mut at: usize, mut bytes: &[u8]) {
+        self.told(at, bytes.len());
+        if !at.is_multiple_of(8) {
+            let head = bytes.len().min(8 - at % 8);
+            self.merge(at / 8, at % 8, &bytes[..head]);
+            at += head;
+            bytes = &bytes[head..];
+        }
+        let (whole, rest) = bytes.as_chunks::<8>();
+        for chunk in whole {
+            self.set_word(at / 8, u64::from_le_bytes(*chunk));
+            at += 8;
+        }
+        if !rest.is_empty() {
+            self.merge(at / 8, 0, rest);
+        }
+    }
+
+    fn merge(&mut self, index: usize, skip: usize, bytes: &[u8]) {
+        let mut word = self.0.word(index).to_le_bytes();
+        word[skip..skip + bytes.len()].copy_from_slice(bytes);
+        self.set_word(index, u64::from_le_bytes(word));
+    }
+
+    /// Moves `count` words from word `from` to word `to`; the ranges may overlap.
+    ///
+    /// # Panics
+    ///
+    /// If either reaches beyond the page.
+    #[track_caller]
+    pub fn move_words(&mut self, from: usize, to: usize, count: usize) {
+        self.told(8 * to, 8 * count);
+        // Eight at a time: a loop over atomics is not unrolled by itself, and half of an insertion is this one.
+        const AT_ONCE: usize = 8;
+        let words = self.0.atomics();
+        // One check of bounds for all words.
+        let (source, target) = (&words[from..from + count], &words[to..to + count]);
+        // Relaxed: published by the Release of the latch's unlock; the order of bytes stays.
+        let one = |(target, source): (&PageWord, &PageWord)| target.store(source.load(Relaxed), Relaxed);
+        let eight = |(target, source): (&[PageWord; AT_ONCE], &[PageWord; AT_ONCE])| {
+            let values = source.each_ref().map(|word| word.load(Relaxed));
+            target.iter().zip(values).for_each(|(word, value)| word.store(value, Relaxed));
+        };
+        if to <= from {
+            let ((sources, source), (targets, target)) = (source.as_chunks(), target.as_chunks());
+            targets.iter().zip(sources).for_each(eight);
+            target.iter().zip(source).for_each(one);
+        } else {
+            let ((source, sources), (target, targets)) = (source.as_rchunks(), target.as_rchunks());
+            targets.iter().zip(sources).rev().for_each(eight);
+            target.iter().zip(source).rev().for_each(one);
+        }
+    }
+
+    /// Stores the whole page from `bytes`, header and all.
+    ///
+    /// # Panics
+    ///
+    /// If `bytes` is not exactly one page.
+    pub fn copy_from(&mut self, bytes: &[u8]) {
+        assert_eq!(bytes.len(), self.0.len(), "a page is copied whole");
+        self.write(0, bytes);
+    }
+
+    /// Makes the page an empty one of this type, all else zero.
+    pub fn format(&mut self, page_type: PageType, page_id: PageId) {
+        (0..self.0.atomics().len()).for_each(|i| self.set_word(i, 0));
+        self.set_u8(TYPE_AT, page_type as u8);
+        self.set_word(1, page_id.0);
+    }
+
+    /// Changes the type alone.
+    pub fn set_page_type(&mut self, page_type: PageType) {
+        self.set_u8(TYPE_AT, page_type as u8);
+    }
+
+    /// Sets the page LSN; LSNs of a page never go backwards (W7).
+    #[track_caller]
+    pub fn set_lsn(&mut self, lsn: Lsn) {
+        self.told(0, HEADER_BYTES);
+        debug_assert!(self.0.lsn() <= lsn, "W7: page LSN {} would go back to {lsn}", self.0.lsn());
+        self.set_word(2, lsn.0);
+    }
+}

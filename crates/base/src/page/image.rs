@@ -1,0 +1,41 @@
+//! Fields of the header in a page image outside the pool (on its way to or from disk).
+
+use crate::{Lsn, PageId, checksum};
+
+/// Writes the checksum into the first four bytes.
+pub fn seal(page: &mut [u8]) {
+    let crc = checksum::crc32c(&page[4..]);
+    page[..4].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// Whether the checksum fits and the page says it is `page_id`, or the page is all zero (never written).
+#[must_use]
+pub fn is_intact(page: &[u8], page_id: PageId) -> bool {
+    let crc = page.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+    if crc == checksum::crc32c(&page[4..]) {
+        return id(page) == page_id;
+    }
+    is_zero(page)
+}
+
+/// Whether the page was never written.
+#[must_use]
+pub fn is_zero(page: &[u8]) -> bool {
+    page.iter().all(|&b| b == 0)
+}
+
+/// The page id in the header.
+#[must_use]
+pub fn id(page: &[u8]) -> PageId {
+    PageId(word(page, 8))
+}
+
+/// The page LSN in the header.
+#[must_use]
+pub fn lsn(page: &[u8]) -> Lsn {
+    Lsn(word(page, 16))
+}
+
+fn word(page: &[u8], at: usize) -> u64 {
+    page[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}

@@ -1,0 +1,213 @@
+//! What a reader has of a page.
+
+use std::cmp::Ordering as Cmp;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use super::{PageType, PageWord, TOLD_BYTES, TYPE_AT};
+use crate::sync::machine;
+use crate::{Lsn, PageId, checksum};
+
+/// A page's bytes as seen by a reader, perhaps while they change: trust nothing before the latch validates.
+#[derive(Clone, Copy, Debug)]
+pub struct PageWords<'a>(&'a [AtomicU64]);
+
+impl<'a> PageWords<'a> {
+    /// The page whose bytes are these words, little-endian.
+    #[must_use]
+    pub const fn new(words: &'a [AtomicU64]) -> Self {
+        Self(words)
+    }
+
+    /// The words themselves, for who fills them.
+    #[must_use]
+    pub const fn atomics(self) -> &'a [PageWord] {
+        self.0
+    }
+
+    /// As [`image::is_intact`](super::image::is_intact), for words that nobody changes meanwhile; if somebody does, the answer means nothing.
+    #[must_use]
+    pub fn is_intact(self, page_id: PageId) -> bool {
+        const WORDS: usize = 64;
+        let (mut bytes, mut crc, mut all) = ([0; 8 * WORDS], 0, 0);
+        for (nth, words) in self.0.chunks(WORDS).enumerate() {
+            for (word, eight) in words.iter().zip(bytes.as_chunks_mut::<8>().0) {
+                let word = word.load(Relaxed); // see above
+                all |= word;
+                *eight = word.to_ne_bytes();
+            }
+            // The first four bytes are the checksum.
+            let covered = &bytes[if nth == 0 { 4 } else { 0 }..8 * words.len()];
+            crc = checksum::crc32c_append(crc, covered);
+        }
+        if self.u32(0) == crc { self.page_id() == page_id } else { all == 0 }
+    }
+
+    /// Page size in bytes.
+    #[must_use]
+    pub const fn len(self) -> usize {
+        self.0.len() * 8
+    }
+
+    /// Whether the page has no bytes at all; pages in a pool never are.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Tells a simulated machine, if there is one, that `len` bytes at `at` are looked at. (Words say nothing by themselves: too many are
+    /// looked at one after the other in one line.)
+    #[inline]
+    #[track_caller]
+    pub fn told(self, at: usize, len: usize) {
+        if cfg!(feature = "sim")
+            && len <= TOLD_BYTES
+            && let Some(words) = self.0.get(at / 8..(at + len).div_ceil(8))
+        {
+            machine::reads(words);
+        }
+    }
+
+    /// Word `index` (bytes `8 * index ..`); 0 beyond the page.
+    #[inline]
+    #[must_use]
+    pub fn word(self, index: usize) -> u64 {
+        // Relaxed: the latch's version loads and fences around the read order it.
+        self.0.get(index).map_or(0, |w| u64::from_le(w.load(Relaxed)))
+    }
+
+    /// The byte at `at`.
+    #[inline]
+    #[must_use]
+    pub fn u8(self, at: usize) -> u8 {
+        (self.word(at / 8) >> (8 * (at % 8))) as u8
+    }
+
+    /// Two bytes at `at`.
+    #[inline]
+    #[must_use]
+    pub fn u16(self, at: usize) -> u16 {
+        self.u64(at) as u16
+    }
+
+    /// Four bytes at `at`.
+    #[inline]
+    #[must_use]
+    pub fn u32(self, at: usize) -> u32 {
+        self.u64(at) as u32
+    }
+
+    /// Eight bytes at `at`, aligned or not.
+    #[inline]
+    #[must_use]
+    pub fn u64(self, at: usize) -> u64 {
+        let (index, shift) = (at / 8, 8 * (at % 8));
+        let low = self.word(index) >> shift;
+        if shift == 0 { low } else { low | self.word(index + 1) << (64 - shift) }
+    }
+
+    /// Copies `out.len()` bytes from `at`; bytes beyond the page are zero.
+    #[track_caller]
+    pub fn read(self, mut at: usize, mut out: &mut [u8]) {
+        self.told(at, out.len());
+        while !at.is_multiple_of(8) && !out.is_empty() {
+            out[0] = self.u8(at);
+            at += 1;
+            out = &mut out[1..];
+        }
+        let index = at / 8;
+        let (whole, rest) = out.split_at_mut(out.len() & !7);
+        self.read_words(index, whole);
+        if !rest.is_empty() {
+            let last = self.word(index + whole.len() / 8).to_le_bytes();
+            rest.copy_from_slice(&last[..rest.len()]);
+        }
+    }
+
+    /// Copies the words from `index` on over `out`, whose length is a multiple of 8; words beyond the page are zero.
+    #[inline]
+    pub fn read_words(self, index: usize, out: &mut [u8]) {
+        let (chunks, _) = out.as_chunks_mut::<8>();
+        // One check of bounds for all words, where they all lie in the page.
+        if let Some(words) = self.0.get(index..index + chunks.len()) {
+            for (chunk, word) in chunks.iter_mut().zip(words) {
+                *chunk = word.load(Relaxed).to_ne_bytes();
+            }
+        } else {
+            for (chunk, index) in chunks.iter_mut().zip(index..) {
+                *chunk = self.word(index).to_le_bytes();
+            }
+        }
+    }
+
+    /// Appends `len` bytes from `at` to `out`.
+    #[track_caller]
+    pub fn read_into(self, at: usize, len: usize, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.resize(start + len.min(self.len()), 0);
+        self.read(at, &mut out[start..]);
+    }
+
+    /// Compares the `len` bytes at `at` with `key`, as byte strings.
+    #[must_use]
+    pub fn compare(self, at: usize, len: usize, key: &[u8]) -> Cmp {
+        let len = len.min(self.len());
+        let common = len.min(key.len());
+        let mut done = 0;
+        while done + 8 <= common {
+            let ours = self.u64(at + done).swap_bytes();
+            let theirs = key[done..].first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+            if ours != theirs {
+                return ours.cmp(&theirs);
+            }
+            done += 8;
+        }
+        // What is left of both, less than a word, in front of zeros; one load each, where there is a word to load.
+        let tail = common - done;
+        if tail == 0 {
+            return len.cmp(&key.len());
+        }
+        self.told(at + done, tail);
+        let ours = self.u64(at + done).swap_bytes() & !(u64::MAX >> (8 * tail));
+        let theirs = match key[..common].last_chunk() {
+            Some(bytes) => u64::from_be_bytes(*bytes) << (64 - 8 * tail),
+            None => {
+                key[..common].iter().fold(0, |word, &byte| word << 8 | u64::from(byte)) << (64 - 8 * tail)
+            }
+        };
+        ours.cmp(&theirs).then(len.cmp(&key.len()))
+    }
+
+    /// Copies the whole page; `out` must be exactly one page.
+    ///
+    /// # Panics
+    ///
+    /// If `out` has another length than the page.
+    pub fn copy_to(self, out: &mut [u8]) {
+        assert_eq!(out.len(), self.len(), "a page is copied whole");
+        self.read(0, out);
+    }
+
+    /// The page type's number.
+    #[must_use]
+    pub fn type_number(self) -> u8 {
+        self.u8(TYPE_AT)
+    }
+
+    /// The page type, or `None` for a number that no type has.
+    #[must_use]
+    pub fn page_type(self) -> Option<PageType> {
+        PageType::from_u8(self.type_number())
+    }
+
+    /// The page id in the header.
+    #[must_use]
+    pub fn page_id(self) -> PageId {
+        PageId(self.word(1))
+    }
+
+    /// The page LSN in the header.
+    #[must_use]
+    pub fn lsn(self) -> Lsn {
+        Lsn(self.word(2))
+    }
+}

@@ -1,0 +1,156 @@
+//! A frame's page against its image on disk: dirty, being written, and from which LSN on a restart needs the log. The protocol of writing is `write_back`'s.
+//!
+//! Recovery LSNs: a page turning dirty and clean, against the checkpoint's look at all frames. No change of the page that is in no image on disk has
+//! a smaller LSN than `recovery_lsn`; 0: there is none. It is written by a changer, if it was 0, latched exclusively; else by the page's writer.
+//!
+//! - **RECOVERY-1** The checkpoint reads the log's counter C, then looks at the frames. A change with an LSN below C drew it before
+//!   that read, and its page's `recovery_lsn` was stored before the draw. The fences of [`Frame::set_dirty`] and [`look_fence`] order
+//!   the store before the look through whatever the log's counter is.
+//! - **RECOVERY-2** The writer reads the log's counter with the latch shared, as it takes the image: all changes below that are in the image. Only when
+//!   the image is on disk does `recovery_lsn` move up to it, never because a write failed. So whatever a look finds covers each change that is in no image
+//!   on disk when the look ends.
+
+use azekura_base::Lsn;
+use azekura_base::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fence};
+
+use super::{DIRTY, Frame, WRITING};
+use crate::count::{shared_rmw, shared_store};
+
+impl Frame {
+    /// Before a change's LSN is drawn: the page is dirty from `next_lsn` on at the earliest. Latched exclusively and pinned.
+    /// `mark` is called if it was clean, to note it among the dirty ones (DIRTY-1). Says whether it was clean.
+    pub(crate) fn set_dirty(&self, next_lsn: Lsn, mark: impl FnOnce()) -> bool {
+        let was_clean = self.recovery_lsn.load(Relaxed) == 0;
+        if was_clean {
+            mark();
+            shared_store();
+            self.recovery_lsn.store(next_lsn.0.max(1), Relaxed);
+            // Relaxed: evictors and writers find the bit by a CAS on this very word (FRAME-4).
+            shared_rmw();
+            self.pin.fetch_or(DIRTY, Relaxed);
+        }
+        // RECOVERY-1: pairs with `look_fence`.
+        fence(Release);
+        was_clean
+    }
+
+    /// Becomes the one writer of the page's image, and pins; `false` if the page is clean or somebody else writes it.
+    pub(crate) fn claim_writing(&self) -> bool {
+        let mut seen = self.pin.load(Relaxed);
+        while seen & (DIRTY | WRITING) == DIRTY {
+            shared_rmw();
+            // Acquire: pairs with the Release in `release_writing`, the last writer's work, and in `publish`.
+            match self.pin.compare_exchange_weak(seen, (seen | WRITING) + 1, Acquire, Relaxed) {
+                Ok(_) => {
+                    self.note_worker();
+                    return true;
+                }
+                Err(now) => seen = now,
+            }
+        }
+        false
+    }
+
+    /// The writer is done, with whatever result. It keeps its pin.
+    pub(crate) fn release_writing(&self) {
+        shared_rmw();
+        // Release: the image is on disk before the next writer takes one, or an evictor finds the page clean.
+        let before = self.pin.fetch_and(!WRITING, Release);
+        debug_assert!(before & WRITING != 0, "released without a claim");
+    }
+
+    pub(crate) fn is_being_written(&self) -> bool {
+        self.pin.load(Acquire) & WRITING != 0
+    }
+
+    /// The image is on disk. `next_lsn` is the log's counter as it was read with the latch shared, when the image was taken: changes that are not in it draw
+    /// that at least (RECOVERY-2). The caller is the writer.
+    pub(crate) fn image_written(&self, next_lsn: Lsn) {
+        debug_assert_ne!(self.recovery_lsn.load(Relaxed), 0, "an image of a clean page"); // changers leave what is not 0
+        // Release: the image was there before the look that finds this.
+        self.recovery_lsn.store(next_lsn.0.max(1), Release);
+    }
+
+    /// The image on disk is the page as it is; the writer holds the latch shared.
+    pub(crate) fn now_clean(&self) {
+        self.recovery_lsn.store(0, Release);
+        shared_rmw();
+        // Release: whoever finds the page clean finds the LSN cleared.
+        self.pin.fetch_and(!DIRTY, Release);
+    }
+
+    /// The least LSN that a restart needs to make this page what it is; `None` for a clean one. To be called after [`look_fence`].
+    pub(crate) fn least_recovery_lsn(&self) -> Option<Lsn> {
+        // Acquire: pairs with the Release in `image_written` and `now_clean`; who syncs after this look makes those images durable.
+        Some(Lsn(self.recovery_lsn.load(Acquire))).filter(|&lsn| lsn != Lsn(0))
+    }
+}
+
+/// To be called after the log's counter was read and before the frames are looked at (RECOVERY-1).
+pub(crate) fn look_fence() {
+    // Pairs with the fence in `Frame::set_dirty`.
+    fence(Acquire);
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::frame::{Evicted, FrameId};
+    use azekura_base::PageId;
+
+    fn published(page: u64) -> Frame {
+        let frame = Frame::new();
+        frame.publish(Evicted { frame: FrameId(0) }, PageId(page));
+        frame
+    }
+
+    #[test]
+    fn g3_a_dirty_or_pinned_frame_is_not_evicted() {
+        let frame = published(7);
+        assert!(!frame.try_evict(), "pinned");
+        assert!(frame.set_dirty(Lsn(5), || ()) && !frame.set_dirty(Lsn(6), || ()));
+        frame.unpin();
+        assert!(!frame.try_evict(), "dirty");
+        assert!(frame.claim_writing() && !frame.claim_writing(), "one writer at a time");
+        frame.unpin();
+        assert_eq!(frame.least_recovery_lsn(), Some(Lsn(5)), "the image being written counts");
+        assert!(!frame.try_evict(), "being written");
+        frame.image_written(Lsn(9));
+        frame.now_clean();
+        assert_eq!(frame.least_recovery_lsn(), None);
+        assert!(!frame.try_evict(), "clean, but its writer is not done with it");
+        frame.release_writing();
+        assert!(!frame.claim_writing(), "clean");
+        assert!(frame.try_evict());
+    }
+
+    /// One write of the page's image, begun when the log's counter was `next`.
+    fn write(frame: &Frame, next: u64, reaches_disk: bool) {
+        assert!(frame.claim_writing());
+        if reaches_disk {
+            frame.image_written(Lsn(next));
+        }
+        frame.release_writing();
+        frame.unpin();
+    }
+
+    #[test]
+    fn a_page_changed_while_it_was_written_stays_dirty_from_the_later_lsn() {
+        let frame = published(7);
+        frame.set_dirty(Lsn(5), || ());
+        write(&frame, 9, true);
+        assert!(!frame.set_dirty(Lsn(11), || ()));
+        assert_eq!(frame.least_recovery_lsn(), Some(Lsn(9)));
+    }
+
+    #[test]
+    fn a_failed_write_does_not_move_the_recovery_lsn() {
+        let frame = published(7);
+        frame.set_dirty(Lsn(5), || ());
+        write(&frame, 9, false);
+        write(&frame, 12, false);
+        assert_eq!(frame.least_recovery_lsn(), Some(Lsn(5)));
+        write(&frame, 30, true);
+        assert_eq!(frame.least_recovery_lsn(), Some(Lsn(30)));
+    }
+}

@@ -1,0 +1,31 @@
+//! The order in which frames are given out and the clock comes to them.
+
+use super::FrameId;
+
+/// The `nth` of so many frames, in the order in which they are first given out and the clock comes to them: first one of each cache line, then the
+/// others. So neighbours were given out half a pool apart.
+pub(crate) const fn nth_frame(nth: usize, frames: usize) -> FrameId {
+    let lines = frames.div_ceil(2);
+    FrameId(if nth < lines { 2 * nth } else { 2 * (nth - lines) + 1 } as u32)
+}
+
+/// Where the frame is in that order.
+pub(crate) const fn turn_of(frame: FrameId, frames: usize) -> usize {
+    let (line, is_second) = (frame.0 as usize / 2, frame.0 % 2 == 1);
+    if is_second { frames.div_ceil(2) + line } else { line }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_of_one_line_are_given_out_half_a_pool_apart() {
+        for frames in [1, 2, 3, 8, 1001] {
+            let order: Vec<FrameId> = (0..frames).map(|nth| nth_frame(nth, frames)).collect();
+            assert!(order.iter().enumerate().all(|(nth, &frame)| turn_of(frame, frames) == nth));
+            let apart = |line: usize| turn_of(FrameId(2 * line as u32 + 1), frames) - line;
+            assert!((0..frames / 2).all(|line| apart(line) == frames.div_ceil(2)), "{order:?}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! GCLOCK's reference count, which says how many turns of the hand a page stays. Relaxed throughout: a guide for the sweep; a lost step costs nothing
+//! but a little fairness.
+
+use azekura_base::sync::atomic::Ordering::Relaxed;
+
+use super::Frame;
+use crate::count::shared_store;
+
+/// GCLOCK's reference count saturates here: the hottest page cools down in as many sweeps (G8).
+pub(crate) const MAX_REF_COUNT: u32 = 15;
+
+/// Where peeks stop counting: three uses besides the one that brought the page.
+const WARM_REF_COUNT: u32 = 4;
+
+impl Frame {
+    /// Counts a use; writes only below the bound.
+    #[inline]
+    pub(crate) fn note_use(&self) {
+        let count = self.ref_count.load(Relaxed);
+        if u32::from(count) < MAX_REF_COUNT {
+            shared_store();
+            self.ref_count.store(count + 1, Relaxed);
+        }
+    }
+
+    /// Counts a use by a reader that wants to write nothing (G8): no further than [`WARM_REF_COUNT`], so that a page that is read all
+    /// the time is written to once per turn of the hand at most.
+    #[inline]
+    pub(crate) fn note_peek(&self) {
+        let count = self.ref_count.load(Relaxed);
+        if u32::from(count) < WARM_REF_COUNT {
+            shared_store();
+            self.ref_count.store(count + 1, Relaxed);
+        }
+    }
+
+    /// One pass of the hand: whether the page has no uses left (paper Fig. 5, `decrRC() <= 0`).
+    pub(crate) fn cool(&self) -> bool {
+        let count = self.ref_count.load(Relaxed);
+        if count > 0 {
+            shared_store();
+            self.ref_count.store(count - 1, Relaxed);
+        }
+        count <= 1
+    }
+
+    /// As [`Self::cool`], but half of the uses go.
+    pub(crate) fn cool_by_half(&self) {
+        shared_store();
+        self.set_ref_count(1 + self.uses() / 2);
+    }
+
+    /// Uses besides the one that brought the page, as far as they are counted and have not cooled.
+    pub(crate) fn uses(&self) -> u32 {
+        u32::from(self.ref_count.load(Relaxed)).saturating_sub(1)
+    }
+
+    pub(crate) fn is_cold(&self) -> bool {
+        self.ref_count.load(Relaxed) <= 1
+    }
+
+    pub(crate) fn set_ref_count(&self, count: u32) {
+        self.ref_count.store(count as u8, Relaxed); // 15 at most
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::frame::{Evicted, FrameId};
+    use azekura_base::PageId;
+
+    #[test]
+    fn g8_reference_counts_saturate_and_peeks_write_only_when_it_matters() {
+        let frame = Frame::new();
+        frame.publish(Evicted { frame: FrameId(0) }, PageId(1));
+        (0..100).for_each(|_| frame.note_use());
+        assert_eq!((0..100).take_while(|_| !frame.cool()).count(), MAX_REF_COUNT as usize - 1);
+        (0..WARM_REF_COUNT).for_each(|_| frame.note_peek());
+        let writes = crate::count::on_this_thread();
+        (0..100).for_each(|_| frame.note_peek());
+        assert_eq!(crate::count::on_this_thread(), writes);
+    }
+}

@@ -1,0 +1,159 @@
+//! How a page comes into a frame that was given to it: a buffer is filled and installed (step 4 of a miss), by the first to come or by each who waited long
+//! enough.
+
+use azekura_base::sync::atomic::{Ordering::Release, fence};
+use azekura_base::{Backoff, PageId, PageWords};
+use azekura_trace::{Site, WaitKind};
+
+use super::{BufferPool, nap};
+use crate::count::own_rmw;
+use crate::error::FixError;
+use crate::frame::{Frame, NO_BUFFER};
+use crate::guard::PageGuard;
+use crate::stall::sync_point;
+
+static PAGE_IN: Site = Site::new("page being read by another");
+
+/// A pinned frame, and the right and the buffer to read its page, if the frame was given to the page just now. The buffer is let go before the
+/// pin.
+pub(crate) struct Fixed<'p> {
+    pub(crate) filling: Option<Filling<'p>>,
+    pub(crate) guard: PageGuard<'p>,
+}
+
+/// A buffer on its way into a frame that the caller has pinned. Dropped before it is installed, it is spare again and the next one may
+/// read, even if the store panicked (G9).
+pub(crate) struct Filling<'p> {
+    pool: &'p BufferPool,
+    frame: &'p Frame,
+    buffer: u32,
+    is_installed: bool,
+}
+
+impl<'p> Filling<'p> {
+    /// The caller has taken the buffer from the spare ones.
+    pub(crate) const fn new(pool: &'p BufferPool, frame: &'p Frame, buffer: u32) -> Self {
+        Self { pool, frame, buffer, is_installed: false }
+    }
+
+    /// Where the page's bytes go; `install` publishes them.
+    pub(crate) fn words(&self) -> PageWords<'p> {
+        self.pool.words_of(self.buffer)
+    }
+
+    /// Whether the buffer is the frame's now; counts the page that was brought in.
+    pub(crate) fn install(&mut self) -> bool {
+        own_rmw();
+        self.pool.counters.misses.add(1);
+        self.is_installed = self.frame.install(self.buffer);
+        if !self.is_installed {
+            own_rmw();
+            self.pool.counters.duplicate_reads.add(1);
+        }
+        self.is_installed
+    }
+}
+
+impl Drop for Filling<'_> {
+    fn drop(&mut self) {
+        if !self.is_installed {
+            self.pool.put_spare_buffer(self.buffer);
+            self.frame.disclaim_reading();
+        }
+    }
+}
+
+impl BufferPool {
+    /// Sees to it that a fixed frame has its content: `fill` puts it into a buffer.
+    pub(super) fn with_content<'p>(
+        &'p self,
+        fixed: Fixed<'p>,
+        fill: impl Fn(&Self, u32) -> Result<(), FixError>,
+    ) -> Result<PageGuard<'p>, FixError> {
+        let Fixed { filling, guard } = fixed;
+        let frame = guard.frame();
+        if frame.buffer() == NO_BUFFER {
+            let turn = filling.or_else(|| self.turn_to_read(frame));
+            turn.map_or(Ok(()), |filling| self.page_in(frame, filling, fill))?;
+        }
+        Ok(guard)
+    }
+
+    fn page_in(
+        &self,
+        frame: &Frame,
+        mut filling: Filling<'_>,
+        fill: impl Fn(&Self, u32) -> Result<(), FixError>,
+    ) -> Result<(), FixError> {
+        // The buffer held another page: who sees the stores that follow sees the version moved (FRAME-7). Pairs with the
+        // Acquire fence of `HybridLatch::validate`.
+        fence(Release);
+        sync_point!("has a buffer to fill");
+        let filled = fill(self, filling.buffer);
+        sync_point!("filled a buffer");
+        if filled.is_ok() && filling.install() {
+            return Ok(());
+        }
+        // Another's content is as good as ours would have been (G2), whatever became of our read.
+        if frame.buffer() == NO_BUFFER { filled } else { Ok(()) }
+    }
+
+    /// A buffer of our own to read into; `None` when the content came meanwhile. The first to come reads at once; the others give it a
+    /// while, and read too when it fails or takes too long.
+    #[cold]
+    fn turn_to_read<'p>(&'p self, frame: &'p Frame) -> Option<Filling<'p>> {
+        if let Some(filling) = self.claim_reading(frame) {
+            return Some(filling);
+        }
+        let _waiting =
+            azekura_trace::wait_for(&PAGE_IN, frame.page_id().0 as usize, WaitKind::PageIn, frame.worker());
+        let mut backoff = Backoff::new();
+        let mut naps = 0;
+        while frame.buffer() == NO_BUFFER {
+            if backoff.is_exhausted() {
+                nap();
+                naps += 1;
+            } else {
+                backoff.pause();
+            }
+            let filling = match naps {
+                waited if waited < self.patience.naps() => self.claim_reading(frame),
+                _ => {
+                    let buffer = self.take_spare_buffer().or_else(|| self.buffer_of_a_victim());
+                    buffer.map(|buffer| Filling::new(self, frame, buffer))
+                }
+            };
+            if filling.is_some() {
+                return filling;
+            }
+        }
+        None
+    }
+
+    /// The reading of a fixed page that nobody reads now, if there is a buffer for it.
+    pub(crate) fn claim_reading<'p>(&'p self, frame: &'p Frame) -> Option<Filling<'p>> {
+        if !frame.claim_reading() {
+            return None;
+        }
+        let buffer = self.take_spare_buffer();
+        if buffer.is_none() {
+            frame.disclaim_reading();
+        }
+        buffer.map(|buffer| Filling::new(self, frame, buffer))
+    }
+
+    pub(super) fn read_into(&self, page_id: PageId, buffer: u32) -> Result<(), FixError> {
+        let words = [self.words_of(buffer)];
+        self.patience.reading(page_id, || self.store.read_words(page_id, &words)).map_err(FixError::Read)
+    }
+
+    pub(crate) fn take_spare_buffer(&self) -> Option<u32> {
+        self.spare_buffers.pop(&self.words)
+    }
+
+    pub(crate) fn put_spare_buffer(&self, buffer: u32) {
+        // A word of it is about to change: as before it is filled, see `page_in`.
+        fence(Release);
+        self.spare_buffers.push(buffer, &self.words);
+    }
+}

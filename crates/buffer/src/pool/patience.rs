@@ -1,0 +1,94 @@
+//! How long a thread waits for another's read of a page before it reads the page for itself: eight times as long as a read takes here, as a rule.
+//!
+//! Too short, and a slow device gets reads twice; too long, and a thread that is stopped in the middle of a read, or waits for a processor there, holds up
+//! for as long who wants its page. So reads are timed: those of one page in [`SAMPLED`], by its id, as a look at the clock costs a tenth of a page
+//! that is copied in memory.
+
+use azekura_base::PageId;
+use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use azekura_base::sync::time::Instant;
+
+use super::NAP;
+
+/// Reads of one page in so many are timed; a power of two.
+const SAMPLED: u64 = 32;
+/// Times the time of a read.
+const READS: u64 = 8;
+/// Naps at least, so that a read by who was only about to be done is seldom made again; and at most, however slow the device.
+const NAPS: (u64, u64) = (4, 4_000);
+/// Taken for the time of a read before one was timed.
+const UNKNOWN_NS: u64 = 250_000;
+
+/// The usual time of a read.
+#[derive(Debug)]
+pub(super) struct Patience {
+    /// Relaxed: a guess; one that is lost between two threads makes no difference.
+    read_ns: AtomicU64,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { read_ns: AtomicU64::new(UNKNOWN_NS) }
+    }
+}
+
+impl Patience {
+    /// Runs `read`, the page's; times it now and then.
+    pub(super) fn reading<T>(&self, page_id: PageId, read: impl FnOnce() -> T) -> T {
+        let is_sampled = page_id.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - SAMPLED.ilog2()) == 0;
+        if cfg!(loom) || !is_sampled {
+            return read();
+        }
+        let began = Instant::now();
+        let done = read();
+        self.note(u64::try_from((Instant::now() - began).as_nanos()).unwrap_or(u64::MAX));
+        done
+    }
+
+    /// A read took so long. One that took much longer than others, for whatever reason, counts as eight.
+    fn note(&self, ns: u64) {
+        let usual = self.read_ns.load(Relaxed);
+        let ns = ns.min(8 * usual + 1);
+        self.read_ns.store(usual - usual / 8 + ns / 8, Relaxed);
+    }
+
+    /// Naps before a waiter reads for itself; models do so after a yield.
+    pub(super) fn naps(&self) -> u64 {
+        if cfg!(loom) {
+            return 0;
+        }
+        let wait = READS * self.read_ns.load(Relaxed);
+        wait.div_ceil(NAP.as_nanos() as u64).clamp(NAPS.0, NAPS.1)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_does_so_for_a_few_reads_of_the_device_at_hand() {
+        let patience = Patience::default();
+        assert_eq!(patience.naps(), 40, "2 ms, until a read was timed");
+        for (read_us, naps) in [(1, NAPS.0), (100, 16), (10_000, 1_600), (3_600_000_000, NAPS.1), (100, 16)] {
+            (0..300).for_each(|_| patience.note(read_us * 1_000));
+            assert!(patience.naps().abs_diff(naps) <= 1, "{read_us} µs: {} naps", patience.naps());
+        }
+    }
+
+    #[test]
+    fn one_read_that_hangs_does_not_make_others_wait_for_long() {
+        let patience = Patience::default();
+        (0..300).for_each(|_| patience.note(100_000));
+        patience.note(60_000_000_000);
+        assert!((16..=32).contains(&patience.naps()), "{}", patience.naps());
+    }
+
+    #[test]
+    fn some_reads_are_timed_and_all_are_done() {
+        let patience = Patience::default();
+        let sum: u64 = (0..1_000).map(|id| patience.reading(PageId(id), || id)).sum();
+        assert_eq!(sum, 499_500);
+        assert_ne!(patience.read_ns.load(Relaxed), UNKNOWN_NS);
+    }
+}
