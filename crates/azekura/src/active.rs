@@ -10,7 +10,19 @@ use azekura_base::striped::{stripe_count, thread_stripe};
 use azekura_base::sync::Mutex;
 use azekura_base::{CachePadded, Lsn, TxnId};
 
-type Stripe = CachePadded<Mutex<Vec<(TxnId, Lsn)>>>;
+type Stripe = CachePadded<Mutex<Vec<Active>>>;
+
+/// Entries to undo are noted in steps of so many: a short transaction is never asked.
+const UNDO_STEP: u64 = 64;
+
+#[derive(Debug)]
+struct Active {
+    txn: TxnId,
+    /// Not above its first LSN.
+    first_lsn: Lsn,
+    /// What undoes it, as last noted.
+    undo_entries: u64,
+}
 
 #[derive(Debug)]
 pub(crate) struct ActiveList {
@@ -22,6 +34,7 @@ pub(crate) struct ActiveList {
 pub(crate) struct Listed {
     stripe: usize,
     txn: TxnId,
+    undo_noted: u64,
 }
 
 impl ActiveList {
@@ -34,20 +47,38 @@ impl ActiveList {
         let stripe = thread_stripe() % self.stripes.len();
         let mut list = self.stripes[stripe].lock();
         let first_lsn = lsn_bound();
-        list.push((txn, first_lsn));
-        Listed { stripe, txn }
+        list.push(Active { txn, first_lsn, undo_entries: 0 });
+        Listed { stripe, txn, undo_noted: 0 }
     }
 
     pub(crate) fn remove(&self, listed: Listed) {
         let mut list = self.stripes[listed.stripe].lock();
-        if let Some(at) = list.iter().position(|(txn, _)| *txn == listed.txn) {
+        if let Some(at) = list.iter().position(|active| active.txn == listed.txn) {
             list.swap_remove(at);
         }
     }
 
+    /// Notes how many entries undo a transaction, if that has changed much.
+    pub(crate) fn note_undo(&self, listed: &mut Listed, entries: usize) {
+        let entries = entries as u64;
+        if entries.abs_diff(listed.undo_noted) < UNDO_STEP {
+            return;
+        }
+        listed.undo_noted = entries;
+        let mut list = self.stripes[listed.stripe].lock();
+        if let Some(active) = list.iter_mut().find(|active| active.txn == listed.txn) {
+            active.undo_entries = entries;
+        }
+    }
+
+    /// Entries that undo all listed transactions, less a few of each.
+    pub(crate) fn undo_entries(&self) -> u64 {
+        self.stripes.iter().map(|s| s.lock().iter().map(|active| active.undo_entries).sum::<u64>()).sum()
+    }
+
     /// The least first LSN of any listed transaction.
     pub(crate) fn min_first_lsn(&self) -> Option<Lsn> {
-        self.stripes.iter().filter_map(|s| s.lock().iter().map(|(_, lsn)| *lsn).min()).min()
+        self.stripes.iter().filter_map(|s| s.lock().iter().map(|active| active.first_lsn).min()).min()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -69,5 +100,23 @@ mod tests {
         assert_eq!((list.min_first_lsn(), list.len()), (Some(Lsn(20)), 1));
         list.remove(b);
         assert_eq!(list.min_first_lsn(), None);
+    }
+
+    #[test]
+    fn what_long_transactions_have_to_undo_is_counted_and_forgotten_with_them() {
+        let list = ActiveList::new();
+        let mut long = list.insert(TxnId(1), || Lsn(10));
+        let mut short = list.insert(TxnId(2), || Lsn(20));
+        for entries in 0..=1000 {
+            list.note_undo(&mut long, entries);
+        }
+        list.note_undo(&mut short, 63);
+        let noted = list.undo_entries();
+        assert!((1000 - UNDO_STEP..=1000).contains(&noted), "{noted}");
+        list.note_undo(&mut long, 0);
+        assert_eq!(list.undo_entries(), 0, "it was undone");
+        list.note_undo(&mut long, 500);
+        list.remove(long);
+        assert_eq!(list.undo_entries(), 0);
     }
 }

@@ -17,7 +17,7 @@ use azekura_wal::{Wal, WorkerId};
 
 use crate::active::ActiveList;
 use crate::catalog::Catalog;
-use crate::checkpoint::Checkpointer;
+use crate::checkpoint::{Checkpointer, Past};
 use crate::control::ControlFile;
 use crate::far_tier::FarTier;
 use crate::options::Builder;
@@ -40,6 +40,8 @@ pub(crate) struct Shared {
     pub(crate) states: StatePool,
     pub(crate) parked: Parked,
     pub(crate) control: Mutex<ControlFile>,
+    /// For keeping restarts short.
+    pub(crate) restart_past: Mutex<Past>,
     /// Held shared while pages that no tree refers to are still to be freed; `check` holds it exclusively.
     pub(crate) leftovers_gate: RwLock<()>,
     pub(crate) recovery: RecoveryReport,
@@ -176,6 +178,7 @@ impl Database {
             catalog: parts.catalog,
             active: ActiveList::new(),
             control: Mutex::new(parts.control),
+            restart_past: Mutex::default(),
             leftovers_gate: RwLock::new(()),
             recovery: parts.recovery,
             unfreed: Mutex::new(Vec::new()),
@@ -186,6 +189,7 @@ impl Database {
             options,
             _lock: lock,
         });
+        shared.count_from_here();
         let background = Arc::new(Background::start(&shared));
         let door = |_| CachePadded::new(Arc::new(Door(Arc::clone(&shared))));
         let doors = (0..stripe_count()).map(door).collect();

@@ -11,6 +11,7 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use azekura::{Database, Error};
@@ -87,12 +88,28 @@ fn history(first: LogShape, seed: u64, met: &mut Met) {
     }
 }
 
-/// The history of a seed: each number of workers with each protocol comes by once in 48.
+/// The shape that a history begins with: in each round of 48 every protocol comes by with each number of workers from 1 to 16; in the first round each
+/// has as many streams as workers, so each number of streams comes by too, and in later rounds others.
+fn first_of(seed: u64) -> LogShape {
+    let (protocol, workers, round) = (PROTOCOLS[(seed % 3) as usize], 1 + seed / 3 % 16, seed / 48);
+    let streams = 1 + (workers - 1 + 5 * round) % workers;
+    LogShape { protocol, workers: workers as usize, streams: streams as usize }
+}
+
 fn history_of(seed: u64, met: &mut Met) {
-    let workers = 1 + (seed / 3 % 16) as usize;
-    // Every number of streams comes by too, the largest most often.
-    let streams = 1 + StdRng::seed_from_u64(seed).random_range(0..16) % workers;
-    history(LogShape { protocol: PROTOCOLS[(seed % 3) as usize], workers, streams }, seed, met);
+    history(first_of(seed), seed, met);
+}
+
+#[test]
+fn the_matrix_has_every_log_with_every_number_of_workers_and_of_streams() {
+    for protocol in PROTOCOLS {
+        let shapes: Vec<LogShape> =
+            (0..48).map(first_of).filter(|shape| shape.protocol == protocol).collect();
+        let of = |number: fn(&LogShape) -> usize| shapes.iter().map(number).collect::<BTreeSet<_>>();
+        let all: BTreeSet<usize> = (1..=16).collect();
+        assert_eq!((of(|shape| shape.workers), of(|shape| shape.streams)), (all.clone(), all), "{protocol}");
+    }
+    assert!((0..48 * 20).map(first_of).all(|shape| (1..=shape.workers).contains(&shape.streams)));
 }
 
 #[test]

@@ -11,8 +11,8 @@
 use crate::engine::{Reader, Session, Sink, Ticket, Writer};
 use crate::error::{BenchError, EngineError};
 use crate::latency::Latencies;
+use crate::window::Window;
 use azekura_workload::{Step, Stream};
-use std::collections::VecDeque;
 use std::time::Instant;
 
 /// What a client has done.
@@ -72,7 +72,7 @@ pub fn run(
         sink: Sink::default(),
         value: vec![0; manner.value_bytes],
         tally: Tally::default(),
-        window: VecDeque::with_capacity(manner.window.unwrap_or(0)),
+        window: Window::default(),
     };
     let mut steps = Vec::new();
     let mut began = Instant::now();
@@ -92,11 +92,6 @@ pub fn run(
     Ok(client.tally)
 }
 
-struct InFlight {
-    began: Instant,
-    ticket: Box<dyn Ticket>,
-}
-
 struct Client<'s> {
     session: &'s mut dyn Session,
     manner: Manner,
@@ -104,7 +99,8 @@ struct Client<'s> {
     /// Scratch for the bytes of one value.
     value: Vec<u8>,
     tally: Tally,
-    window: VecDeque<InFlight>,
+    /// When each began.
+    window: Window<Instant, Box<dyn Ticket>>,
 }
 
 /// What one run of a transaction's steps saw. Begun anew when the transaction is run again.
@@ -138,7 +134,7 @@ impl Client<'_> {
             Some(window) => {
                 let (retries, ticket) = self.session.write_async(&mut work)?;
                 self.tally.retries += retries;
-                self.window.push_back(InFlight { began, ticket });
+                self.window.push(began, ticket);
                 self.drain(window - 1)?;
                 Instant::now()
             }
@@ -166,24 +162,10 @@ impl Client<'_> {
         Ok(now)
     }
 
-    /// Lets durable commits leave the window, and waits for the oldest while more than `most` are in it.
+    /// Lets durable commits leave the window until at most `most` are in it.
     fn drain(&mut self, most: usize) -> Result<(), BenchError> {
-        let mut now = None;
-        while let Some(oldest) = self.window.front() {
-            let durable = oldest.ticket.is_durable()?;
-            if !durable && self.window.len() <= most {
-                break;
-            }
-            let Some(InFlight { began, ticket }) = self.window.pop_front() else { break };
-            if !durable {
-                ticket.wait()?;
-                now = None;
-            }
-            // One look at the clock for all that became durable together.
-            let now = *now.get_or_insert_with(Instant::now);
-            self.tally.writes.record(now - began);
-        }
-        Ok(())
+        let writes = &mut self.tally.writes;
+        Ok(self.window.drain(most, |began, now| writes.record(now - began))?)
     }
 }
 

@@ -13,6 +13,7 @@ use crate::plan::{Commit, Plan};
 use crate::prepare;
 use crate::progress::{Progress, ms};
 use crate::report::Report;
+use crate::rounds::interleaved;
 use crate::settings::Cell;
 use azekura_workload::{Family, Population, Workload};
 use std::sync::Arc;
@@ -163,41 +164,38 @@ impl<'a> Contest<'a> {
     /// All runs of one cell.
     fn cell(&mut self, threads: usize, commit: Commit, outcome: &mut Outcome, each: &mut dyn FnMut(&Report)) {
         let takes_part = |e: &Entrant<'_>| commit == Commit::Blocking || e.engine.pipelines();
-        let mut runs: Vec<Vec<Measured>> = self.entrants.iter().map(|_| Vec::new()).collect();
-        let mut failed: Vec<Option<BenchError>> = self.entrants.iter().map(|_| None).collect();
-        for run in 0..self.plan.runs.max(1) {
-            self.runs += 1;
-            for turn in 0..self.entrants.len() {
-                let at = (run + turn) % self.entrants.len();
-                let entrant = &self.entrants[at];
-                if failed[at].is_some() || !takes_part(entrant) {
-                    continue;
-                }
-                let cell = Cell { engine: entrant.engine, workload: self.workload, threads, commit };
-                match self.run(&cell, &entrant.population, run) {
-                    Ok(measured) => runs[at].push(measured),
-                    Err(error) => failed[at] = Some(error),
+        let takes_part: Vec<bool> = self.entrants.iter().map(takes_part).collect();
+        let (rounds, before) = (self.plan.runs.max(1), self.runs);
+        let runs = interleaved(rounds, &takes_part, |round, at| {
+            let Entrant { engine, population } = &self.entrants[at];
+            let cell = Cell { engine: *engine, workload: self.workload, threads, commit };
+            self.run(&cell, population, round, before + round as u64 + 1)
+        });
+        self.runs += rounds as u64;
+        for (entrant, runs) in std::mem::take(&mut self.entrants).into_iter().zip(runs) {
+            match runs {
+                Err(error) => self.fail(entrant.engine, threads, error, outcome),
+                Ok(runs) => {
+                    if !runs.is_empty() {
+                        let cell = Cell { engine: entrant.engine, workload: self.workload, threads, commit };
+                        let report = Report::new(&cell, self.plan, self.machine, &runs);
+                        each(&report);
+                        outcome.reports.push(report);
+                    }
+                    self.entrants.push(entrant);
                 }
             }
         }
-        for (at, error) in failed.iter_mut().enumerate() {
-            let engine = self.entrants[at].engine;
-            if let Some(error) = error.take() {
-                runs[at].clear();
-                self.fail(engine, threads, error, outcome);
-                self.entrants[at].population = Arc::new(Population::new(0));
-            } else if !runs[at].is_empty() {
-                let cell = Cell { engine, workload: self.workload, threads, commit };
-                let report = Report::new(&cell, self.plan, self.machine, &runs[at]);
-                each(&report);
-                outcome.reports.push(report);
-            }
-        }
-        self.entrants.retain(|e| e.population.horizon() > 0);
     }
 
     /// One run: open, warm or cool, warm up, measure, check, close.
-    fn run(&self, cell: &Cell<'_>, population: &Arc<Population>, run: usize) -> Result<Measured, BenchError> {
+    fn run(
+        &self,
+        cell: &Cell<'_>,
+        population: &Arc<Population>,
+        run: usize,
+        seed: u64,
+    ) -> Result<Measured, BenchError> {
         let dir = cell.store_dir(self.plan);
         let family = self.workload.family();
         match family {
@@ -209,7 +207,7 @@ impl<'a> Contest<'a> {
         if !matches!(family, Family::Load | Family::LargerThanCache) {
             prepare::warm_and_check(store.as_ref(), population.horizon())?;
         }
-        let seed = self.plan.seed.wrapping_add(self.runs << 32);
+        let seed = self.plan.seed.wrapping_add(seed << 32);
         let mut streams: Vec<_> =
             cell.lanes().map(|lane| self.workload.stream(population, lane, seed)).collect();
         let manner = manner(cell);

@@ -30,6 +30,8 @@
 //! | [`compare`](mod@compare) | runs a plan over several engines, interleaved |
 //! | [`phase`] | one timed stretch of work by many threads |
 //! | [`client`] | what one thread does in it |
+//! | [`window`] | commits that are on their way |
+//! | [`rounds`] | runs of several entrants, interleaved |
 //! | [`prepare`] | filling, warming and cooling a store |
 //! | [`lab`] | the papers' evaluations, run again |
 //! | [`latency`] | histograms of how long things took |
@@ -41,6 +43,7 @@
 //! | [`plot`] | reports as SVG charts and an HTML page |
 //! | [`lab`] | the papers' evaluations, run again |
 //! | [`progress`] | a bar on a terminal |
+//! | [`json`] | reports as JSON |
 //! | [`error`] | what can go wrong |
 //! | [`conformance`] | what every adapter must get right, as checks for its tests |
 #![forbid(unsafe_code)]
@@ -52,6 +55,7 @@ pub mod compare;
 pub mod conformance;
 pub mod engine;
 pub mod error;
+pub mod json;
 pub mod lab;
 pub mod latency;
 pub mod machine;
@@ -61,14 +65,17 @@ pub mod plot;
 pub mod prepare;
 pub mod progress;
 pub mod report;
+pub mod rounds;
 pub mod scale;
 pub mod settings;
 pub mod table;
 pub mod tpcc;
+pub mod window;
 
 pub use compare::{Failure, Lack, Outcome, compare};
 pub use engine::{Engine, EngineSettings, Reader, Session, Sink, Store, Ticket, Writer};
 pub use error::{BenchError, EngineError};
+pub use json::Json;
 pub use plan::{Commit, Plan};
 pub use progress::Progress;
 pub use report::Report;

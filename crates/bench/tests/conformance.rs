@@ -72,7 +72,7 @@ fn tpcc_runs_over_any_engine_and_keeps_its_conditions() {
     assert!(outcome.failures.is_empty(), "{:?}", outcome.failures);
     assert_eq!((outcome.standings.len(), told), (8, 8), "two engines, two numbers of threads, both manners");
     assert!(outcome.standings.iter().any(|s| s.ops_per_s > 0.0), "a slow machine does few, not none");
-    let text = azekura_bench::tpcc::contest::render(&outcome.standings);
+    let text = azekura_bench::tpcc::standing::render(&outcome.standings);
     assert_eq!(text.matches("ours is").count(), 4, "{text}");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "stores are removed");
 }

@@ -12,6 +12,9 @@
 //! | settled with `n` | the pause is over and groups are large enough: tries `2 n`, or `n / 2`, in turns |
 //! | trying | there were enough looks: keeps the better number (a little better is not enough) |
 //!
+//! More streams cannot bring anything where a stream has nothing to write part of the time: then processors, or clients that are yet to come back, are what
+//! commits wait for. So more are tried only while the streams in use are **busy** writing. That spares fast devices the trials.
+//!
 //! A trial that brought nothing doubles the pause before the next; when records come to wait much longer, or shorter, than they did
 //! (the device has drifted, or the load), the pause is short again.
 //!
@@ -26,6 +29,8 @@ pub(crate) const PERIOD: Duration = Duration::from_millis(2);
 const FEWEST_LOOKS: u64 = 12;
 /// Records that a flush must hold on average before more streams are tried: fewer are as well off together.
 const LEAST_GROUP: f64 = 64.0;
+/// Part of the time that the streams in use must be busy on average before more are tried.
+const BUSY: f64 = 0.5;
 /// What a trial must bring.
 const BETTER: f64 = 0.92;
 /// A trial that costs this much more is over after so few looks.
@@ -43,8 +48,11 @@ pub(crate) struct Seen {
     pub(crate) flushes: u64,
     /// Their records.
     pub(crate) records: u64,
-    /// Looks at the records that waited.
+    /// Nanoseconds that all streams together were busy writing.
+    pub(crate) busy_ns: u64,
+    /// Looks at the records that waited, and the nanoseconds between them.
     pub(crate) looks: u64,
+    pub(crate) looked_ns: u64,
     /// Nanoseconds that all records together waited: how many did, times the time between two looks.
     pub(crate) waiting_ns: u64,
 }
@@ -54,16 +62,23 @@ impl Seen {
         Self {
             flushes: self.flushes + other.flushes,
             records: self.records + other.records,
+            busy_ns: self.busy_ns + other.busy_ns,
             looks: self.looks + other.looks,
+            looked_ns: self.looked_ns + other.looked_ns,
             waiting_ns: self.waiting_ns + other.waiting_ns,
         }
     }
 
     /// With one look: so many records waited at the beginning of this time.
     pub(crate) fn waited(self, records: u64, time: Duration) -> Self {
-        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).saturating_mul(records);
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let looks = u64::from(self.records > 0 || records > 0);
-        Self { looks: self.looks + looks, waiting_ns: self.waiting_ns.saturating_add(ns), ..self }
+        Self {
+            looks: self.looks + looks,
+            looked_ns: self.looked_ns + looks * ns,
+            waiting_ns: self.waiting_ns.saturating_add(ns.saturating_mul(records)),
+            ..self
+        }
     }
 
     /// What came after `before`.
@@ -71,7 +86,9 @@ impl Seen {
         Self {
             flushes: self.flushes.saturating_sub(before.flushes),
             records: self.records.saturating_sub(before.records),
+            busy_ns: self.busy_ns.saturating_sub(before.busy_ns),
             looks: self.looks.saturating_sub(before.looks),
+            looked_ns: self.looked_ns.saturating_sub(before.looked_ns),
             waiting_ns: self.waiting_ns.saturating_sub(before.waiting_ns),
         }
     }
@@ -79,6 +96,11 @@ impl Seen {
     /// Mean nanoseconds that a record waited.
     fn cost(self) -> f64 {
         self.waiting_ns as f64 / self.records.max(1) as f64
+    }
+
+    /// Part of the time that each of so many streams wrote, on average.
+    fn busy(self, streams: usize) -> f64 {
+        self.busy_ns as f64 / (self.looked_ns.max(1) as f64 * streams as f64)
     }
 
     fn group(self) -> f64 {
@@ -184,8 +206,8 @@ impl StreamPolicy {
 
     /// The number to try, if there is one.
     fn candidate(&mut self, seen: Seen) -> Option<usize> {
-        let up = (self.in_use < self.most && seen.group() >= LEAST_GROUP)
-            .then(|| (2 * self.in_use).min(self.most));
+        let would_pay = seen.group() >= LEAST_GROUP && seen.busy(self.in_use) >= BUSY;
+        let up = (self.in_use < self.most && would_pay).then(|| (2 * self.in_use).min(self.most));
         let down = (self.in_use > 1).then_some(self.in_use / 2);
         if self.upwards { up.or(down) } else { down.or(up) }
     }
@@ -228,13 +250,31 @@ mod tests {
             let others = streams as f64 / (streams as f64 + 1.0);
             let wait_ns = ((1.0 + others) * (done - *now) as f64) as u64;
             let waiting_ns = records * wait_ns;
-            seen = seen.plus(Seen { flushes: 1, records, looks: FEWEST_LOOKS, waiting_ns });
+            let looks = FEWEST_LOOKS;
+            seen = seen.plus(Seen {
+                flushes: 1,
+                records,
+                busy_ns: done - *now,
+                looks,
+                looked_ns: 0,
+                waiting_ns,
+            });
             // They come again while others are written.
             waiting[stream] = records;
             free[stream] = done + 2_000;
         }
-        seen
+        Seen { looked_ns: 10_000_000, ..seen }
     }
+
+    /// A log with one stream that has something to write all the time.
+    const BUSY_LOG: Seen = Seen {
+        flushes: 100,
+        records: 10_000,
+        busy_ns: 10_000_000,
+        looks: 100,
+        looked_ns: 10_000_000,
+        waiting_ns: 10_000_000,
+    };
 
     fn run(
         policy: &mut StreamPolicy,
@@ -310,19 +350,24 @@ mod tests {
     fn a_lone_committer_is_left_alone_with_one_stream() {
         let mut policy = StreamPolicy::new(1, 8);
         for _ in 0..1000 {
-            assert_eq!(
-                policy.look(Seen { flushes: 100, records: 100, looks: 100, waiting_ns: 10_000_000 }),
-                None
-            );
+            assert_eq!(policy.look(Seen { records: 100, ..BUSY_LOG }), None);
         }
         assert_eq!(policy.look(Seen::default()), None, "and a quiet log too");
     }
 
     #[test]
+    fn no_more_streams_are_tried_where_one_often_has_nothing_to_write() {
+        let mut policy = StreamPolicy::new(1, 8);
+        for _ in 0..1000 {
+            assert_eq!(policy.look(Seen { busy_ns: 4_000_000, ..BUSY_LOG }), None);
+        }
+        assert_eq!((0..1000).find_map(|_| policy.look(BUSY_LOG)), Some(2), "but once it is busy");
+    }
+
+    #[test]
     fn a_change_that_could_not_be_made_is_not_judged() {
         let mut policy = StreamPolicy::new(1, 4);
-        let busy = Seen { flushes: 100, records: 10_000, looks: 100, waiting_ns: 10_000_000 };
-        let tried = (0..100).find_map(|_| policy.look(busy));
+        let tried = (0..100).find_map(|_| policy.look(BUSY_LOG));
         assert_eq!(tried, Some(2));
         policy.stayed(1);
         assert!(policy.trial.is_none() && policy.in_use == 1);

@@ -93,10 +93,10 @@ impl Default for CommitGate {
 
 impl State {
     /// What the caller, a committer that is not counted yet, had better do while no flush goes on.
-    fn advise(&mut self, has_thread: bool) -> Advice {
+    fn advise(&mut self) -> Advice {
         let next = parity(self.number + 1);
         let present = self.waiting[next] + self.following[next] + 1;
-        self.gathering.advise(present, has_thread, now())
+        self.gathering.advise(present, now())
     }
 
     /// Begins a flush; returns its number.
@@ -231,8 +231,9 @@ impl CommitGate {
         is_needed: impl Fn() -> bool,
         begin: impl FnOnce() -> (u64, T),
     ) -> Turn<'_, T> {
+        let now = now();
         let mut state = self.lock();
-        state.gathering.comes(azekura_base::striped::thread_stripe(), now());
+        state.gathering.comes(azekura_base::striped::thread_stripe(), now);
         let (mut may_wait, mut thread) = (true, thread);
         loop {
             if !is_needed() {
@@ -248,9 +249,8 @@ impl CommitGate {
             let (target, limit) = if state.flushing {
                 (state.number + u64::from(lsn >= state.covers), None)
             } else {
-                match if may_wait { state.advise(thread.is_some()) } else { Advice::Lead } {
+                match if may_wait { state.advise() } else { Advice::Lead } {
                     Advice::Lead => return self.take_the_lead(state, Who::Committer, begin),
-                    Advice::Follow => continue,
                     Advice::Wait(patience) => {
                         // GATE-5
                         let guards = !std::mem::replace(&mut state.has_guardian, true);

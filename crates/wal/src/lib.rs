@@ -37,7 +37,8 @@
 //! | [`record`], [`chunk`] | bytes of records, blocks, chunks | 3.1.2 |
 //! | [`durable_lsn`] | marks and the durable horizon | 3.1.3, Algorithm 4 |
 //! | [`epoch`] | commits acknowledged epoch by epoch | 6.3 (Silo) |
-//! | [`commit_gate`], `gathering` | who flushes, who sleeps until when, who is waited for | 3.2.2 |
+//! | [`commit_gate`] | who flushes, who sleeps until when | 3.2.2 |
+//! | `gathering`, `manner`, `crowd` | who is waited for; whether committers lead or the log's thread; how many they are | |
 //! | [`ticket`] | promises to wait for or await | 3.1.3, 3.2.2 |
 //! | `stream`, `segment` | flushes and files | 3.1.2 |
 //! | `flusher`, [`bell`] | background threads and how they are woken | |
@@ -51,6 +52,7 @@ mod assignment;
 pub mod bell;
 pub mod chunk;
 pub mod commit_gate;
+mod crowd;
 pub mod durable_lsn;
 pub mod epoch;
 pub mod error;
@@ -59,6 +61,7 @@ mod flusher;
 mod gathering;
 mod log;
 mod log_buffer;
+mod manner;
 pub mod options;
 pub mod parallelism;
 pub mod record;

@@ -15,6 +15,7 @@
 
 use azekura_base::sync::Mutex;
 use azekura_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::*, fence};
+use azekura_base::sync::time::Instant;
 use azekura_base::{LogFailed, Lsn};
 
 use crate::adapt::Seen;
@@ -167,7 +168,16 @@ impl Log {
         }
     }
 
-    /// Flush pipelining: the commit thread writes for all, and nobody else does.
+    /// The same for a commit whose flush was asked for before, by somebody who went on meanwhile and so most likely has others under way: the log's thread writes for
+    /// it. Who led a flush here would do nothing else until it has ended.
+    pub(crate) fn wait_requested(&self, lsn: Lsn) -> Result<(), LogFailed> {
+        if self.options.background && self.epochs.is_none() {
+            return self.follow_commit_thread(lsn);
+        }
+        self.wait_acknowledged(lsn)
+    }
+
+    /// Flush pipelining: the streams' threads write for all who wait here.
     fn follow_commit_thread(&self, lsn: Lsn) -> Result<(), LogFailed> {
         let lsn = lsn.min(Lsn(self.horizon.next_lsn().0 - 1));
         while !self.horizon.has_reached(lsn) {
@@ -252,6 +262,7 @@ impl Log {
     /// Writes what was taken, moves the marks, wakes whom it concerns.
     fn lead(&self, stream: &Stream, lead: Lead<'_>, mut taken: Taken<'_>) {
         let poison = PoisonOnPanic(self);
+        let began = self.is_adaptive().then(Instant::now);
         let written = stream.write(&mut taken, &self.horizon, &self.buffers);
         stream.reopen(&mut taken.writer, &self.buffers);
         drop(taken);
@@ -265,6 +276,9 @@ impl Log {
         };
         stream.workers().for_each(|worker| self.buffers[worker].settle(&self.horizon));
         let acknowledged = self.acknowledge();
+        if let Some(began) = began {
+            stream.counters.note_adaptive(records, began.elapsed());
+        }
         let woken = lead.finish();
         self.wakers.wake_through(acknowledged);
         self.count(stream, records, woken);
@@ -275,7 +289,6 @@ impl Log {
 
     fn count(&self, stream: &Stream, records: u64, woken: u32) {
         if self.is_adaptive() {
-            stream.counters.flushed_records.fetch_add(records, Relaxed);
             self.adapter.rouse();
         }
         let counters = &stream.counters;
@@ -305,6 +318,7 @@ impl Log {
         Seen {
             flushes: sum(|counters| &counters.flushes),
             records: sum(|counters| &counters.flushed_records),
+            busy_ns: sum(|counters| &counters.busy_ns),
             ..Seen::default()
         }
     }

@@ -1,5 +1,7 @@
 //! What the log has done, in numbers.
 
+use std::time::Duration;
+
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::options::LogProtocol;
@@ -84,9 +86,17 @@ pub(crate) struct StreamCounters {
     pub(crate) threads_woken: AtomicU64,
     /// Records of all flushes, of logs whose streams adapt.
     pub(crate) flushed_records: AtomicU64,
+    /// Nanoseconds that their writing took, of the same.
+    pub(crate) busy_ns: AtomicU64,
 }
 
 impl StreamCounters {
+    /// For who adapts the number of streams: a flush has written so many records in this time.
+    pub(crate) fn note_adaptive(&self, records: u64, took: Duration) {
+        self.flushed_records.fetch_add(records, Relaxed);
+        self.busy_ns.fetch_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+    }
+
     pub(crate) fn add_to(&self, stats: &mut WalStats) {
         stats.flushes += self.flushes.load(Relaxed);
         stats.empty_flushes += self.empty_flushes.load(Relaxed);

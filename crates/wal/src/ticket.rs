@@ -102,13 +102,13 @@ impl<W: Deref<Target = Wal>> Ticket<W> {
         self.lsn
     }
 
-    /// Blocks until the record, and every one before it, is durable. May lead a flush itself.
+    /// Blocks until the record, and every one before it, is durable. The log's threads write; without them, the caller.
     ///
     /// # Errors
     ///
     /// [`LogFailed`]: the log failed before that; whether the record is on disk is unknown until the next recovery.
     pub fn wait(self) -> Result<(), LogFailed> {
-        self.wal.log().wait_acknowledged(self.lsn)
+        self.wal.log().wait_requested(self.lsn)
     }
 
     /// The one of two that is durable last: when it is, both are.

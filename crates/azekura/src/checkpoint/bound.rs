@@ -1,8 +1,11 @@
-//! How long a restart may take, in what it would have to do: read the log, and the pages that the log changes.
+//! How long a restart may take, in what it would have to do: read the log, read the pages that the log changes (and write them back), and undo what is open.
 //!
-//! A restart reads every page that a record from its redo LSN on changes. Such a page is in the cache when the store is killed, or
-//! it left the cache after that LSN, so it was written on its way out. The pages of the cache are as many as it has frames; those
-//! that leave are counted here, and the redo LSN follows them as it follows the bytes of the log.
+//! A page that a record from the redo LSN on changes is dirty now, or was written after that record, so after that LSN. So the restart reads at most as
+//! many pages as are dirty now and were written since. Writing a page moves it from the one count to the other: the sum grows only with what transactions
+//! change, and the redo LSN follows it as it follows the bytes of the log.
+//!
+//! What transactions that have not ended would give to undo cannot be made less by writing pages. It is taken off the time that the rest may take, up to
+//! half of it: beyond that a checkpoint cannot help.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,55 +15,80 @@ use azekura_base::Lsn;
 /// Log that a restart reads and redoes in a second, in bytes, if the pages are there. Measured: 200 to 400 MB for small records, on
 /// two cores of 2023.
 const REPLAY_BYTES_PER_S: f64 = (64 << 20) as f64;
-/// Pages that it reads in a second. Measured: 50,000 by eight threads from a cloud volume of the same year.
-const PAGE_READS_PER_S: f64 = 20_000.0;
+/// Pages that it reads, and writes back, in a second. Measured: 50,000 read by eight threads from a cloud volume of the same year.
+const PAGES_PER_S: f64 = 20_000.0;
+/// Changes that it undoes in a second.
+const UNDO_PER_S: f64 = 100_000.0;
 
 /// Work of a restart, or a bound on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Work {
-    pub(super) log_bytes: u64,
-    pub(super) page_reads: u64,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Work {
+    pub(crate) log_bytes: u64,
+    pub(crate) pages: u64,
+    pub(crate) undo_entries: u64,
 }
 
 impl Work {
-    /// What is done in this time.
-    pub(super) fn within(time: Duration) -> Self {
-        let times = |rate: f64| (time.as_secs_f64() * rate) as u64; // saturates
-        Self { log_bytes: times(REPLAY_BYTES_PER_S), page_reads: times(PAGE_READS_PER_S) }
+    /// The seconds that it is counted as.
+    pub(crate) fn seconds(self) -> f64 {
+        self.log_bytes as f64 / REPLAY_BYTES_PER_S
+            + self.pages as f64 / PAGES_PER_S
+            + self.undo_entries as f64 / UNDO_PER_S
     }
 }
 
-/// What happened when, as far back as a restart may go.
+/// What a store has done so far, and what is open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Present {
+    pub(super) next_lsn: Lsn,
+    pub(super) log_bytes: u64,
+    pub(super) pages_written: u64,
+    pub(super) dirty_pages: u64,
+    pub(super) undo_entries: u64,
+}
+
+/// What had been done when, as far back as a restart may go.
 #[derive(Debug, Default)]
-pub(super) struct Past {
-    log_bytes: History,
-    pages_out: History,
+pub(crate) struct Past(VecDeque<Point>);
+
+/// Before `next_lsn` was next, so much was done.
+#[derive(Clone, Copy, Debug)]
+struct Point {
+    next_lsn: Lsn,
+    log_bytes: u64,
+    pages_written: u64,
 }
 
 impl Past {
-    /// Notes that so much was done in the store's life before `next_lsn` was next.
-    pub(super) fn note(&mut self, next_lsn: Lsn, log_bytes: u64, pages_out: u64) {
-        self.log_bytes.note(next_lsn, log_bytes);
-        self.pages_out.note(next_lsn, pages_out);
-    }
-
-    /// The LSN that a restart may begin with, so that it has half of `bound` to do: the other half is for what happens while the
-    /// pages are written that are in its way. `None` if it may begin anywhere.
-    pub(super) fn target(&mut self, bound: Work) -> Option<Lsn> {
-        self.log_bytes.target(bound.log_bytes / 2).max(self.pages_out.target(bound.page_reads / 2))
-    }
-}
-
-/// How far a count was when.
-#[derive(Debug, Default)]
-struct History(VecDeque<(u64, Lsn)>);
-
-impl History {
     /// Most points kept; when full, every other one goes.
     const MAX: usize = 1024;
 
-    fn note(&mut self, next_lsn: Lsn, count: u64) {
-        if self.0.back().is_some_and(|&(last, _)| last == count) {
+    /// Notes the present, and tells the LSN from which on a restart may have to redo the log, if that and all else is to take `time` at the most.
+    pub(super) fn target(&mut self, now: Present, time: Duration) -> Lsn {
+        self.note(now);
+        let undo = Work { undo_entries: now.undo_entries, ..Work::default() };
+        let time = time.as_secs_f64();
+        let left = time - undo.seconds().min(time / 2.0);
+        let fits = |point: &Point| {
+            let work = Work {
+                log_bytes: now.log_bytes.saturating_sub(point.log_bytes),
+                pages: now.pages_written.saturating_sub(point.pages_written).saturating_add(now.dirty_pages),
+                undo_entries: 0,
+            };
+            work.seconds() <= left
+        };
+        let too_old = self.0.iter().take_while(|point| !fits(point)).count();
+        self.0.drain(..too_old.min(self.0.len() - 1));
+        self.0[0].next_lsn
+    }
+
+    fn note(&mut self, now: Present) {
+        let Present { next_lsn, log_bytes, pages_written, .. } = now;
+        if self
+            .0
+            .back()
+            .is_some_and(|last| last.log_bytes == log_bytes && last.pages_written == pages_written)
+        {
             return;
         }
         if self.0.len() >= Self::MAX {
@@ -70,21 +98,7 @@ impl History {
                 keep
             });
         }
-        self.0.push_back((count, next_lsn));
-    }
-
-    /// An LSN from which on no more than about `most` were counted, if more were counted in all.
-    fn target(&mut self, most: u64) -> Option<Lsn> {
-        let (now, _) = *self.0.back()?;
-        self.lsn_at(now.saturating_sub(most))
-    }
-
-    /// An LSN that was next when no more than `count` had been counted; older points are forgotten.
-    fn lsn_at(&mut self, count: u64) -> Option<Lsn> {
-        while self.0.get(1).is_some_and(|&(at, _)| at <= count) {
-            self.0.pop_front();
-        }
-        self.0.front().filter(|&&(at, _)| at <= count).map(|&(_, lsn)| lsn)
+        self.0.push_back(Point { next_lsn, log_bytes, pages_written });
     }
 }
 
@@ -92,40 +106,62 @@ impl History {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_history_tells_which_lsn_was_next_at_a_count() {
-        let mut history = History::default();
-        assert_eq!(history.lsn_at(10), None);
-        for i in 1..=10 {
-            history.note(Lsn(i), i * 100);
-        }
-        assert_eq!(history.lsn_at(50), None);
-        assert_eq!(history.lsn_at(399), Some(Lsn(3)));
-        assert_eq!(history.lsn_at(400), Some(Lsn(4)));
-        assert_eq!(history.lsn_at(5000), Some(Lsn(10)));
-        for i in 11..5000 {
-            history.note(Lsn(i), i * 100);
-        }
-        assert!(history.0.len() <= History::MAX);
+    const SECOND: Duration = Duration::from_secs(1);
+    const LOG: u64 = REPLAY_BYTES_PER_S as u64;
+    const PAGES: u64 = PAGES_PER_S as u64;
+    const UNDO: u64 = UNDO_PER_S as u64;
+
+    fn at(lsn: u64, log_bytes: u64, pages_written: u64, dirty_pages: u64) -> Present {
+        Present { next_lsn: Lsn(lsn), log_bytes, pages_written, dirty_pages, undo_entries: 0 }
     }
 
     #[test]
-    fn the_restart_moves_with_the_log_or_with_the_pages_whichever_is_more() {
-        let bound = Work { log_bytes: 1000, page_reads: 20 };
+    fn the_restart_moves_with_log_and_pages_together() {
         let mut past = Past::default();
-        past.note(Lsn(1), 0, 0);
-        past.note(Lsn(10), 400, 2);
-        assert_eq!(past.target(bound), Some(Lsn(1)), "little was done so far: all of it may stay");
-        past.note(Lsn(20), 600, 3);
-        assert_eq!(past.target(bound), Some(Lsn(1)), "500 bytes of 600 may stay");
-        past.note(Lsn(30), 700, 15);
-        assert_eq!(past.target(bound), Some(Lsn(20)), "12 pages left since; 200 bytes would allow more");
+        assert_eq!(past.target(at(1, 0, 0, 0), SECOND), Lsn(1));
+        assert_eq!(past.target(at(10, LOG / 4, 0, PAGES / 4), SECOND), Lsn(1), "half of it so far");
+        assert_eq!(past.target(at(20, LOG / 2, PAGES / 8, PAGES / 4), SECOND), Lsn(1));
+        assert_eq!(
+            past.target(at(30, LOG / 2, PAGES / 8, PAGES / 2), SECOND),
+            Lsn(10),
+            "more pages are dirty"
+        );
+        assert_eq!(
+            past.target(at(40, LOG / 2, PAGES / 2, PAGES / 4 * 3), SECOND),
+            Lsn(40),
+            "nothing older would do"
+        );
     }
 
     #[test]
-    fn a_time_of_any_length_is_a_bound() {
-        assert_eq!(Work::within(Duration::from_secs(2)), Work { log_bytes: 128 << 20, page_reads: 40_000 });
-        assert_eq!(Work::within(Duration::MAX).page_reads, u64::MAX);
-        assert_eq!(Work::within(Duration::ZERO), Work { log_bytes: 0, page_reads: 0 });
+    fn pages_that_are_written_and_stay_in_the_cache_count_until_the_restart_begins_behind_them() {
+        let mut past = Past::default();
+        past.target(at(1, 0, 0, 0), SECOND);
+        assert_eq!(past.target(at(5, 10, 0, PAGES / 2), SECOND), Lsn(1));
+        // All of them are written: as many are to be read, if the restart begins before.
+        assert_eq!(past.target(at(6, 10, PAGES / 2, 0), SECOND), Lsn(1));
+        assert_eq!(past.target(at(9, 20, PAGES / 2, PAGES / 4 * 3), SECOND), Lsn(6));
+    }
+
+    #[test]
+    fn what_is_open_leaves_less_time_for_the_rest_but_half_of_it() {
+        for (undo_entries, from) in [(0, 1), (UNDO / 4, 2), (UNDO / 2, 3), (100 * UNDO, 3)] {
+            let mut past = Past::default();
+            for n in 0..4 {
+                past.target(at(n + 1, LOG * n / 4, 0, 0), SECOND * 100);
+            }
+            let now = Present { undo_entries, ..at(5, LOG, 0, 0) };
+            assert_eq!(past.target(now, SECOND), Lsn(from), "{undo_entries}");
+        }
+    }
+
+    #[test]
+    fn the_past_keeps_so_many_points() {
+        let mut past = Past::default();
+        for n in 1..5000 {
+            assert_eq!(past.target(at(n, n * 100, 0, 0), Duration::MAX), Lsn(1).max(past.0[0].next_lsn));
+        }
+        assert!(past.0.len() <= Past::MAX);
+        assert!(past.target(at(9_000_000, u64::MAX, u64::MAX, u64::MAX), Duration::ZERO) == Lsn(9_000_000));
     }
 }

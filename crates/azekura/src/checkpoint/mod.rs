@@ -21,7 +21,9 @@ use azekura_base::{DurableLog, Lsn};
 use crate::Error;
 use crate::database::Shared;
 
-use bound::{Past, Work};
+pub(crate) use bound::{Past, Work};
+
+use bound::Present;
 
 impl Shared {
     /// Moves CONTROL as far as dirty pages and active transactions allow; writes no pages.
@@ -72,16 +74,49 @@ impl Shared {
         checkpointed.and(closed)
     }
 
-    /// Without threads of its own, the store keeps its log bounded in its callers' time.
+    /// Without threads of its own, the store keeps its restart bounded in its callers' time.
     pub(crate) fn checkpoint_if_due(&self) -> Result<(), Error> {
         if self.options.background {
             return Ok(());
         }
         self.retry_parked();
-        if self.wal.retained_bytes() <= Work::within(self.options.recovery_time).log_bytes {
+        if self.restart_target(self.options.recovery_time).is_none() {
             return Ok(());
         }
         self.checkpoint_fully()
+    }
+
+    /// What a restart would have to do is counted from now on.
+    pub(crate) fn count_from_here(&self) {
+        let _ = self.restart_target(Duration::MAX);
+    }
+
+    /// Where a restart may begin, so that it takes `time` at the most; `None` if it would begin there already, or is held back by what is
+    /// open only.
+    fn restart_target(&self, time: Duration) -> Option<Lsn> {
+        let next_lsn = self.wal.next_lsn();
+        let cache = self.pool.stats();
+        let now = Present {
+            next_lsn,
+            log_bytes: self.wal.log_bytes_since_start(),
+            pages_written: cache.pages_written,
+            dirty_pages: cache.dirty_pages,
+            undo_entries: self.active.undo_entries(),
+        };
+        let target = self.restart_past.lock().target(now, time);
+        let open = self.active.min_first_lsn().unwrap_or(Lsn::MAX);
+        let control = self.control.lock();
+        let is_there = control.current().redo_lsn >= target && control.current().scan_lsn >= target.min(open);
+        (!is_there).then_some(target)
+    }
+
+    /// Moves the place where a restart would begin if it would take too long. Half of the time is for what happens meanwhile.
+    fn keep_restart_short(&self) -> Result<(), Error> {
+        self.retry_parked();
+        let Some(target) = self.restart_target(self.options.recovery_time / 2) else { return Ok(()) };
+        let _checkpoint = crate::probe::checkpoint();
+        self.pool.clean(Some(target), STEP_PAGES)?;
+        self.advance_checkpoint()
     }
 }
 
@@ -118,9 +153,6 @@ impl Drop for Checkpointer {
 }
 
 fn run(shared: &Shared, stop: &(Mutex<bool>, Condvar)) {
-    let mut past = Past::default();
-    // What is written here stays in the cache.
-    let mut own_writes = 0;
     loop {
         {
             let mut stopped = stop.0.lock();
@@ -131,25 +163,10 @@ fn run(shared: &Shared, stop: &(Mutex<bool>, Condvar)) {
                 return;
             }
         }
-        if let Err(error) = tick(shared, &mut past, &mut own_writes) {
+        if let Err(error) = shared.keep_restart_short() {
             shared.note_background_error(&error);
         }
     }
-}
-
-fn tick(shared: &Shared, past: &mut Past, own_writes: &mut u64) -> Result<(), Error> {
-    shared.retry_parked();
-    let pages_out = shared.pool.stats().pages_written.saturating_sub(*own_writes);
-    past.note(shared.wal.next_lsn(), shared.wal.log_bytes_since_start(), pages_out);
-    let Some(target) = past.target(Work::within(shared.options.recovery_time)) else {
-        return Ok(());
-    };
-    if shared.control.lock().current().scan_lsn >= target {
-        return Ok(());
-    }
-    let _checkpoint = crate::probe::checkpoint();
-    *own_writes += shared.pool.clean(Some(target), STEP_PAGES)? as u64;
-    shared.advance_checkpoint()
 }
 
 impl Shared {
@@ -157,5 +174,51 @@ impl Shared {
     /// [`Stats`](crate::Stats), because no caller waits for it.
     pub(crate) fn note_background_error(&self, error: &Error) {
         self.background_error.lock().get_or_insert_with(|| error.to_string());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use azekura_io::FaultFs;
+
+    use super::*;
+    use crate::{Database, Table};
+
+    const ROWS: Table<u64, [u8]> = Table::new("rows");
+    const KEYS: u64 = 8_000;
+
+    fn open(fs: &FaultFs, recovery_time: Duration) -> Database {
+        let builder = Database::builder().page_size(4096).cache_bytes(16 << 20).wal_segment_bytes(2 << 20);
+        let builder = builder.background(false).recovery_time(recovery_time);
+        builder.file_system(Arc::new(fs.clone())).open("db").expect("opens")
+    }
+
+    /// What the checkpointer does at each tick, here after each transaction.
+    #[test]
+    fn steps_keep_a_restart_short_and_write_no_more_than_that_takes() {
+        const BOUND: Duration = Duration::from_millis(20);
+        let fs = FaultFs::new();
+        let db = open(&fs, BOUND);
+        let (mut longest, mut written) = (Duration::ZERO, 0);
+        for n in 0..1_000_u64 {
+            let put = |tx: &crate::Transaction| {
+                (0..12).try_for_each(|i| {
+                    let key = (n * 12 + i).wrapping_mul(0x9E37_79B9_7F4A_7C15) % KEYS;
+                    tx.table(&ROWS)?.insert(&key, &[n as u8; 400][..])
+                })
+            };
+            db.transact(put).expect("commits");
+            let before = db.stats().cache;
+            db.shared().keep_restart_short().expect("writes");
+            let step = db.stats().cache.pages_written - before.pages_written;
+            assert!(step < 200.max(before.dirty_pages), "{step} of {before:?} at {n}");
+            written += step;
+            if n % 50 == 0 {
+                let restarted = open(&fs.kill(), Duration::MAX);
+                longest = longest.max(restarted.stats().recovery.counted_time());
+            }
+        }
+        assert!(longest <= BOUND && longest > BOUND / 4, "{longest:?} of {BOUND:?}");
+        assert!(written > 1_000, "only {written} pages were written: nothing was bounded");
     }
 }

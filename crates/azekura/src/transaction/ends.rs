@@ -30,7 +30,10 @@ impl Transaction {
         let mut state = self.state()?;
         let before = state.undo.len();
         let result = call(self, &mut state);
-        let Err(error) = result else { return result };
+        let Err(error) = result else {
+            state.note_undo(&self.db);
+            return result;
+        };
         let undone = if ends_transaction(&error) { Ok(()) } else { state.undo_to(&self.db, self.id, before) };
         drop(state);
         match undone {
@@ -171,13 +174,22 @@ impl Transaction {
 }
 
 impl State {
+    /// Tells checkpoints how much there is to undo.
+    fn note_undo(&mut self, db: &Shared) {
+        if let Some(listed) = &mut self.listed {
+            db.active.note_undo(listed, self.undo.len());
+        }
+    }
+
     /// Undoes the newest entries until `len` are left, each with its compensation record.
     fn undo_to(&mut self, db: &Shared, id: TxnId, len: usize) -> Result<(), Error> {
         if self.undo.len() <= len {
             return Ok(());
         }
         self.write_count += 1;
-        roll_back_to(&db.env, self.undoer(id), &mut self.undo, len)?;
+        let undone = roll_back_to(&db.env, self.undoer(id), &mut self.undo, len);
+        self.note_undo(db);
+        undone?;
         // A table may have been made or dropped in what was undone: look it up again when it is used again. A cached tree that this
         // transaction has dropped is forgotten at commit, so only what it still drops counts.
         for slot in &mut self.slots {

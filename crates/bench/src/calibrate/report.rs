@@ -53,16 +53,6 @@ impl Compared {
 }
 
 impl Calibration {
-    /// As one JSON object.
-    ///
-    /// # Panics
-    ///
-    /// Never: all of it is text and numbers.
-    #[must_use]
-    pub fn to_json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("text and numbers")
-    }
-
     /// From what [`to_json`](Self::to_json) wrote.
     ///
     /// # Errors

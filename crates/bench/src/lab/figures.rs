@@ -111,16 +111,6 @@ impl Report {
         Self { title: title.into(), machine, date, settings, figures, points, goals }
     }
 
-    /// As one JSON object.
-    ///
-    /// # Panics
-    ///
-    /// Never: all of it is text and numbers.
-    #[must_use]
-    pub fn to_json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("text and numbers")
-    }
-
     /// As tables, one per figure: a line per place and series.
     #[must_use]
     pub fn to_text(&self) -> String {
@@ -271,6 +261,7 @@ pub fn median<T>(runs: &mut [T], rate: impl Fn(&T) -> f64) -> Option<(&T, f64)> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::json::Json;
 
     fn report(spacing: Axis) -> Report {
         let point = |series: &str, at, value| Point {

@@ -21,16 +21,6 @@ pub struct Report {
 const LEAST_SHARE: f64 = 0.01;
 
 impl Report {
-    /// As one JSON object.
-    ///
-    /// # Panics
-    ///
-    /// Never: all of it is text and numbers.
-    #[must_use]
-    pub fn to_json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("text and numbers")
-    }
-
     /// As a table: a line per number of processors, and below each the shared lines that cost it most.
     #[must_use]
     pub fn to_text(&self) -> String {

@@ -1,5 +1,7 @@
 //! What one thread does: takes the next input, runs its transaction, again, without think time.
 //!
+//! Whose transactions they are is a [`Runner`]'s business: the store's own, or any engine's ([`session`](super::session)).
+//!
 //! Blocking, a transaction has ended when its commit is durable. Pipelined, commits stay in a first-in first-out window until they are, as in
 //! [`crate::client`]; the latency is from the beginning of the transaction until it leaves the window. Transactions that
 //! only read are in it too: what they have seen may not be durable yet.
@@ -9,9 +11,9 @@ use super::schema::UnusedItem;
 use super::{delivery, failed, new_order, order_status, payment, stock_level};
 use crate::error::BenchError;
 use crate::latency::Latencies;
+use crate::window::{Promise, Window};
 use azekura::{CommitTicket, Database, Error, Transaction};
 use azekura_workload::tpcc::{Input, Kind, Terminal};
-use std::collections::VecDeque;
 use std::time::Instant;
 
 /// What was done of one kind of transaction.
@@ -36,6 +38,13 @@ pub struct Tally {
     pub skipped_deliveries: u64,
 }
 
+impl KindTally {
+    fn committed(&mut self, began: Instant, now: Instant) {
+        self.committed += 1;
+        self.latencies.record(now - began);
+    }
+}
+
 impl Tally {
     /// Adds what another client has done.
     pub fn merge(&mut self, other: &Self) {
@@ -55,7 +64,43 @@ impl Tally {
     }
 }
 
-/// Runs transactions until `go_on` says no; what is in flight then is waited for, and counts.
+/// How a transaction ended.
+#[derive(Debug)]
+pub struct Ended<P> {
+    /// How often it was run again.
+    pub retries: u64,
+    /// What became of it.
+    pub end: End<P>,
+}
+
+/// The ways to end.
+#[derive(Debug)]
+pub enum End<P> {
+    /// Committed: durable, or promised to be.
+    Committed {
+        /// Districts in which a delivery found nothing.
+        skipped: u8,
+        /// Without: it is durable.
+        promise: Option<P>,
+    },
+    /// Rolled back because an item was unused.
+    RolledBack,
+}
+
+/// What runs single transactions.
+pub trait Runner {
+    /// What it tells about commits that it does not wait for.
+    type Promise: Promise<Error: Into<BenchError>>;
+
+    /// Runs the transaction that an input asks for, as often as conflicts make it. If it is `pipelined` the commit may be promised only.
+    ///
+    /// # Errors
+    ///
+    /// What the store says, but for conflicts, and rows that are missing.
+    fn run(&mut self, input: &Input, pipelined: bool) -> Result<Ended<Self::Promise>, BenchError>;
+}
+
+/// Runs transactions on the store until `go_on` says no; what is in flight then is waited for, and counts.
 ///
 /// # Errors
 ///
@@ -64,9 +109,23 @@ pub fn run(
     db: &Database,
     terminal: &mut Terminal,
     window: Option<usize>,
+    go_on: impl FnMut() -> bool,
+) -> Result<Tally, BenchError> {
+    run_with(OnStore(db), terminal, window, go_on)
+}
+
+/// The same with any runner.
+///
+/// # Errors
+///
+/// As [`run`].
+pub fn run_with<R: Runner>(
+    runner: R,
+    terminal: &mut Terminal,
+    window: Option<usize>,
     mut go_on: impl FnMut() -> bool,
 ) -> Result<Tally, BenchError> {
-    let mut client = Client { db, window, in_flight: VecDeque::new(), tally: Tally::default() };
+    let mut client = Client { runner, window, in_flight: Window::default(), tally: Tally::default() };
     while go_on() {
         client.transaction(&terminal.next(super::now_ms()))?;
     }
@@ -95,62 +154,75 @@ pub fn is_unused_item(error: &Error) -> bool {
     matches!(error, Error::Other(source) if source.is::<UnusedItem>())
 }
 
-struct InFlight {
-    kind: Kind,
-    began: Instant,
-    ticket: CommitTicket,
+struct OnStore<'d>(&'d Database);
+
+/// A commit of the store, whose errors say what was being done.
+struct Committing(CommitTicket);
+
+impl Promise for Committing {
+    type Error = BenchError;
+    fn is_kept(&self) -> Result<bool, BenchError> {
+        self.0.is_durable().map_err(failed("committing"))
+    }
+    fn keep(self) -> Result<(), BenchError> {
+        self.0.wait().map_err(failed("committing"))
+    }
 }
 
-struct Client<'d> {
-    db: &'d Database,
-    window: Option<usize>,
-    in_flight: VecDeque<InFlight>,
-    tally: Tally,
-}
+impl Runner for OnStore<'_> {
+    type Promise = Committing;
 
-impl Client<'_> {
-    fn transaction(&mut self, input: &Input) -> Result<(), BenchError> {
-        let (kind, began, mut attempts) = (input.kind(), Instant::now(), 0_u64);
+    fn run(&mut self, input: &Input, pipelined: bool) -> Result<Ended<Committing>, BenchError> {
+        let mut attempts = 0_u64;
         let body = |tx: &Transaction| {
             attempts += 1;
             execute(tx, input)
         };
-        let ended = match self.window {
-            None => self.db.transact(body).map(|skipped| (skipped, None)),
-            Some(_) => self.db.transact_async(body).map(|(skipped, ticket)| (skipped, Some(ticket))),
+        let ended = if pipelined {
+            self.0.transact_async(body).map(|(skipped, ticket)| (skipped, Some(Committing(ticket))))
+        } else {
+            self.0.transact(body).map(|skipped| (skipped, None))
         };
-        self.tally.kinds[kind.index()].retries += attempts.saturating_sub(1);
-        match ended {
-            Ok((skipped, ticket)) => {
+        let end = match ended {
+            Ok((skipped, promise)) => End::Committed { skipped, promise },
+            Err(error) if is_unused_item(&error) => End::RolledBack,
+            Err(error) => return Err(failed(input.kind().word())(error)),
+        };
+        Ok(Ended { retries: attempts.saturating_sub(1), end })
+    }
+}
+
+/// A thread's state.
+struct Client<R: Runner> {
+    runner: R,
+    window: Option<usize>,
+    in_flight: Window<(Kind, Instant), R::Promise>,
+    tally: Tally,
+}
+
+impl<R: Runner> Client<R> {
+    fn transaction(&mut self, input: &Input) -> Result<(), BenchError> {
+        let (kind, began) = (input.kind(), Instant::now());
+        let Ended { retries, end } = self.runner.run(input, self.window.is_some())?;
+        let tally = &mut self.tally.kinds[kind.index()];
+        tally.retries += retries;
+        match end {
+            End::RolledBack => tally.rolled_back += 1,
+            End::Committed { skipped, promise } => {
                 self.tally.skipped_deliveries += u64::from(skipped);
-                match ticket {
-                    None => self.committed(kind, began, Instant::now()),
-                    Some(ticket) => self.in_flight.push_back(InFlight { kind, began, ticket }),
+                match promise {
+                    None => self.tally.kinds[kind.index()].committed(began, Instant::now()),
+                    Some(promise) => self.in_flight.push((kind, began), promise),
                 }
             }
-            Err(error) if is_unused_item(&error) => self.tally.kinds[kind.index()].rolled_back += 1,
-            Err(error) => return Err(failed(kind.word())(error)),
         }
         self.drain(self.window.unwrap_or(1).saturating_sub(1))
     }
 
-    fn committed(&mut self, kind: Kind, began: Instant, now: Instant) {
-        let tally = &mut self.tally.kinds[kind.index()];
-        tally.committed += 1;
-        tally.latencies.record(now - began);
-    }
-
-    /// Lets durable commits leave the window, and waits for the oldest while more than `most` are in it.
+    /// Lets durable commits leave the window until at most `most` are in it.
     fn drain(&mut self, most: usize) -> Result<(), BenchError> {
-        while let Some(oldest) = self.in_flight.front() {
-            let is_durable = oldest.ticket.is_durable().map_err(failed("committing"))?;
-            if !is_durable && self.in_flight.len() <= most {
-                break;
-            }
-            let Some(InFlight { kind, began, ticket }) = self.in_flight.pop_front() else { break };
-            ticket.wait().map_err(failed("committing"))?;
-            self.committed(kind, began, Instant::now());
-        }
-        Ok(())
+        let kinds = &mut self.tally.kinds;
+        let done = |(kind, began): (Kind, Instant), now| kinds[kind.index()].committed(began, now);
+        self.in_flight.drain(most, done).map_err(Into::into)
     }
 }

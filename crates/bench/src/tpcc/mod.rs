@@ -31,7 +31,8 @@
 //! | [`plan`] | what to run |
 //! | [`run`](mod@run) | a run from beginning to end |
 //! | [`report`] | its result |
-//! | [`contest`](mod@contest) | the same over several engines, side by side |
+//! | [`contest`](mod@contest) | the same over several engines, side by side; [`session`]: a transaction in one of them |
+//! | [`standing`] | what engines reached there |
 
 pub mod check;
 pub mod client;
@@ -49,15 +50,18 @@ pub mod report;
 pub mod rows;
 pub mod run;
 pub mod schema;
+pub mod session;
+pub mod standing;
 pub mod stock_level;
 
 pub use check::{CONDITIONS, Checked, Violation, check};
-pub use contest::{Contest, Standing, contest};
+pub use contest::{Contest, contest};
 pub use load::{load, loaded};
 pub use plan::Plan;
 pub use report::Report;
 pub use run::run;
 pub use schema::Loaded;
+pub use standing::Standing;
 
 use crate::error::{BenchError, EngineError};
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use azekura_bench::Progress;
 use azekura_bench::calibrate::{Calibrate, Calibration};
 use azekura_bench::lab::{nb_gclock, p_wal};
 use azekura_bench::scale;
+use azekura_bench::{Json, Progress};
 use azekura_sim::Profile;
 use clap::{Args, Subcommand, ValueEnum};
 

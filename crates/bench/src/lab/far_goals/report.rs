@@ -43,16 +43,6 @@ pub struct Report {
 }
 
 impl Report {
-    /// As one JSON object.
-    ///
-    /// # Panics
-    ///
-    /// Never: all of it is text.
-    #[must_use]
-    pub fn to_json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("text")
-    }
-
     /// Goal by goal.
     #[must_use]
     pub fn to_text(&self) -> String {
@@ -85,6 +75,7 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::json::Json;
 
     #[test]
     fn each_standing_is_told_and_counted() {

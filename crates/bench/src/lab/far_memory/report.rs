@@ -91,16 +91,6 @@ impl Contest {
 }
 
 impl Report {
-    /// As one JSON object.
-    ///
-    /// # Panics
-    ///
-    /// Never: all of it is text and numbers.
-    #[must_use]
-    pub fn to_json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("text and numbers")
-    }
-
     /// As tables.
     #[must_use]
     pub fn to_text(&self) -> String {
@@ -320,6 +310,7 @@ fn geometric_mean(values: impl Iterator<Item = f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::json::Json;
 
     fn cell(policy: &str, local: u32, swap_ins: u64) -> Cell {
         Cell {

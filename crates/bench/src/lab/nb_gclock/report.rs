@@ -63,16 +63,6 @@ pub struct Report {
 }
 
 impl Report {
-    /// As one JSON object.
-    ///
-    /// # Panics
-    ///
-    /// Never: all of it is text and numbers.
-    #[must_use]
-    pub fn to_json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("text and numbers")
-    }
-
     /// As tables, one per figure: a line per cache, a column per place.
     #[must_use]
     pub fn to_text(&self) -> String {
@@ -185,6 +175,7 @@ fn cell_text(point: &Point) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::json::Json;
 
     #[test]
     fn every_point_is_in_the_table_and_on_the_page() {

@@ -276,16 +276,6 @@ fn paper_machine() -> Profile {
 }
 
 impl Report {
-    /// As one JSON object.
-    ///
-    /// # Panics
-    ///
-    /// Never: all of it is text and numbers.
-    #[must_use]
-    pub fn to_json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("text and numbers")
-    }
-
     /// As tables, one per case: a line per cache, a column per number of processors.
     #[must_use]
     pub fn to_text(&self) -> String {

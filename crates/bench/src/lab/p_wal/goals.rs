@@ -16,6 +16,7 @@ use crate::lab::figures::{Goal, Point, Report};
 
 /// What figures are called, up to the device's name.
 pub(super) const LONE: &str = "A lone committer";
+pub(super) const CLIENTS: &str = "Blocking clients on the log";
 pub(super) const RESTART: &str = "Restart of the store, in memory";
 pub(super) const BOUND: &str = "Restart within a setting";
 /// Columns.
@@ -82,7 +83,10 @@ fn worst_against_serial(points: &[Point]) -> Option<Goal> {
 
 fn where_flushes_are_parallel(points: &[Point]) -> Vec<Goal> {
     let is_meant = |point: &Point| {
-        point.at == MANY && point.figure.contains(" on the log") && point.figure.ends_with(PARALLEL_DEVICE)
+        point.at == MANY
+            && point.figure.starts_with("U-")
+            && point.figure.contains(" on the log")
+            && point.figure.ends_with(PARALLEL_DEVICE)
     };
     let meant = against_serial(points).filter(|(_, point)| is_meant(point));
     meant.map(|(ratio, point)| Goal::at_least("over our serial log", 2.0, ratio, place(point))).collect()

@@ -6,12 +6,13 @@
 //! 3. [`Pace::Groups`]: after every N transactions the worker writes its log itself, and goes on (Algorithm 1). [`Pace::Greedy`]: the log's
 //!    own threads write whenever something is there. [`Pace::Unasked`]: when it likes (epochs).
 //! 4. Transactions whose commit LSN the durable horizon has reached are known to be committed (Algorithm 4). A worker with a full window of
-//!    others waits.
+//!    others waits; one without a window is a client that waits for each commit as it comes.
 //!
 //! The paper's workers have no window; here there is one, so that variants can be compared with the same work in flight.
 //! Chunks are multiples of 4 KiB here, of 512 bytes there: 16 transactions of U-1 fill one of 8,192 (there 7,168).
 
 use super::ground::Site;
+use super::usage::Usage;
 use super::variant::{Pace, Variant};
 use crate::error::{BenchError, EngineError};
 use crate::latency::Latencies;
@@ -60,12 +61,12 @@ impl Pages {
 pub struct Micro {
     /// The log.
     pub variant: Variant,
-    /// Threads, each with a log buffer of its own.
+    /// Threads, each with a log buffer of its own; without a window they share one for each processor, as clients of a store do.
     pub workers: usize,
     /// Updates of one transaction: 1 or 10.
     pub updates: usize,
-    /// Transactions that a worker may have in flight.
-    pub window: usize,
+    /// Transactions that a worker may have in flight; without, it waits for each.
+    pub window: Option<usize>,
     /// How long.
     pub time: Duration,
     /// For the choice of pages.
@@ -83,6 +84,8 @@ pub struct Stretch {
     pub until_flush: Latencies,
     /// From its start until its commit was known.
     pub until_known: Latencies,
+    /// What the process had of the machine.
+    pub usage: Usage,
     /// What the log did; of its streams, how many it used at the end.
     pub log: WalStats,
 }
@@ -136,7 +139,7 @@ impl Micro {
     pub fn run(&self, site: &Site, pages: &Pages) -> Result<Stretch, BenchError> {
         let identity = LogIdentity { database_id: 1, incarnation: 1, first_lsn: Lsn(1) };
         let dir = site.dir.join("wal");
-        let options = self.variant.wal_options(self.workers);
+        let options = self.variant.wal_options(if self.window.is_some() { self.workers } else { 0 });
         let wal =
             Wal::create(Arc::clone(&site.fs), &dir, identity, options).map_err(failed("making the log"))?;
         let (start, stop) = (Barrier::new(self.workers + 1), AtomicBool::new(false));
@@ -161,10 +164,11 @@ impl Micro {
             idle_until(Instant::now() + (self.time / WARM_UP).max(LEAST_WARM_UP));
             // Relaxed: a worker counts a transaction more or less.
             counts.store(true, Relaxed);
-            let (began, before) = (Instant::now(), wal.stats());
+            let (began, before, used) = (Instant::now(), wal.stats(), Usage::now());
             idle_until(began + self.time.max(self.variant.least_time()));
             counts.store(false, Relaxed);
             let (took, after) = (began.elapsed(), wal.stats());
+            all.usage = Usage::now().since(used);
             stop.store(true, Relaxed);
             for thread in threads {
                 let tally = thread.join().unwrap_or(Err(BenchError::Panicked))?;
@@ -230,7 +234,7 @@ struct Client<'a> {
     pages: &'a Pages,
     worker: WorkerId,
     updates: usize,
-    window: usize,
+    window: Option<usize>,
     pace: Pace,
     random: Xoshiro256PlusPlus,
     /// In order of their commit LSNs.
@@ -249,7 +253,7 @@ impl<'a> Client<'a> {
             pages,
             worker: WorkerId::from_index(worker),
             updates: micro.updates,
-            window: micro.variant.window(micro.window).max(1),
+            window: micro.window.map(|window| micro.variant.window(window).max(1)),
             pace: micro.variant.pace(),
             random: Xoshiro256PlusPlus::seed_from_u64(
                 micro.seed.wrapping_mul(1009).wrapping_add(worker as u64),
@@ -266,14 +270,18 @@ impl<'a> Client<'a> {
         while go_on() {
             self.counts = counts.load(Relaxed);
             self.transact()?;
+            let Some(window) = self.window else {
+                self.wait_for_newest()?;
+                continue;
+            };
             match self.pace {
                 Pace::Groups(n) => {
-                    if self.unflushed >= n.min(self.window) {
+                    if self.unflushed >= n.min(window) {
                         self.flush()?;
                     }
                     self.notify();
                     // Everything of ours is on its way, and so is, sooner or later, what the others have.
-                    while self.unflushed == 0 && self.queue.len() >= self.window {
+                    while self.unflushed == 0 && self.queue.len() >= window {
                         thread::yield_now();
                         self.check()?;
                         self.notify();
@@ -284,7 +292,7 @@ impl<'a> Client<'a> {
                         self.wal.request_flush();
                     }
                     self.notify();
-                    if self.queue.len() >= self.window {
+                    if self.queue.len() >= window {
                         self.wait_for_oldest()?;
                     }
                 }
@@ -347,9 +355,19 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
+    /// Its flush was asked for.
     fn wait_for_oldest(&mut self) -> Result<(), BenchError> {
         if let Some(oldest) = self.queue.front() {
-            self.wal.wait_acknowledged(oldest.commit_lsn).map_err(failed("writing the log"))?;
+            self.wal.ticket(oldest.commit_lsn).wait().map_err(failed("writing the log"))?;
+        }
+        self.notify();
+        Ok(())
+    }
+
+    /// Nobody asked for its flush yet.
+    fn wait_for_newest(&mut self) -> Result<(), BenchError> {
+        if let Some(newest) = self.queue.back() {
+            self.wal.wait_acknowledged(newest.commit_lsn).map_err(failed("writing the log"))?;
         }
         self.notify();
         Ok(())
@@ -389,7 +407,7 @@ mod tests {
             for updates in [1, 10] {
                 let pages = Pages::default();
                 let time = Duration::from_millis(10);
-                let micro = Micro { variant, workers: 3, updates, window: 64, time, seed: 7 };
+                let micro = Micro { variant, workers: 3, updates, window: Some(64), time, seed: 7 };
                 let stretch = micro.run(&ground.site().unwrap(), &pages).unwrap();
                 let what = format!("{variant:?}, {updates} updates");
                 assert!(stretch.committed > 0, "{what}");
@@ -410,7 +428,8 @@ mod tests {
     fn the_papers_workers_write_groups_of_sixteen_in_chunks_of_8_kib() {
         let ground = Ground::new(Choice::Model(DeviceModel::plp()), ".".as_ref());
         let time = Duration::from_millis(20);
-        let micro = Micro { variant: Variant::Paper, workers: 1, updates: 1, window: 64, time, seed: 7 };
+        let micro =
+            Micro { variant: Variant::Paper, workers: 1, updates: 1, window: Some(64), time, seed: 7 };
         let stretch = micro.run(&ground.site().unwrap(), &Pages::default()).unwrap();
         assert!(stretch.until_flush.count().abs_diff(stretch.committed) <= 64, "{stretch:?}");
         assert_eq!(stretch.log.largest_group, 3 * 16);

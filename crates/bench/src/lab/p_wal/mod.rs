@@ -11,6 +11,7 @@
 //! | [`restart`] | recovery: merging against sorting, and the store's restart | §4 |
 //! | [`lone`] | a committer alone, against one write | |
 //! | `goals` | what the log is to reach | |
+//! | [`usage`] | processor time and switches | |
 //! | [`run`](mod@run) | a run of all of it | |
 //! | [`simulate`] | the log on a simulated machine | Fig. 7 |
 //!
@@ -26,6 +27,7 @@ pub mod restart;
 pub mod run;
 pub mod simulate;
 pub mod store;
+pub mod usage;
 pub mod variant;
 pub mod writes;
 
@@ -45,6 +47,8 @@ pub enum Part {
     Lone,
     /// U-1 and U-10 on the log (Figs 7 to 10, 13).
     Log,
+    /// Clients that wait for each commit, on the log.
+    Clients,
     /// U-1 and U-10 on the store.
     Store,
     /// TPC-C on the store (Figs 11, 12, 14).
@@ -57,8 +61,16 @@ pub enum Part {
 
 impl Part {
     /// All of them, in order.
-    pub const ALL: [Self; 7] =
-        [Self::Device, Self::Lone, Self::Log, Self::Store, Self::Tpcc, Self::Long, Self::Restart];
+    pub const ALL: [Self; 8] = [
+        Self::Device,
+        Self::Lone,
+        Self::Log,
+        Self::Clients,
+        Self::Store,
+        Self::Tpcc,
+        Self::Long,
+        Self::Restart,
+    ];
 
     /// What it is called.
     #[must_use]
@@ -67,6 +79,7 @@ impl Part {
             Self::Device => "device",
             Self::Lone => "lone",
             Self::Log => "log",
+            Self::Clients => "clients",
             Self::Store => "store",
             Self::Tpcc => "tpcc",
             Self::Long => "long",
@@ -97,6 +110,8 @@ pub struct Lab {
     pub variants: Vec<Variant>,
     /// Numbers of workers.
     pub workers: Vec<usize>,
+    /// Numbers of clients that wait for each of their commits.
+    pub clients: Vec<usize>,
     /// Transactions that each worker may have in flight, where commits are not waited for one by one.
     pub window: usize,
     /// Measures the store with commits that are waited for one by one, too.
@@ -130,6 +145,7 @@ impl Lab {
             parts: Part::ALL.into(),
             variants: Variant::ALL.into(),
             workers: vec![1, 2, 4, 8, 16],
+            clients: vec![1, 2, 4, 8, 16, 64],
             window: 64,
             blocking: true,
             time: Duration::from_millis(400),
@@ -150,6 +166,7 @@ impl Lab {
         Self {
             variants: vec![Variant::Paper, Variant::Ours, Variant::Serial, Variant::Epoch { ms: 5 }],
             workers: vec![1, 4],
+            clients: vec![2, 8],
             blocking: false,
             time: Duration::from_millis(50),
             runs: 1,

@@ -1,6 +1,7 @@
 //! How long recovery takes: reading the log back by merging and by sorting (§4), and a whole restart of the store.
 
 use super::ground::{Ground, Site};
+use super::usage::Usage;
 use crate::error::{BenchError, EngineError};
 use azekura::{Database, Table};
 use azekura_base::Lsn;
@@ -114,12 +115,6 @@ impl Restarted {
     }
 }
 
-/// What the process has had of the processors.
-fn cpu_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
-}
-
 const ROWS: Table<u64, [u8]> = Table::new("rows");
 
 /// A store in memory.
@@ -186,10 +181,11 @@ fn update(db: &Database, updates: u64) -> Result<u64, BenchError> {
 }
 
 fn reopen(killed: &FaultFs, streams: usize, time: Duration, last: u64) -> Result<Restarted, BenchError> {
-    let (began, cpu) = (Instant::now(), cpu_time());
+    let (began, before) = (Instant::now(), Usage::now());
     let db = store(killed, streams, time).open("/db").map_err(failed("recovering"))?;
-    let restarted =
-        Restarted { records: db.stats().recovery.records, took: began.elapsed(), cpu: cpu_time() - cpu };
+    let took = began.elapsed();
+    let cpu = Usage::now().since(before).cpu;
+    let restarted = Restarted { records: db.stats().recovery.records, took, cpu };
     let is_there = db.transact(|tx| tx.table(&ROWS)?.contains(&last)).map_err(failed("reading"))?;
     if !is_there {
         return Err(BenchError::WrongAnswer { what: "rows of the last commit", expected: 1, found: 0 });

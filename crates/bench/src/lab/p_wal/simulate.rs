@@ -137,7 +137,7 @@ impl Simulated {
 
     const fn micro(&self, variant: Variant, workers: usize) -> Micro {
         let Self { updates, window, time, seed, .. } = *self;
-        Micro { variant, workers, updates, window, time: time.1, seed }
+        Micro { variant, workers, updates, window: Some(window), time: time.1, seed }
     }
 
     fn point(
@@ -241,16 +241,6 @@ fn trim_until(wal: &Wal, end: Instant) {
 }
 
 impl Report {
-    /// As one JSON object.
-    ///
-    /// # Panics
-    ///
-    /// Never: all of it is text and numbers.
-    #[must_use]
-    pub fn to_json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("text and numbers")
-    }
-
     /// As a table: a line per log, a column per number of workers; and where threads waited for cache lines.
     #[must_use]
     pub fn to_text(&self) -> String {

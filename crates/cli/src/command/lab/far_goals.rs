@@ -4,9 +4,9 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use azekura_bench::Progress;
 use azekura_bench::lab::far_goals::{Lab, work};
 use azekura_bench::lab::far_memory::Policy;
+use azekura_bench::{Json, Progress};
 use clap::Args;
 
 use crate::Outcome;

@@ -3,9 +3,9 @@
 use std::io::Write;
 
 use anyhow::Result;
-use azekura_bench::Progress;
 use azekura_bench::lab::far_memory::live::Live;
 use azekura_bench::lab::far_memory::{Kernel, Lab, Mechanism, Policy};
+use azekura_bench::{Json, Progress};
 use clap::Args;
 
 use super::{Forms, Output};

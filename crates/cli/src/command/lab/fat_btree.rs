@@ -3,8 +3,8 @@
 use std::io::Write;
 
 use anyhow::Result;
-use azekura_bench::Progress;
 use azekura_bench::lab::fat_btree::Lab;
+use azekura_bench::{Json, Progress};
 use clap::Args;
 
 use super::{Forms, Output};

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use azekura_bench::Progress;
 use azekura_bench::lab::nb_gclock::Lab;
 use azekura_bench::lab::nb_gclock::simulate::Simulated;
+use azekura_bench::{Json, Progress};
 use clap::Args;
 
 use super::Output;

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use azekura_bench::Progress;
 use azekura_bench::lab::p_wal::ground::Choice;
 use azekura_bench::lab::p_wal::simulate::Simulated;
 use azekura_bench::lab::p_wal::variant::Variant;
 use azekura_bench::lab::p_wal::{Lab, Part};
+use azekura_bench::{Json, Progress};
 use clap::Args;
 
 use super::Output;
@@ -26,9 +26,10 @@ Examples:
 
 Devices: real (the one that --dir is on), or a model over memory: iodrive (the
 paper's), cloud, ssd (a consumer's), plp (with power-loss protection).
-Parts: device (Fig. 3), lone (a committer alone), log (Figs 7 to 10, 13), store,
-tpcc (Figs 11, 12, 14), long (Fig. 15), restart (section 4). At the end the goals
-that these parts tell about, and whether each is reached.
+Parts: device (Fig. 3), lone (a committer alone), log (Figs 7 to 10, 13), clients
+(that wait for each commit), store, tpcc (Figs 11, 12, 14), long (Fig. 15),
+restart (section 4). At the end the goals that these parts tell about, and
+whether each is reached.
 Modelled devices take real time; what the processors do not manage in time
 counts too. The real device is written: some GiB in all, removed at the end.";
 
@@ -55,7 +56,7 @@ pub(super) struct PWal {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     log: Vec<Variant>,
 
-    /// Numbers of workers [unless given: 1, 2, 4, 8, 16]
+    /// Numbers of workers [unless given: 1, 2, 4, 8, 16], and of clients [1, 2, 4, 8, 16, 64]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: Vec<u16>,
 
@@ -113,6 +114,7 @@ impl PWal {
         }
         if !self.workers.is_empty() {
             lab.workers = self.workers.iter().map(|&workers| workers.into()).collect();
+            lab.clients.clone_from(&lab.workers);
         }
         lab.window = self.in_flight.map_or(lab.window, usize::from);
         lab.time = self.seconds.unwrap_or(lab.time);

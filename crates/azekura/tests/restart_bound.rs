@@ -1,0 +1,101 @@
+//! A restart has no more to do than its setting allows: log to read, pages to read whether they were in the cache or not, changes to undo. Work is counted here, by
+//! what the restart itself says that it did; nothing is timed.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use azekura::{Database, RecoveryReport, Table, Transaction};
+use azekura_io::FaultFs;
+use common::deterministic;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+const ROWS: Table<u64, [u8]> = Table::new("rows");
+const PAGE: usize = 4096;
+/// More than the rows need: nothing leaves the cache.
+const FRAMES: usize = 4_000;
+/// Some 8 to a page.
+const KEYS: u64 = 12_000;
+/// As much as 400 pages, or 1.3 MB of log.
+const BOUND: Duration = Duration::from_millis(20);
+/// Of one transaction.
+const UPDATES: usize = 20;
+
+fn open(fs: &FaultFs, time: Duration) -> Database {
+    deterministic(Arc::new(fs.clone()), PAGE, FRAMES).recovery_time(time).open("db").unwrap()
+}
+
+fn filled(fs: &FaultFs, time: Duration) -> Database {
+    let db = open(fs, time);
+    for keys in (0..KEYS).collect::<Vec<_>>().chunks(500) {
+        let put =
+            |tx: &Transaction| keys.iter().try_for_each(|key| tx.table(&ROWS)?.insert(key, &[1; 450][..]));
+        db.transact(put).unwrap();
+    }
+    db.checkpoint().unwrap();
+    db
+}
+
+/// Changes rows all over the table, a few bytes of log and a page each.
+fn scatter(tx: &Transaction, rng: &mut StdRng, updates: usize) -> Result<(), azekura::Error> {
+    for _ in 0..updates {
+        let (key, value) = (rng.random_range(0..KEYS), rng.random::<u8>());
+        tx.table(&ROWS)?.insert(&key, &[value; 450][..])?;
+    }
+    Ok(())
+}
+
+/// What a restart does after a kill at this moment.
+fn restarted(fs: &FaultFs) -> RecoveryReport {
+    open(&fs.kill(), Duration::MAX).stats().recovery
+}
+
+/// The most that restarts were counted as, of kills between transactions.
+fn longest(time: Duration) -> Duration {
+    let fs = FaultFs::new();
+    let db = filled(&fs, time);
+    let mut rng = StdRng::seed_from_u64(5);
+    let mut longest = Duration::ZERO;
+    for n in 0..240 {
+        db.transact(|tx| scatter(tx, &mut rng, UPDATES)).unwrap();
+        if n % 8 == 0 {
+            longest = longest.max(restarted(&fs).counted_time());
+        }
+    }
+    longest
+}
+
+#[test]
+fn pages_that_stay_in_the_cache_count() {
+    let (bounded, unbounded) = (longest(BOUND), longest(Duration::MAX));
+    assert!(bounded <= BOUND * 5 / 4, "{bounded:?} of {BOUND:?}");
+    assert!(bounded >= BOUND / 2, "{bounded:?}: it is no bound if everything is written at once");
+    assert!(unbounded > BOUND * 3, "{unbounded:?}: there is something to bound");
+}
+
+#[test]
+fn what_is_open_counts() {
+    let fs = FaultFs::new();
+    let db = filled(&fs, BOUND);
+    let mut rng = StdRng::seed_from_u64(6);
+    let open = db.begin().unwrap();
+    let mut undone = 0;
+    for _ in 0..16 {
+        // On rows of its own, so that nobody waits for it.
+        let keys = KEYS + undone..KEYS + undone + 64;
+        keys.for_each(|key| open.table(&ROWS).unwrap().insert(&key, &[2; 40][..]).unwrap());
+        undone += 64;
+        db.transact(|tx| scatter(tx, &mut rng, UPDATES)).unwrap();
+        let report = restarted(&fs);
+        assert_eq!((report.losers, report.undone), (1, undone), "{report:?}");
+        // Its log is held back beyond any bound; pages and undo are not.
+        let log = Duration::from_secs_f64(report.log_bytes as f64 / f64::from(64 << 20));
+        let counted = report.counted_time().saturating_sub(log);
+        assert!(counted <= BOUND * 5 / 4, "{counted:?} of {BOUND:?}: {report:?}");
+    }
+    open.abort().unwrap();
+}

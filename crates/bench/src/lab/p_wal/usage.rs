@@ -1,0 +1,66 @@
+//! What the process has had of the machine: processor time, and switches of threads.
+
+use std::time::Duration;
+
+/// So much of it, of all threads together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Time of processors.
+    pub cpu: Duration,
+    /// How often a thread went to sleep or another one took its processor, where the system counts that (Linux). Of threads that live.
+    pub switches: Option<u64>,
+}
+
+impl Usage {
+    /// Up to now.
+    #[must_use]
+    pub fn now() -> Self {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        let cpu =
+            Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0));
+        Self { cpu, switches: switches() }
+    }
+
+    /// What came after `before`; the same threads must have lived all the time.
+    #[must_use]
+    pub fn since(self, before: Self) -> Self {
+        let switches = self.switches.zip(before.switches).map(|(now, before)| now.saturating_sub(before));
+        Self { cpu: self.cpu.saturating_sub(before.cpu), switches }
+    }
+}
+
+fn switches() -> Option<u64> {
+    let tasks = std::fs::read_dir("/proc/self/task").ok()?;
+    let of = tasks.flatten().filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok());
+    Some(of.map(|status| of_status(&status)).sum())
+}
+
+/// Both kinds of switches of one thread.
+fn of_status(status: &str) -> u64 {
+    let counts = status.lines().filter_map(|line| line.split_once("ctxt_switches:"));
+    counts.filter_map(|(_, count)| count.trim().parse::<u64>().ok()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_kinds_of_switches_count() {
+        let status = "Name:\tx\nvoluntary_ctxt_switches:\t12\nnonvoluntary_ctxt_switches:\t30\n";
+        assert_eq!(of_status(status), 42);
+        assert_eq!(of_status("Name:\tx\n"), 0);
+    }
+
+    #[test]
+    fn usage_grows() {
+        let before = Usage::now();
+        let mut sum = 0_u64;
+        while Usage::now().cpu == before.cpu {
+            sum = std::hint::black_box(sum.wrapping_add(1));
+        }
+        let after = Usage::now();
+        assert!(after.since(before).cpu > Duration::ZERO);
+        assert_eq!(after.switches.is_some(), before.switches.is_some());
+    }
+}

@@ -1,0 +1,162 @@
+//! What engines reached in a contest, and how it is shown.
+
+use super::client::{KindTally, Tally};
+use crate::latency::Latencies;
+use azekura_workload::tpcc::Kind;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::time::Duration;
+
+/// What one run brought.
+#[derive(Debug)]
+pub struct Ran {
+    /// What was done.
+    pub tally: Tally,
+    /// In which time.
+    pub took: Duration,
+}
+
+impl Ran {
+    fn per_second(&self, count: u64) -> f64 {
+        count as f64 / self.took.as_secs_f64().max(1e-9)
+    }
+
+    /// Transactions committed a second.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        self.per_second(self.tally.committed())
+    }
+
+    fn new_orders(&self) -> &KindTally {
+        &self.tally.kinds[Kind::NewOrder.index()]
+    }
+}
+
+/// What all engines of a cell have in common.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Cell {
+    /// `tpcc`, or `tpcc-new-order`.
+    pub workload: String,
+    /// `blocking` or `pipelined`.
+    pub commit: String,
+    /// Client threads.
+    pub threads: usize,
+    /// Commits that could be in flight over all threads together.
+    pub in_flight: usize,
+    /// Warehouses.
+    pub warehouses: u32,
+    /// What the specification's numbers of rows were divided by.
+    pub scale_divisor: u32,
+}
+
+/// One engine in one cell.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Standing {
+    /// The engine's name.
+    pub engine: String,
+    /// Which cell.
+    #[serde(flatten)]
+    pub cell: Cell,
+    /// Transactions committed a second: the median of the runs.
+    pub ops_per_s: f64,
+    /// The same of each run.
+    pub ops_per_s_runs: Vec<f64>,
+    /// New-Orders committed a minute, by the same run. Not an audited tpmC: no think times.
+    pub new_orders_per_minute: f64,
+    /// Median latency of all transactions of all runs.
+    pub p50_us: f64,
+    /// Latency that 99 % did not exceed.
+    pub p99_us: f64,
+    /// The same of New-Order by itself.
+    pub new_order_p99_us: f64,
+    /// How often transactions were run again.
+    pub retries: u64,
+    /// What the engine says of itself.
+    pub settings: BTreeMap<String, String>,
+}
+
+impl Standing {
+    /// Of an engine with these runs, if there are any.
+    #[must_use]
+    pub fn of(engine: String, cell: Cell, runs: &[Ran], settings: BTreeMap<String, String>) -> Option<Self> {
+        let mut by_rate: Vec<&Ran> = runs.iter().collect();
+        by_rate.sort_by(|a, b| a.rate().total_cmp(&b.rate()));
+        let median = *by_rate.get(by_rate.len() / 2)?;
+        let (mut all, mut new_orders) = (Latencies::default(), Latencies::default());
+        runs.iter().flat_map(|run| &run.tally.kinds).for_each(|kind| all.merge(&kind.latencies));
+        runs.iter().for_each(|run| new_orders.merge(&run.new_orders().latencies));
+        Some(Self {
+            engine,
+            cell,
+            ops_per_s: median.rate(),
+            ops_per_s_runs: runs.iter().map(Ran::rate).collect(),
+            new_orders_per_minute: 60.0 * median.per_second(median.new_orders().committed),
+            p50_us: all.quantile_us(0.5),
+            p99_us: all.quantile_us(0.99),
+            new_order_p99_us: new_orders.quantile_us(0.99),
+            retries: runs.iter().flat_map(|run| &run.tally.kinds).map(|kind| kind.retries).sum(),
+            settings,
+        })
+    }
+}
+
+fn plural(count: impl Into<u64>) -> &'static str {
+    if count.into() == 1 { "" } else { "s" }
+}
+
+/// The standings as a table, best first in each cell, with what part of the best other engine's rate ours is.
+#[must_use]
+pub fn render(standings: &[Standing]) -> String {
+    let mut text = String::new();
+    let mut cells: Vec<&Cell> = Vec::new();
+    for s in standings {
+        if !cells.contains(&&s.cell) {
+            cells.push(&s.cell);
+        }
+    }
+    for cell in cells {
+        let mut here: Vec<&Standing> = standings.iter().filter(|s| s.cell == *cell).collect();
+        here.sort_by(|a, b| b.ops_per_s.total_cmp(&a.ops_per_s));
+        let Cell { workload, commit, threads, in_flight, warehouses, scale_divisor } = cell;
+        let _ = writeln!(
+            text,
+            "\n{workload}, {warehouses} warehouse{}, scale 1/{scale_divisor}: {threads} thread{}, {in_flight} commit{} in flight ({commit})\n{:<16} {:>10} {:>16} {:>12} {:>10} {:>10} {:>12} {:>8}",
+            plural(*warehouses),
+            plural(*threads as u64),
+            plural(*in_flight as u64),
+            "engine",
+            "tx/s",
+            "runs",
+            "New-Orders/min",
+            "p50 us",
+            "p99 us",
+            "N-O p99 us",
+            "retries"
+        );
+        for s in &here {
+            let least = s.ops_per_s_runs.iter().copied().fold(f64::INFINITY, f64::min);
+            let most = s.ops_per_s_runs.iter().copied().fold(0.0, f64::max);
+            let _ = writeln!(
+                text,
+                "{:<16} {:>10.0} {:>16} {:>12.0} {:>10.0} {:>10.0} {:>12.0} {:>8}",
+                s.engine,
+                s.ops_per_s,
+                format!("{least:.0}..{most:.0}"),
+                s.new_orders_per_minute,
+                s.p50_us,
+                s.p99_us,
+                s.new_order_p99_us,
+                s.retries
+            );
+        }
+        let is_ours = |s: &&&Standing| s.engine == crate::table::OURS;
+        let ours = here.iter().find(is_ours);
+        let best = here.iter().find(|s| !is_ours(s));
+        if let (Some(ours), Some(best)) = (ours, best) {
+            let _ =
+                writeln!(text, "ours is {:.2} of {}", ours.ops_per_s / best.ops_per_s.max(1e-9), best.engine);
+        }
+    }
+    text
+}

@@ -1,0 +1,113 @@
+//! Commits on their way: begun, and not known to be durable yet, first in, first out.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use crate::engine::Ticket;
+use crate::error::EngineError;
+
+/// What tells when a commit is durable.
+pub trait Promise {
+    /// What can go wrong.
+    type Error;
+
+    /// Whether it is durable. Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// The log failed: the commit may be lost.
+    fn is_kept(&self) -> Result<bool, Self::Error>;
+
+    /// Blocks until it is durable.
+    ///
+    /// # Errors
+    ///
+    /// The log failed: the commit may be lost.
+    fn keep(self) -> Result<(), Self::Error>;
+}
+
+impl Promise for Box<dyn Ticket> {
+    type Error = EngineError;
+    fn is_kept(&self) -> Result<bool, EngineError> {
+        self.is_durable()
+    }
+    fn keep(self) -> Result<(), EngineError> {
+        self.wait()
+    }
+}
+
+/// Commits on their way, each with what is to be known about it when it is done.
+#[derive(Debug)]
+pub struct Window<N, P>(VecDeque<(N, P)>);
+
+impl<N, P> Default for Window<N, P> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
+}
+
+impl<N, P: Promise> Window<N, P> {
+    /// One more is on its way.
+    pub fn push(&mut self, note: N, promise: P) {
+        self.0.push_back((note, promise));
+    }
+
+    /// Lets durable commits leave, and waits for the oldest while more than `most` are there. `done` gets each that leaves, and when: one look at
+    /// the clock for all that became durable together.
+    ///
+    /// # Errors
+    ///
+    /// The promise's. The commit in question is still there, or gone if it was waited for.
+    pub fn drain(&mut self, most: usize, mut done: impl FnMut(N, Instant)) -> Result<(), P::Error> {
+        let mut now = None;
+        while let Some((_, oldest)) = self.0.front() {
+            let is_kept = oldest.is_kept()?;
+            if !is_kept && self.0.len() <= most {
+                break;
+            }
+            let Some((note, promise)) = self.0.pop_front() else { break };
+            if !is_kept {
+                promise.keep()?;
+                now = None;
+            }
+            done(note, *now.get_or_insert_with(Instant::now));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    /// Kept once the shared number has reached its own; waiting for it makes it so.
+    struct Nth(u32, Rc<Cell<u32>>);
+
+    impl Promise for Nth {
+        type Error = u32;
+        fn is_kept(&self) -> Result<bool, u32> {
+            if self.0 == 13 { Err(13) } else { Ok(self.1.get() >= self.0) }
+        }
+        fn keep(self) -> Result<(), u32> {
+            self.1.set(self.1.get().max(self.0));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn commits_leave_in_order_once_durable_and_the_oldest_is_waited_for_when_there_are_too_many() {
+        let durable = Rc::new(Cell::new(2));
+        let mut window = Window::default();
+        (1..=5).for_each(|n| window.push(n, Nth(n, Rc::clone(&durable))));
+        let mut left = Vec::new();
+        window.drain(3, |n, _| left.push(n)).unwrap();
+        assert_eq!((&left[..], durable.get()), (&[1, 2][..], 2), "three may stay");
+        window.drain(1, |n, _| left.push(n)).unwrap();
+        assert_eq!((&left[..], durable.get()), (&[1, 2, 3, 4][..], 4));
+        window.push(13, Nth(13, Rc::clone(&durable)));
+        assert_eq!(window.drain(0, |n, _| left.push(n)), Err(13));
+        assert_eq!(left, [1, 2, 3, 4, 5]);
+    }
+}
