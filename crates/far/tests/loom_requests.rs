@@ -124,3 +124,27 @@ fn a_handler_that_finds_the_table_full_gets_a_request_when_one_is_free() {
         pager.join().expect("no panic");
     });
 }
+
+#[test]
+fn a_page_that_is_answered_once_more_by_another_thread_does_not_answer_a_fault_on_the_next() {
+    model(|| {
+        let region = Region::<1>::new();
+        let program = {
+            let region = Arc::clone(&region);
+            thread::spawn(move || (0..2).for_each(|page| region.touch(page)))
+        };
+        // As a keeper's thread does when it wakes whoever waits for the page: nobody, perhaps, as the fault was answered already.
+        let keeper = {
+            let region = Arc::clone(&region);
+            thread::spawn(move || {
+                while region.pages[0].load(Relaxed) == 0 {
+                    thread::yield_now();
+                }
+                region.requests.finish(0);
+            })
+        };
+        region.page(2);
+        program.join().expect("no panic");
+        keeper.join().expect("no panic");
+    });
+}

@@ -19,6 +19,8 @@
 //!   keeper holds bytes with their digest, or they are zeros.
 //! - **PAGER-3** A page whose every holder is lost is `Lost`, and stops the program when it is touched. It never reads as anything else.
 //! - **PAGER-4** A fault that waits for room is answered when a page has left or arrived, and while it waits one is leaving or arriving.
+//! - **PAGER-5** A thread of ours that panics, or a page that is lost and touched, ends the process at once; nobody is left waiting. (So the kernel's poison
+//!   for lost pages, `UFFDIO_POISON`, has no use here: a signal without a message would come in the place of a message.)
 
 mod care;
 mod core;
@@ -30,13 +32,14 @@ mod state;
 use crate::client::{Keeper, Order, Sink, Verb};
 use crate::error::Loss;
 use crate::fault::{Backend, Event};
+use crate::needed;
 use crate::stats::FarStats;
 pub(crate) use care::Server;
 use core::Core;
 pub(crate) use core::Plan;
 pub(crate) use fork::Frozen;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 
 /// See the [module](self).
 pub(crate) struct Pager {
@@ -84,8 +87,8 @@ impl Pager {
         let faulting = Arc::clone(self);
         let caring = Arc::clone(self);
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
-        threads.push(thread::Builder::new().name("far-fault".into()).spawn(move || faulting.answer())?);
-        threads.push(thread::Builder::new().name("far-care".into()).spawn(move || caring.care(&servers))?);
+        threads.push(needed::spawn("far-fault", move || faulting.answer())?);
+        threads.push(needed::spawn("far-care", move || caring.care(&servers))?);
         Ok(())
     }
 
