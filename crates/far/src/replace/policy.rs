@@ -68,7 +68,7 @@ impl Policy {
     /// Whether it looks at modified bits, so that a page's first write must be seen.
     #[must_use]
     pub fn wants_modified(self) -> bool {
-        matches!(self, Self::UNru(_))
+        matches!(self, Self::UNru(_) | Self::Adaptive)
     }
 
     /// The name without an interval.

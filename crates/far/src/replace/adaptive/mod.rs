@@ -13,8 +13,8 @@
 //! 5. **Judges** ([`jury`]). Both rules name a page each time. The time until the page is wanted, be it here or away, is the rule's reward: the very
 //!    quantity that Belady's rule maximises. The rule with the higher recent mean decides.
 //!
-//! Cost: two looks at every resident page for a victim, at most [`watch::CLEARED_PER_SWAP`] changes of protection and later faults per swap, and
-//! some 150 bytes per page. Weak at use without any pattern in space or time, where nothing helps, and with few swaps, where there is nothing to learn from.
+//! Cost: two looks at each page that may leave, at 256 by lot if they are more; at most [`watch::CLEARED_PER_SWAP`] changes of protection and later faults
+//! per swap; and some 150 bytes per page. Weak at use without any pattern in space or time, where nothing helps, and with few swaps, where there is nothing to learn from.
 //! The constants are of the method, none is of a program. They were chosen on the evaluation's own programs (sizes S and W, pages of 4 KiB).
 
 pub mod jury;
@@ -32,7 +32,7 @@ use watch::Watch;
 /// Swaps of an era.
 const ERA: u32 = 50;
 /// Pages looked at for a victim: all that may leave, or if they are more so many by lot.
-const LOOKED_AT: usize = 1024;
+const LOOKED_AT: usize = 256;
 
 /// The resident pages and all that is known of every page.
 #[derive(Clone, Debug)]
