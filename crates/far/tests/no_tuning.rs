@@ -38,9 +38,12 @@ fn the_default_policy_never_swaps_more_than_simple() {
 
 #[test]
 fn the_default_policy_is_near_the_best_of_the_eight_whichever_that_is() {
-    for (kernel, shares) in
-        [("himeno.xs", &[75, 50, 25][..]), ("is.s", &[50, 25]), ("mg.s", &[25]), ("cluster.200", &[25])]
-    {
+    for (kernel, shares) in [
+        ("himeno.xs", &[75, 50, 25][..]),
+        ("is.s", &[50, 25]),
+        ("mg.s", &[75, 50, 25]),
+        ("cluster.200", &[50, 25]),
+    ] {
         let trace = record(kernel);
         for &local in shares {
             let ours = swaps(&trace, Policy::default(), local);
