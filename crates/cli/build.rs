@@ -3,7 +3,6 @@
 fn main() {
     azekura_embed::build(&azekura_embed::Embedded {
         member: "far-preload",
-        parts: &["far-preload", "far", "base", "preload"],
         file: "libazekura_far_preload.so",
         variable: "AZEKURA_FAR_PRELOAD_BUILT",
     });

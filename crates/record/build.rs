@@ -3,7 +3,6 @@
 fn main() {
     azekura_embed::build(&azekura_embed::Embedded {
         member: "preload",
-        parts: &["preload", "trace", "base"],
         file: "libazekura_preload.so",
         variable: "AZEKURA_PRELOAD_BUILT",
     });

@@ -9,6 +9,8 @@ use std::process::Command;
 
 /// The library's file name.
 const LIBRARY: &str = "libazekura_far_preload.so";
+/// The environment's name of another library to load instead.
+const OTHER: &str = "AZEKURA_FAR_PRELOAD";
 /// Names of the environment.
 const SERVERS: &str = "AZEKURA_FAR_SERVERS";
 const LOCAL: &str = "AZEKURA_FAR_LOCAL";
@@ -64,6 +66,14 @@ pub enum LaunchError {
         /// What is there.
         value: String,
     },
+    /// `AZEKURA_FAR_PRELOAD` is set and names no file. The program would run without far memory, and nothing would say so.
+    #[error(
+        "{OTHER} is {value:?}, and there is no such library; unset it to use the built-in one, or give the path of one"
+    )]
+    Other {
+        /// What it is set to.
+        value: String,
+    },
     /// The library was not found.
     #[error("no {LIBRARY} beside this program ({}); build it with `cargo build --release -p azekura-far-preload`, or give its path in AZEKURA_FAR_PRELOAD", looked.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", "))]
     NoLibrary {
@@ -83,7 +93,7 @@ impl Default for Launch {
             copies: 1,
             spill: None,
             auth_key: None,
-            policy: Policy::SwapInHistory,
+            policy: Policy::default(),
             mechanism: Mechanism::Auto,
             stats_json: None,
             quiet: false,
@@ -96,7 +106,7 @@ impl Launch {
     ///
     /// # Errors
     ///
-    /// [`LaunchError::NoLibrary`].
+    /// [`LaunchError::NoLibrary`], [`LaunchError::Other`].
     pub fn prepare(&self, command: &mut Command) -> Result<(), LaunchError> {
         self.prepare_with(command, &find_library()?);
         Ok(())
@@ -181,10 +191,25 @@ fn parsed<T: std::str::FromStr>(
     value.parse().map_err(|_| LaunchError::Setting { name, value })
 }
 
+/// The library that the environment names (`AZEKURA_FAR_PRELOAD`) to be loaded instead of the built-in one; `None` if it names none.
+///
+/// # Errors
+///
+/// [`LaunchError::Other`]: it is set, to nothing or to what is no file.
+pub fn other_library() -> Result<Option<PathBuf>, LaunchError> {
+    std::env::var_os(OTHER).map(existing_library).transpose()
+}
+
+fn existing_library(value: OsString) -> Result<PathBuf, LaunchError> {
+    // The loader looks for a name without a directory elsewhere, and changes directories with the program.
+    let path = std::path::absolute(&value).ok().filter(|path| path.is_file());
+    path.ok_or_else(|| LaunchError::Other { value: value.to_string_lossy().into_owned() })
+}
+
 /// Beside this program, or where its tests lie; the newest, as cargo leaves an older one when it builds only the program anew.
 fn find_library() -> Result<PathBuf, LaunchError> {
-    if let Some(path) = std::env::var_os("AZEKURA_FAR_PRELOAD") {
-        return Ok(path.into());
+    if let Some(other) = other_library()? {
+        return Ok(other);
     }
     let program = std::env::current_exe().unwrap_or_default();
     let here = program.parent().unwrap_or(Path::new("."));
@@ -219,6 +244,19 @@ mod tests {
             "AZEKURA_FAR_PAGE: \"much\" makes no sense; start the program by `azekura far`"
         );
         assert_eq!(Launch::from_settings(&|_| None).unwrap(), None);
+    }
+
+    #[test]
+    fn another_library_must_be_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let library = folder.path().join("other.so");
+        let refused = existing_library(library.clone().into()).unwrap_err().to_string();
+        assert!(refused.contains("other.so") && refused.contains("no such library"), "{refused}");
+        std::fs::write(&library, "").unwrap();
+        assert_eq!(existing_library(library.clone().into()).unwrap(), library);
+        for nothing in ["".into(), OsString::from(folder.path())] {
+            assert!(matches!(existing_library(nothing), Err(LaunchError::Other { .. })));
+        }
     }
 
     #[test]

@@ -45,10 +45,12 @@ pub mod launch;
 #[cfg(loom)]
 #[doc(hidden)]
 pub mod model;
+mod needed;
 mod pager;
 mod region;
 pub mod replace;
 pub mod server;
+mod setters;
 mod stats;
 pub mod wire;
 

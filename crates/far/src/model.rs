@@ -1,7 +1,11 @@
-//! The fault table by itself, for the model in `tests/loom_requests.rs`.
+//! The fault table and the doors of sessions by themselves, for the models in `tests/loom_*.rs`.
 
 use crate::fault::requests::Requests;
 use crate::replace::Access;
+use crate::server::doors::{Doors, OwnDoor, Visitor};
+use azekura_base::sync::Arc;
+use azekura_base::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::time::Duration;
 
 /// A table of so many requests, for one region.
 #[derive(Debug)]
@@ -28,5 +32,76 @@ impl<const N: usize> ModelRequests<N> {
     /// The pager's side: these are answered.
     pub fn finish(&self, address: usize) {
         self.0.finish(1, |other| other == address);
+    }
+}
+
+/// A stream, which is closed when it is dropped; that is counted.
+#[derive(Debug)]
+pub struct ModelStream {
+    /// Of its connection.
+    pub number: u64,
+    /// Streams that were closed.
+    pub closed: Arc<AtomicU32>,
+}
+
+impl Visitor for ModelStream {
+    fn number(&self) -> u64 {
+        self.number
+    }
+}
+
+impl Drop for ModelStream {
+    fn drop(&mut self) {
+        // SeqCst: for assertions, which must see all of it.
+        self.closed.fetch_add(1, SeqCst);
+    }
+}
+
+/// The doors of a server's sessions.
+#[derive(Debug, Default)]
+pub struct ModelDoors(Doors<ModelStream>);
+
+impl ModelDoors {
+    /// For the session of this name.
+    pub fn open(&self, name: u128, connection: u64) -> ModelDoor<'_> {
+        ModelDoor(self.0.open(name, connection))
+    }
+
+    /// A newcomer that knows this name.
+    ///
+    /// # Errors
+    ///
+    /// There is no such session: the newcomer.
+    pub fn leave(&self, name: u128, newcomer: ModelStream) -> Result<Option<u64>, ModelStream> {
+        self.0.leave(|other| other == name, newcomer)
+    }
+
+    /// Somebody needs the room of one that waits.
+    #[must_use]
+    pub fn make_way(&self) -> bool {
+        self.0.make_way()
+    }
+
+    /// The server ends.
+    pub fn close(&self) {
+        self.0.close();
+    }
+
+    /// Sessions.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.count()
+    }
+}
+
+/// A session's own door.
+#[derive(Debug)]
+pub struct ModelDoor<'a>(OwnDoor<'a, ModelStream>);
+
+impl ModelDoor<'_> {
+    /// The next stream.
+    #[must_use]
+    pub fn wait(&self, linger: Duration) -> Option<ModelStream> {
+        self.0.wait(linger)
     }
 }

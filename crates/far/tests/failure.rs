@@ -7,7 +7,7 @@ use azekura_far::server::mischief::{Act, Mischief};
 use azekura_far::{FarMemory, FarMemoryBuilder, Mechanism, Server};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -175,4 +175,41 @@ fn f4_without_a_second_copy_the_program_is_stopped_and_told_why() {
             "seed {trial}: {error}"
         );
     }
+}
+
+/// The child of the next test: its page is lost, and what is to end the process panics, in a thread of ours.
+#[test]
+#[ignore = "run by a_thread_of_ours_that_panics_ends_the_process_that_would_wait_for_it"]
+fn child_whose_pager_panics() {
+    if std::env::var_os("FAR_PANICS").is_none() {
+        return;
+    }
+    let mut server = good();
+    let setting = setting(&[&server]).stall(Duration::from_millis(300));
+    let mut memory = setting.on_loss(|why| panic!("on purpose: {why}")).build().unwrap();
+    memory.fill(7);
+    server.shutdown();
+    let _ = memory.iter().filter(|byte| **byte != 7).count();
+    println!("went to the end");
+}
+
+#[test]
+fn a_thread_of_ours_that_panics_ends_the_process_that_would_wait_for_it() {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "child_whose_pager_panics", "--nocapture"])
+        .env("FAR_PANICS", "1")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let since = Instant::now();
+    while child.try_wait().unwrap().is_none() && since.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let hangs = child.try_wait().unwrap().is_none();
+    let _ = child.kill();
+    let out = child.wait_with_output().unwrap();
+    let (said, error) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(!hangs && !out.status.success() && !said.contains("went to the end"), "{said}{error}");
+    assert!(error.contains("on purpose") && error.contains("would wait for ever"), "{said}{error}");
 }

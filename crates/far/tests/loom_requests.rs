@@ -33,15 +33,22 @@ impl Bell {
 struct Region<const N: usize> {
     requests: ModelRequests<N>,
     bell: Bell,
+    /// The pager's mutex, where two threads answer: faults are taken without it, and answered under it (REQUEST-4).
+    core: Option<Mutex<()>>,
     /// What the pages at the addresses read as; zero while they are away.
     pages: [AtomicU32; 2],
 }
 
 impl<const N: usize> Region<N> {
     fn new() -> Arc<Self> {
+        Self::guarded(None)
+    }
+
+    fn guarded(core: Option<Mutex<()>>) -> Arc<Self> {
         Arc::new(Self {
             requests: ModelRequests::default(),
             bell: Bell::default(),
+            core,
             pages: [AtomicU32::new(0), AtomicU32::new(0)],
         })
     }
@@ -67,6 +74,7 @@ impl<const N: usize> Region<N> {
                 self.bell.wait();
                 self.bell.hush();
             };
+            let _answers = self.core.as_ref().map(Mutex::lock);
             self.pages[page].store(7, Relaxed);
             self.requests.finish(page);
         }
@@ -122,5 +130,29 @@ fn a_handler_that_finds_the_table_full_gets_a_request_when_one_is_free() {
         region.touch(1);
         program.join().expect("no panic");
         pager.join().expect("no panic");
+    });
+}
+
+#[test]
+fn a_page_that_is_answered_once_more_by_another_thread_does_not_answer_a_fault_on_the_next() {
+    model(|| {
+        let region = Region::<1>::guarded(Some(Mutex::new(())));
+        let program = {
+            let region = Arc::clone(&region);
+            thread::spawn(move || (0..2).for_each(|page| region.touch(page)))
+        };
+        // As a keeper's thread does when it wakes whoever waits for a page: nobody, perhaps, as the fault was answered already.
+        let keeper = {
+            let region = Arc::clone(&region);
+            thread::spawn(move || {
+                let _answers = region.core.as_ref().map(Mutex::lock);
+                if region.pages[0].load(Relaxed) != 0 {
+                    region.requests.finish(0);
+                }
+            })
+        };
+        region.page(2);
+        program.join().expect("no panic");
+        keeper.join().expect("no panic");
     });
 }

@@ -11,6 +11,14 @@ pub enum RecordError {
     /// Programs can be recorded on Linux with glibc only.
     #[error("this build has no library to load into programs: it is for Linux with glibc")]
     NoLibrary,
+    /// `AZEKURA_PRELOAD` is set and names no file: nothing would be recorded.
+    #[error(
+        "AZEKURA_PRELOAD is {value:?}, and there is no such library; unset it to use the built-in one, or give the path of one"
+    )]
+    OtherLibrary {
+        /// What it is set to.
+        value: String,
+    },
     /// The directory through which the program talks to us could not be made or used.
     #[error("use the recorder's directory {}", path.display())]
     Directory {

@@ -273,8 +273,9 @@ pub(crate) fn write(process: u32, trace: &Trace, file: PathBuf) -> Result<Record
 
 /// Writes the library where the loader of programs finds it: into our directory, which lasts as long as the recorder.
 fn put_library(directory: &Path) -> Result<PathBuf, RecordError> {
-    if let Some(path) = std::env::var_os(OTHER_LIBRARY) {
-        return Ok(path.into());
+    if let Some(value) = std::env::var_os(OTHER_LIBRARY) {
+        let path = std::path::absolute(&value).ok().filter(|path| path.is_file());
+        return path.ok_or_else(|| RecordError::OtherLibrary { value: value.to_string_lossy().into_owned() });
     }
     if LIBRARY.is_empty() {
         return Err(RecordError::NoLibrary);

@@ -95,6 +95,13 @@ impl Condvar {
         let inner = guard.0.take().expect("held");
         guard.0 = Some(self.0.wait(inner).expect("a model thread panicked"));
     }
+    /// The same for a time: none is over at once, any other never, as the model has no clock.
+    pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> WaitTimeoutResult {
+        if !timeout.is_zero() {
+            self.wait(guard);
+        }
+        WaitTimeoutResult(timeout.is_zero())
+    }
     /// Wakes one.
     pub fn notify_one(&self) {
         self.0.notify_one();
@@ -102,6 +109,18 @@ impl Condvar {
     /// Wakes all.
     pub fn notify_all(&self) {
         self.0.notify_all();
+    }
+}
+
+/// How a wait for a time has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitTimeoutResult(bool);
+
+impl WaitTimeoutResult {
+    /// Whether the time was over.
+    #[must_use]
+    pub fn timed_out(self) -> bool {
+        self.0
     }
 }
 

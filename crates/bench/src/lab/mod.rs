@@ -7,6 +7,7 @@ pub mod far_memory;
 pub mod far_soak;
 pub mod fat_btree;
 pub mod figures;
+pub mod judged;
 pub mod mariadb;
 mod memd;
 pub mod nb_gclock;

@@ -68,8 +68,8 @@ pub(crate) struct Far {
     #[arg(long, value_name = "SIZE", default_value = "64G", value_parser = bytes)]
     space: usize,
 
-    /// Who leaves when a page comes
-    #[arg(long, value_name = "NAME", default_value = "swap-in-history")]
+    /// Who leaves when a page comes; the default learns what fits the program
+    #[arg(long, value_name = "NAME", default_value_t)]
     policy: Policy,
 
     /// auto, userfault-move, userfault-copy, user-mode-move, user-mode-copy or sigsegv

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod demo;
+mod far;
 mod load;
 mod rows;
 mod serve;

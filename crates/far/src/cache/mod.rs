@@ -37,6 +37,8 @@ mod slots;
 
 use crate::client::{Connection, Keeper, Manner, Order, Sink, Verb};
 use crate::digest::Digest;
+use crate::needed;
+use crate::setters::setters;
 use crate::wire::auth::AuthKey;
 use buffers::{Buffers, Reply};
 use slots::Slots;
@@ -165,32 +167,18 @@ impl FarCacheBuilder {
         self
     }
 
-    /// Bytes of images on all servers together.
-    #[must_use]
-    pub fn bytes(mut self, bytes: u64) -> Self {
-        self.bytes = bytes;
-        self
-    }
+    setters! {
+        /// Bytes of images on all servers together.
+        bytes(bytes: u64) -> bytes = bytes;
 
-    /// Bytes of a page [unless set: 8192].
-    #[must_use]
-    pub fn page(mut self, bytes: usize) -> Self {
-        self.page = bytes;
-        self
-    }
+        /// Bytes of a page [unless set: 8192].
+        page(bytes: usize) -> page = bytes;
 
-    /// The key that the servers know.
-    #[must_use]
-    pub fn auth_key(mut self, key: AuthKey) -> Self {
-        self.key = Some(key);
-        self
-    }
+        /// The key that the servers know.
+        auth_key(key: AuthKey) -> key = Some(key);
 
-    /// A server that answers nothing for so long is lost [unless set: 0.5 s].
-    #[must_use]
-    pub fn stall(mut self, stall: Duration) -> Self {
-        self.stall = stall;
-        self
+        /// A server that answers nothing for so long is lost [unless set: 0.5 s].
+        stall(stall: Duration) -> stall = stall;
     }
 
     /// Makes it. Servers that can be reached are there when it returns; the others are asked in the background.
@@ -240,10 +228,7 @@ impl FarCacheBuilder {
         });
         shared.ask_all();
         let caring = Arc::clone(&shared);
-        let care = std::thread::Builder::new()
-            .name("far-cache".into())
-            .spawn(move || caring.care())
-            .map_err(FarCacheError::Threads)?;
+        let care = needed::spawn("far-cache", move || caring.care()).map_err(FarCacheError::Threads)?;
         Ok(FarCache { shared, care: Some(care) })
     }
 }

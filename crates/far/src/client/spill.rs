@@ -4,6 +4,7 @@
 
 use super::{Keeper, Order, Sink, Verb};
 use crate::digest::Digest;
+use crate::needed;
 use rustix::fs::SeekFrom;
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -52,7 +53,7 @@ impl Spill {
             sink,
         });
         let working = Arc::clone(&shared);
-        let thread = thread::Builder::new().name("far-spill".into()).spawn(move || working.work())?;
+        let thread = needed::spawn("far-spill", move || working.work())?;
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 }

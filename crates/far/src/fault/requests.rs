@@ -15,6 +15,8 @@
 //! - **REQUEST-2** A handler leaves only after state 4, which the pager sets after the page was made accessible, or never will need to be.
 //! - **REQUEST-3** No posted request is slept over: a handler posts and then rings; a pager that was rung silences the bell and then looks at
 //!   all requests, and waits only when it found none.
+//! - **REQUEST-4** One thread at a time finishes for a region: they hold the pager's mutex. So what one of them finds taken, nobody else leaves; without
+//!   that a late answer could mark a request that is free by then as done, and nobody would ever free it.
 //!
 //! `tests/loom_requests.rs` runs handlers and a pager in every interleaving.
 
@@ -122,7 +124,7 @@ impl<const N: usize> Requests<N> {
         })
     }
 
-    /// The pager's side: answers the faults of its region that were taken and whose address is meant.
+    /// The pager's side: answers the faults of its region that were taken and whose address is meant. One thread at a time (REQUEST-4).
     pub(crate) fn finish(&self, region: usize, is_meant: impl Fn(usize) -> bool) {
         for request in &self.0 {
             // Acquire: pairs with Release in `take`.

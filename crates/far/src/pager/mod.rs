@@ -21,6 +21,8 @@
 //! - **PAGER-4** A fault that waits for room is answered when a page has left or arrived, and while it waits one is leaving or arriving.
 //! - **PAGER-5** Once `thin_pages` is 0 with all servers there, it stays 0 until a server is lost: no frame with a page's bytes is given up while fewer servers have
 //!   the page than should, and another could. So what has been whole survives the loss of any one server, whenever that comes.
+//! - **PAGER-6** A thread of ours that panics, or a page that is lost and touched, ends the process at once; nobody is left waiting. (So the kernel's poison
+//!   for lost pages, `UFFDIO_POISON`, has no use here: a signal without a message would come in the place of a message.)
 
 mod care;
 mod core;
@@ -32,13 +34,14 @@ mod state;
 use crate::client::{Keeper, Order, Sink, Verb};
 use crate::error::Loss;
 use crate::fault::{Backend, Event};
+use crate::needed;
 use crate::stats::FarStats;
 pub(crate) use care::Server;
 use core::Core;
 pub(crate) use core::Plan;
 pub(crate) use fork::Frozen;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 
 /// See the [module](self).
 pub(crate) struct Pager {
@@ -86,8 +89,8 @@ impl Pager {
         let faulting = Arc::clone(self);
         let caring = Arc::clone(self);
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
-        threads.push(thread::Builder::new().name("far-fault".into()).spawn(move || faulting.answer())?);
-        threads.push(thread::Builder::new().name("far-care".into()).spawn(move || caring.care(&servers))?);
+        threads.push(needed::spawn("far-fault", move || faulting.answer())?);
+        threads.push(needed::spawn("far-care", move || caring.care(&servers))?);
         Ok(())
     }
 

@@ -9,6 +9,7 @@ use crate::fault::userfault::UserfaultBackend;
 use crate::fault::{Backend, Mechanism};
 use crate::pager::{Pager, Plan, Server};
 use crate::replace::{Policy, Shape};
+use crate::setters::setters;
 use crate::wire::auth::AuthKey;
 use std::io;
 use std::ops::Range;
@@ -46,7 +47,7 @@ impl Default for FarMemoryBuilder {
             local: 64 << 20,
             page: 1 << 20,
             servers: Vec::new(),
-            policy: Policy::SwapInHistory,
+            policy: Policy::default(),
             mechanism: Mechanism::Auto,
             copies: 1,
             spill: None,
@@ -67,25 +68,15 @@ fn abort(message: &str) -> ! {
 }
 
 impl FarMemoryBuilder {
-    /// How much there is in all.
-    #[must_use]
-    pub fn bytes(mut self, bytes: usize) -> Self {
-        self.bytes = bytes;
-        self
-    }
+    setters! {
+        /// How much there is in all.
+        bytes(bytes: usize) -> bytes = bytes;
 
-    /// How much may be local, with what is on its way out [unless set: 64 MiB].
-    #[must_use]
-    pub fn local(mut self, bytes: usize) -> Self {
-        self.local = bytes;
-        self
-    }
+        /// How much may be local, with what is on its way out [unless set: 64 MiB].
+        local(bytes: usize) -> local = bytes;
 
-    /// The unit of transfer and replacement, a power of two from 4 KiB to 2 MiB [unless set: 1 MiB].
-    #[must_use]
-    pub fn page(mut self, bytes: usize) -> Self {
-        self.page = bytes;
-        self
+        /// The unit of transfer and replacement, a power of two from 4 KiB to 2 MiB [unless set: 1 MiB].
+        page(bytes: usize) -> page = bytes;
     }
 
     /// Memory servers, as `host:port`.
@@ -95,68 +86,34 @@ impl FarMemoryBuilder {
         self
     }
 
-    /// Who leaves when a page comes [unless set: Swap-in history].
-    #[must_use]
-    pub fn policy(mut self, policy: Policy) -> Self {
-        self.policy = policy;
-        self
-    }
+    setters! {
+        /// Who leaves when a page comes [unless set: the adaptive one, which needs no tuning].
+        policy(policy: Policy) -> policy = policy;
 
-    /// How pages are made to come and go [unless set: the best there is].
-    #[must_use]
-    pub fn mechanism(mut self, mechanism: Mechanism) -> Self {
-        self.mechanism = mechanism;
-        self
-    }
+        /// How pages are made to come and go [unless set: the best there is].
+        mechanism(mechanism: Mechanism) -> mechanism = mechanism;
 
-    /// So many servers have each page that is away [unless set: 1].
-    #[must_use]
-    pub fn copies(mut self, copies: usize) -> Self {
-        self.copies = copies;
-        self
-    }
+        /// So many servers have each page that is away [unless set: 1].
+        copies(copies: usize) -> copies = copies;
 
-    /// A local file has each page that is away, too. It must not be there; it has no name while it is used.
-    #[must_use]
-    pub fn spill(mut self, path: impl Into<PathBuf>) -> Self {
-        self.spill = Some(path.into());
-        self
-    }
+        /// A local file has each page that is away, too. It must not be there; it has no name while it is used.
+        spill(path: impl Into<PathBuf>) -> spill = Some(path.into());
 
-    /// So many bytes are promised by each server from the start [unless set: its share of the whole]. With less, a server may have no room when a
-    /// page comes; then another is asked.
-    #[must_use]
-    pub fn reserve(mut self, bytes: u64) -> Self {
-        self.reserve = Some(bytes);
-        self
-    }
+        /// So many bytes are promised by each server from the start [unless set: its share of the whole]. With less, a server may have no room when a
+        /// page comes; then another is asked.
+        reserve(bytes: u64) -> reserve = Some(bytes);
 
-    /// The key that the servers know.
-    #[must_use]
-    pub fn auth_key(mut self, key: AuthKey) -> Self {
-        self.key = Some(key);
-        self
-    }
+        /// The key that the servers know.
+        auth_key(key: AuthKey) -> key = Some(key);
 
-    /// A server that answers nothing for so long is lost [unless set: 2 s].
-    #[must_use]
-    pub fn stall(mut self, stall: Duration) -> Self {
-        self.stall = stall;
-        self
-    }
+        /// A server that answers nothing for so long is lost [unless set: 2 s].
+        stall(stall: Duration) -> stall = stall;
 
-    /// Whether pages are fetched ahead of need [unless set: yes].
-    #[must_use]
-    pub fn prefetch(mut self, prefetch: bool) -> Self {
-        self.prefetch = prefetch;
-        self
-    }
+        /// Whether pages are fetched ahead of need [unless set: yes].
+        prefetch(prefetch: bool) -> prefetch = prefetch;
 
-    /// For policies that draw lots.
-    #[must_use]
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
-        self
+        /// For policies that draw lots.
+        seed(seed: u64) -> seed = seed;
     }
 
     /// What ends the process when bytes are lost [unless set: the message on standard error, and `abort`].
@@ -229,7 +186,7 @@ impl FarMemoryBuilder {
             #[expect(clippy::cast_possible_truncation, reason = "as above")]
             frames: frames as u32,
             policy: self.policy.build(shape, self.seed),
-            wants_modified: matches!(self.policy, Policy::UNru(_)),
+            wants_modified: self.policy.wants_modified(),
             prefetch: self.prefetch,
             copies: self.copies,
             on_loss: self.on_loss,

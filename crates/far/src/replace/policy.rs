@@ -9,7 +9,7 @@ use super::{
 };
 
 /// Which replacement policy. As text: the name, and for the two U-NRU `:` and their interval (`u-nru-s:50`, `u-nru-t:100ms`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Policy {
     /// The next resident page by address (§2.1).
@@ -26,7 +26,8 @@ pub enum Policy {
     UNru(Clearing),
     /// Two lists (§2.3).
     UPlru,
-    /// The page predicted to be used again last, by the judge that was right of late; ours.
+    /// The page predicted to be used again last, by the judge that was right of late; ours, and the default: it needs no tuning.
+    #[default]
     Adaptive,
 }
 
@@ -62,6 +63,12 @@ impl Policy {
             Self::UPlru => Box::new(UPlru::new(shape)),
             Self::Adaptive => Box::new(Adaptive::new(shape, seed)),
         }
+    }
+
+    /// Whether it looks at modified bits, so that a page's first write must be seen.
+    #[must_use]
+    pub fn wants_modified(self) -> bool {
+        matches!(self, Self::UNru(_) | Self::Adaptive)
     }
 
     /// The name without an interval.

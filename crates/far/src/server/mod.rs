@@ -13,17 +13,19 @@
 //! | [`mischief`] | what a test makes a server do wrong |
 
 mod book;
-mod doors;
+pub(crate) mod doors;
 pub mod mischief;
 mod room;
 mod session;
 
+use crate::setters::setters;
 use crate::wire::auth::AuthKey;
 use book::Shelf;
 use doors::Doors;
 use mischief::Mischief;
 use room::Room;
 use rustix::net::sockopt;
+use session::Newcomer;
 use std::collections::HashMap;
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -107,7 +109,7 @@ struct Shared {
     setting: ServerBuilder,
     room: Room,
     shelf: Shelf,
-    doors: Doors,
+    doors: Doors<Newcomer>,
     counters: Counters,
     ends: AtomicBool,
     /// Streams of the sessions, to end them from outside.
@@ -165,47 +167,25 @@ impl Default for ServerBuilder {
 }
 
 impl ServerBuilder {
-    /// All sessions together hold at most so much [unless set: 1 GiB].
-    #[must_use]
-    pub fn capacity(mut self, bytes: u64) -> Self {
-        self.capacity_bytes = bytes;
-        self
-    }
+    setters! {
+        /// All sessions together hold at most so much [unless set: 1 GiB].
+        capacity(bytes: u64) -> capacity_bytes = bytes;
 
-    /// One session holds at most so much [unless set: the capacity].
-    #[must_use]
-    pub fn quota(mut self, bytes: u64) -> Self {
-        self.quota_bytes = bytes;
-        self
-    }
+        /// One session holds at most so much [unless set: the capacity].
+        quota(bytes: u64) -> quota_bytes = bytes;
 
-    /// At most so many sessions at once [unless set: 1024]; each costs a thread.
-    #[must_use]
-    pub fn max_sessions(mut self, sessions: usize) -> Self {
-        self.max_sessions = sessions;
-        self
-    }
+        /// At most so many sessions at once [unless set: 1024]; each costs a thread.
+        max_sessions(sessions: usize) -> max_sessions = sessions;
 
-    /// The pages of a client whose connection broke are kept so long for it to come back [unless set: 10 s], if nobody else needs the room. A client
-    /// tries for as long as it waits for an answer ([`stall`](crate::FarMemoryBuilder::stall)).
-    #[must_use]
-    pub fn linger(mut self, linger: Duration) -> Self {
-        self.linger = linger;
-        self
-    }
+        /// The pages of a client whose connection broke are kept so long for it to come back [unless set: 10 s], if nobody else needs the room. A client
+        /// tries for as long as it waits for an answer ([`stall`](crate::FarMemoryBuilder::stall)).
+        linger(linger: Duration) -> linger = linger;
 
-    /// Only clients with this key are served.
-    #[must_use]
-    pub fn auth_key(mut self, key: AuthKey) -> Self {
-        self.key = Some(key);
-        self
-    }
+        /// Only clients with this key are served.
+        auth_key(key: AuthKey) -> key = Some(key);
 
-    /// For tests: what the server does wrong.
-    #[must_use]
-    pub fn mischief(mut self, mischief: Arc<dyn Mischief>) -> Self {
-        self.mischief = Some(mischief);
-        self
+        /// For tests: what the server does wrong.
+        mischief(mischief: Arc<dyn Mischief>) -> mischief = Some(mischief);
     }
 
     /// Begins to serve. Port 0 takes any that is free.

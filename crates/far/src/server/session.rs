@@ -1,14 +1,14 @@
 //! One client of a memory server: its pages, its requests.
 
 use super::book::{Book, Stored};
-use super::doors::Newcomer;
+use super::doors::Visitor;
 use super::mischief::Act;
 use super::room::Share;
 use super::{HANDSHAKE, Seat, Shared};
 use crate::digest::Digest;
 use crate::wire::auth::{self, Meeting};
 use crate::wire::{HEADER, Header, Kind, Open, Opened, WireError};
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering::Relaxed;
@@ -67,6 +67,21 @@ struct Session<'a, S> {
     spare: Vec<Box<[u8]>>,
 }
 
+/// Another stream for a session, left at its door.
+#[derive(Debug)]
+pub(super) struct Newcomer {
+    stream: TcpStream,
+    seat: Seat,
+    /// Of the request that brought it.
+    tag: u64,
+}
+
+impl Visitor for Newcomer {
+    fn number(&self) -> u64 {
+        self.seat.number()
+    }
+}
+
 /// What a connection begins with.
 enum First {
     Open { wanted: Open, tag: u64 },
@@ -106,7 +121,7 @@ pub(super) fn run_in_turn(shared: &Shared, mut stream: TcpStream, seat: Seat) {
 
 /// Leaves the connection to the session that it shows to know.
 fn leave(shared: &Shared, meeting: &Meeting, proof: &[u8], newcomer: Newcomer) -> Result<(), Ended> {
-    match shared.doors.leave(meeting, proof, newcomer) {
+    match shared.doors.leave(|name| meeting.proves(name, proof), newcomer) {
         Ok(old) => {
             old.into_iter().for_each(|connection| shared.end_connection(connection));
             Ok(())
@@ -138,7 +153,7 @@ fn first(shared: &Shared, stream: &mut impl Stream) -> Result<First, Ended> {
 }
 
 fn refuse_first(stream: &mut impl Stream, tag: u64, why: &str) -> io::Result<()> {
-    send(stream, &Header::with(Kind::Refused, tag, 0, why.as_bytes()), why.as_bytes())
+    Header::with(Kind::Refused, tag, 0, why.as_bytes()).send(stream, why.as_bytes())
 }
 
 /// A session, if there is room for it.
@@ -231,7 +246,7 @@ impl<S: Stream> Session<'_, S> {
     /// Says that the session is served over this stream.
     fn greet(&mut self, tag: u64) -> io::Result<()> {
         let opened = Opened { quota_bytes: self.share.quota(), session: self.book.name() }.encode();
-        send(&mut self.stream, &Header::with(Kind::Opened, tag, 0, &opened), &opened)?;
+        Header::with(Kind::Opened, tag, 0, &opened).send(&mut self.stream, &opened)?;
         self.stream.limit_reads(None)
     }
 
@@ -274,7 +289,7 @@ impl<S: Stream> Session<'_, S> {
     }
 
     fn answer(&mut self, kind: Kind, request: &Header) -> Result<(), Ended> {
-        Ok(send(&mut self.stream, &Header::bare(kind, request.tag, request.page), &[])?)
+        Ok(Header::bare(kind, request.tag, request.page).send(&mut self.stream, &[])?)
     }
 
     fn put(&mut self, header: &Header) -> Result<(), Ended> {
@@ -307,7 +322,7 @@ impl<S: Stream> Session<'_, S> {
         self.shared.counters.refused.fetch_add(1, Relaxed);
         let refused =
             Header { page: header.page, ..Header::with(Kind::Refused, header.tag, 0, why.as_bytes()) };
-        Ok(send(&mut self.stream, &refused, why.as_bytes())?)
+        Ok(refused.send(&mut self.stream, why.as_bytes())?)
     }
 
     fn get(&mut self, header: &Header) -> Result<(), Ended> {
@@ -324,10 +339,10 @@ impl<S: Stream> Session<'_, S> {
             digest: page.digest,
         };
         if act == Act::Serve {
-            return Ok(send(&mut self.stream, &reply, &page.bytes)?);
+            return Ok(reply.send(&mut self.stream, &page.bytes)?);
         }
         let (reply, bytes) = spoil(act, reply, page.bytes.to_vec());
-        Ok(send(&mut self.stream, &reply, &bytes)?)
+        Ok(reply.send(&mut self.stream, &bytes)?)
     }
 
     fn forget(&mut self, page: u64) {
@@ -358,19 +373,4 @@ fn read_header(stream: &mut impl Stream) -> Result<Header, Ended> {
     let mut bytes = [0; HEADER];
     stream.read_exact(&mut bytes)?;
     Ok(Header::decode(&bytes)?)
-}
-
-/// A frame in one call of the system, or as few as the stream takes.
-fn send(stream: &mut impl Stream, header: &Header, payload: &[u8]) -> io::Result<()> {
-    let head = header.encode();
-    let mut sent = 0;
-    while sent < HEADER {
-        match stream.write_vectored(&[IoSlice::new(&head[sent..]), IoSlice::new(payload)]) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(n) => sent += n,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    stream.write_all(&payload[sent - HEADER..])
 }

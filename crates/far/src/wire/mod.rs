@@ -31,6 +31,7 @@ pub mod auth;
 
 use crate::digest::Digest;
 use azekura_base::checksum::crc32c;
+use std::io::{self, IoSlice, Write};
 
 /// Of handshake and frames. Another one is refused.
 pub const VERSION: u8 = 3;
@@ -202,6 +203,21 @@ impl Header {
             return Ok(());
         }
         Err(WireError::Digest { tag: self.tag, page: self.page })
+    }
+
+    /// Sends the frame in one call of the system, or as few as the stream takes.
+    pub(crate) fn send(&self, stream: &mut impl Write, payload: &[u8]) -> io::Result<()> {
+        let head = self.encode();
+        let mut sent = 0;
+        while sent < HEADER {
+            match stream.write_vectored(&[IoSlice::new(&head[sent..]), IoSlice::new(payload)]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => sent += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        stream.write_all(&payload[sent - HEADER..])
     }
 }
 

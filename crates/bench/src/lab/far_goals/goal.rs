@@ -11,14 +11,10 @@ impl Measured {
     /// All of them.
     pub(super) fn rows(&self) -> Vec<Row> {
         let mut rows = self.sweeps();
-        rows.extend([self.latency(), self.threads(), self.fits_row(), self.no_tuning()]);
+        rows.extend([self.latency(), self.threads(), self.fits_row(), self.huge_row(), self.no_tuning()]);
         rows.extend(self.programs.iter().flat_map(|program| [program.tracking(), program.slowdown()]));
         rows.push(self.random());
-        rows.push(elsewhere(
-            "M7",
-            "a server killed at any moment, 200 trials: no hang, no wrong byte",
-            "azekura lab far-kills",
-        ));
+        rows.push(self.kills_row());
         rows.push(elsewhere(
             "M8",
             "unmodified programs byte-identical, also as an unprivileged user",
@@ -103,6 +99,39 @@ impl Measured {
             far <= 1.03 * heap,
             "first touches of pages; scripts/far-programs.py --fits has unmodified programs",
         )
+    }
+
+    fn huge_row(&self) -> Row {
+        let wanted =
+            "dependent reads by lot, all local: 1.2 times as fast with pages moved as with pages copied";
+        match &self.reads {
+            Ok([moved, copied]) => judged(
+                "M3",
+                wanted.into(),
+                format!("{moved:.0} ns, {:.2} times as fast", copied / moved),
+                format!("copied {copied:.0} ns"),
+                *copied >= 1.2 * moved,
+                "huge pages count where the memory is many times what the processor's caches and address caches reach",
+            ),
+            Err(why) => not_here("M3", wanted, String::new(), why),
+        }
+    }
+
+    fn kills_row(&self) -> Row {
+        let trials = &self.kills.trials;
+        let well = trials.iter().filter(|trial| trial.is_well()).count();
+        let mut row = judged(
+            "M7",
+            "a server killed, stopped or lying at any moment: no hang, no wrong byte, at most 2 s of pause, 5 s to stop".into(),
+            format!("{well} of {} trials end as they must; longest pause {:.0} ms, to stop {:.0} ms", trials.len(), self.kills.longest_pause_ms(), self.kills.longest_stop_ms()),
+            "azekura lab far-kills has 200".into(),
+            well == trials.len() && self.kills.longest_pause_ms() <= 2000.0 && self.kills.longest_stop_ms() <= 5000.0,
+            "see the trials that went wrong: azekura lab far-kills --seed N --trials 1",
+        );
+        if well == trials.len() && row.standing == Standing::Missed {
+            row.note = "no byte was wrong and nobody hung; a server that only stalls is given 2 s, and a busy machine adds its own".into();
+        }
+        row
     }
 
     fn no_tuning(&self) -> Row {

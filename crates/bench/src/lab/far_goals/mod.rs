@@ -20,9 +20,9 @@ pub mod sweep;
 pub mod tier;
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use azekura_far::{FarMemory, FarStats, Policy, Server};
+use azekura_far::{FarMemory, FarStats, Mechanism, Policy, Server};
 use azekura_kernels::{Arena, Kernel};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -31,7 +31,7 @@ use self::link::Link;
 use self::report::Report;
 use self::rival::Swap;
 use self::sweep::Speeds;
-use super::far_memory;
+use super::{far_kills, far_memory};
 use crate::progress::Progress;
 
 /// What to measure.
@@ -71,6 +71,9 @@ pub enum LabError {
     /// A program got less memory than it asked for.
     #[error("run a program")]
     Memory(#[from] azekura_kernels::OutOfMemory),
+    /// The trials of servers that go wrong.
+    #[error("kill memory servers")]
+    Kills(#[from] far_kills::LabError),
     /// The replay of the policies.
     #[error("replay the policies")]
     Replay(#[from] far_memory::LabError),
@@ -92,6 +95,9 @@ struct Measured {
     /// Two swaps for the two limits; or why there is none.
     swept_by_swap: Result<Speeds, String>,
     fits: [f64; 2],
+    /// Nanoseconds of a dependent read by lot, all local: pages moved, pages copied.
+    reads: Result<[f64; 2], String>,
+    kills: far_kills::report::Report,
     programs: Vec<Program>,
     contests: Vec<far_memory::report::Contest>,
     tier: [tier::Reads; 2],
@@ -106,6 +112,12 @@ struct Sizes {
     small: usize,
     rows: u64,
     stream: usize,
+    /// Bytes read by lot where all is local, and how often.
+    huge: usize,
+    reads: u32,
+    kills: u64,
+    /// The rival's work is ended after so long.
+    within: Duration,
 }
 
 /// Pages of 4 KiB.
@@ -126,6 +138,7 @@ struct Program {
 
 const PAGE: usize = 1 << 20;
 const SMALL_PAGE: usize = 4 << 10;
+const HUGE_PAGE: usize = 2 << 20;
 
 impl Lab {
     /// Measures everything, goal by goal.
@@ -135,7 +148,7 @@ impl Lab {
     /// [`LabError`]; that a rival cannot be had here is none, and told in its rows.
     pub fn run(&self, progress: &Progress) -> Result<Report, LabError> {
         let sizes = self.sizes();
-        progress.begin("far memory: goals", 8);
+        progress.begin("far memory: goals", 10);
         let mut done = 0;
         let mut step = || {
             done += 1;
@@ -151,7 +164,11 @@ impl Lab {
         step();
         let fits = self.fits()?;
         step();
-        let programs = self.programs()?;
+        let reads = self.reads(sizes);
+        step();
+        let kills = self.kills(sizes)?;
+        step();
+        let programs = self.programs(sizes)?;
         step();
         let contests = self.contests()?;
         step();
@@ -167,6 +184,8 @@ impl Lab {
             small,
             swept_by_swap,
             fits,
+            reads,
+            kills,
             programs,
             contests,
             tier,
@@ -177,9 +196,29 @@ impl Lab {
 
     fn sizes(&self) -> Sizes {
         if self.quick {
-            Sizes { sweep: 32 << 20, touches: 500, small: 4 << 20, rows: 40_000, stream: 128 }
+            Sizes {
+                sweep: 32 << 20,
+                touches: 500,
+                small: 4 << 20,
+                rows: 40_000,
+                stream: 128,
+                huge: 64 << 20,
+                reads: 200_000,
+                kills: 3,
+                within: Duration::from_secs(10),
+            }
         } else {
-            Sizes { sweep: 256 << 20, touches: 3000, small: 32 << 20, rows: 400_000, stream: 2048 }
+            Sizes {
+                sweep: 256 << 20,
+                touches: 3000,
+                small: 32 << 20,
+                rows: 400_000,
+                stream: 2048,
+                huge: 512 << 20,
+                reads: 4_000_000,
+                kills: 18,
+                within: Duration::from_secs(60),
+            }
         }
     }
 
@@ -238,7 +277,8 @@ impl Lab {
     fn sweep_on_swap(&self, sizes: Sizes) -> Result<Speeds, String> {
         let swap = Swap::on(2 * sizes.sweep, sizes.sweep / 2)?;
         let task = format!("sweep:{}:{}:{}", sizes.sweep, sizes.touches, self.seed);
-        serde_json::from_str(&swap.run(&self.program, &task)?).map_err(|why| format!("its answer: {why}"))
+        serde_json::from_str(&swap.run(&self.program, &task, sizes.within)?)
+            .map_err(|why| format!("its answer: {why}"))
     }
 
     /// Seconds of a program that fits: on the heap, and in a region of which all is local. Medians of three, in turns.
@@ -259,14 +299,39 @@ impl Lab {
         }))
     }
 
-    fn programs(&self) -> Result<Vec<Program>, LabError> {
+    /// Of dependent reads by lot in a region of which all is local, by what huge pages are left: none where pages are copied.
+    fn reads(&self, sizes: Sizes) -> Result<[f64; 2], String> {
+        let by = |mechanism: Mechanism| {
+            let server = Server::builder().capacity(2 * sizes.huge as u64).listen("127.0.0.1:0");
+            let server = server.map_err(|why| why.to_string())?;
+            let memory = FarMemory::builder()
+                .bytes(sizes.huge)
+                .local(sizes.huge + 16 * HUGE_PAGE)
+                .page(HUGE_PAGE)
+                .servers([server.address().to_string()])
+                .policy(self.policy)
+                .mechanism(mechanism)
+                .build();
+            let mut memory = memory.map_err(|why| format!("no {mechanism}: {why}"))?;
+            Ok::<f64, String>(sweep::read_at_random(&mut memory, sizes.reads, self.seed))
+        };
+        Ok([by(Mechanism::UserfaultMove)?, by(Mechanism::UserfaultCopy)?])
+    }
+
+    /// A server that is killed, stopped or lies in the midst.
+    fn kills(&self, sizes: Sizes) -> Result<far_kills::report::Report, LabError> {
+        let lab = far_kills::Lab { program: self.program.clone(), trials: sizes.kills, seed: self.seed };
+        Ok(lab.run(&Progress::hidden())?)
+    }
+
+    fn programs(&self, sizes: Sizes) -> Result<Vec<Program>, LabError> {
         let (names, page) =
             if self.quick { (["himeno.xs", "mg.s"], 16 << 10) } else { (["himeno.s", "mg.w"], 256 << 10) };
         let programs = names.map(|name| name.parse().expect("there is such a program"));
-        programs.into_iter().map(|kernel| self.program(kernel, page)).collect()
+        programs.into_iter().map(|kernel| self.program(kernel, page, sizes.within)).collect()
     }
 
-    fn program(&self, kernel: Kernel, page: usize) -> Result<Program, LabError> {
+    fn program(&self, kernel: Kernel, page: usize, within: Duration) -> Result<Program, LabError> {
         let bytes = kernel.bytes().next_multiple_of(page);
         let heap_s = run_on_heap(kernel)?;
         let (_server, mut memory) = self.region(bytes, bytes / 2, page)?;
@@ -274,7 +339,7 @@ impl Lab {
         let stats = memory.stats();
         let bits_s = (stats.clear_ns + stats.set_ns) as f64 * 1e-9;
         let swap_s = Swap::on(4 * bytes, bytes / 2).and_then(|swap| {
-            let said = swap.run(&self.program, &format!("kernel:{kernel}"))?;
+            let said = swap.run(&self.program, &format!("kernel:{kernel}"), within)?;
             serde_json::from_str(&said).map_err(|why| format!("its answer: {why}"))
         });
         Ok(Program { kernel, heap_s, far_s, bits_s, swap_s })

@@ -8,6 +8,10 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::lab::memd::Killed;
 
 /// The compressed memory's device.
 const DEVICE: &str = "/dev/zram0";
@@ -17,6 +21,8 @@ const VERSION_1: &str = "/sys/fs/cgroup/memory";
 const VERSION_2: &str = "/sys/fs/cgroup";
 /// For the program itself, beside its data.
 const OWN: usize = 8 << 20;
+/// So often it is looked whether a program has ended; its own clock measures.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Swap that is on.
 #[derive(Debug)]
@@ -45,23 +51,43 @@ impl Swap {
         Ok(swap)
     }
 
-    /// A program of ours, as a process in the group: its standard output.
+    /// A program of ours, as a process in the group: its standard output, a line or two. After so long it is ended.
     ///
     /// # Errors
     ///
     /// As text for the report.
-    pub fn run(&self, program: &Path, task: &str) -> Result<String, String> {
-        let output = Command::new(program)
+    pub fn run(&self, program: &Path, task: &str, within: Duration) -> Result<String, String> {
+        let failed = |why: io::Error| format!("run the program: {why}");
+        let mut process = Command::new(program)
             .args(["lab", "far-goals", "--worker", task, "--group"])
             .arg(self.group.members())
             .stdin(Stdio::null())
-            .output()
-            .map_err(|why| format!("start the program: {why}"))?;
-        if output.status.success() {
-            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map(Killed)
+            .map_err(failed)?;
+        let began = Instant::now();
+        // What it says fits into a pipe.
+        let status = loop {
+            match process.0.try_wait().map_err(failed)? {
+                Some(status) => break status,
+                None if began.elapsed() > within => {
+                    return Err(format!("the program was not done after {} s", within.as_secs()));
+                }
+                None => thread::sleep(LOOK),
+            }
+        };
+        let text = |from: Option<&mut dyn io::Read>| {
+            let mut said = String::new();
+            from.map_or(Ok(0), |from| from.read_to_string(&mut said)).map(|_| said)
+        };
+        let said = text(process.0.stdout.as_mut().map(|from| from as _)).map_err(failed)?;
+        if status.success() {
+            return Ok(said);
         }
-        let said = String::from_utf8_lossy(&output.stderr);
-        Err(format!("the program ended with {}: {}", output.status, said.trim()))
+        let why = text(process.0.stderr.as_mut().map(|from| from as _)).map_err(failed)?;
+        Err(format!("the program ended with {status}: {}", why.trim()))
     }
 }
 

@@ -100,6 +100,26 @@ pub(super) fn touch_at_random(memory: &mut [u8], touches: u32, seed: u64) {
     }
 }
 
+/// Nanoseconds of a read whose place the last one has told, all over the memory.
+pub(super) fn read_at_random(memory: &mut [u8], reads: u32, seed: u64) -> f64 {
+    fill(memory, seed);
+    let lines = (memory.len() / LINE) as u64;
+    let began = Instant::now();
+    let mut at = seed;
+    for _ in 0..reads {
+        // An odd factor and what was read: nobody can look ahead.
+        at = at.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(first_word(line(memory, at, lines)) | 1);
+    }
+    let nanos = began.elapsed().as_nanos() as f64;
+    std::hint::black_box(at);
+    nanos / f64::from(reads.max(1))
+}
+
+fn line(memory: &[u8], at: u64, lines: u64) -> &[u8] {
+    let start = ((at >> 20) % lines) as usize * LINE;
+    &memory[start..start + LINE]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use serde::{Deserialize, Serialize};
 
 use super::{Guard, Wrong};
+use crate::lab::judged::Judged;
 
 /// How a trial ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -63,22 +64,12 @@ impl Trial {
     }
 }
 
-impl Report {
-    /// Whether all ended as they must.
-    #[must_use]
-    pub fn is_well(&self) -> bool {
+impl Judged for Report {
+    fn is_well(&self) -> bool {
         self.trials.iter().all(Trial::is_well)
     }
 
-    /// As one JSON object.
-    #[must_use]
-    pub fn to_json(&self) -> String {
-        serde_json::to_string(self).unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}"))
-    }
-
-    /// As a table, and each trial that did not end well.
-    #[must_use]
-    pub fn to_text(&self) -> String {
+    fn to_text(&self) -> String {
         let mut text = String::from(
             "guard   server    trials  right  stopped  wrong  hangs  longest pause  longest time to stop\n",
         );
@@ -100,6 +91,24 @@ impl Report {
             );
         }
         text
+    }
+}
+
+impl Report {
+    /// The longest time of one access, of all trials in which every byte was right.
+    #[must_use]
+    pub fn longest_pause_ms(&self) -> f64 {
+        self.longest(|outcome| if let Outcome::Right { pause_ms } = outcome { *pause_ms } else { 0.0 })
+    }
+
+    /// The longest time until a program was stopped.
+    #[must_use]
+    pub fn longest_stop_ms(&self) -> f64 {
+        self.longest(|outcome| if let Outcome::Stopped { after_ms, .. } = outcome { *after_ms } else { 0.0 })
+    }
+
+    fn longest(&self, of: fn(&Outcome) -> f64) -> f64 {
+        self.trials.iter().map(|trial| of(&trial.outcome)).fold(0.0, f64::max)
     }
 }
 
@@ -142,6 +151,9 @@ mod tests {
         assert!(!trial(Guard::None, Outcome::Wrong { said: String::new() }).is_well());
         let report = Report { trials: vec![trial(Guard::Spill, Outcome::Right { pause_ms: 712.4 })] };
         assert!(report.is_well() && report.to_text().contains("712 ms"));
+        assert_eq!((report.longest_pause_ms(), report.longest_stop_ms()), (712.4, 0.0));
+        let stops = Report { trials: vec![trial(Guard::None, stopped())] };
+        assert_eq!((stops.longest_pause_ms(), stops.longest_stop_ms()), (0.0, 3.0));
         assert_eq!(serde_json::from_str::<Report>(&report.to_json()).unwrap(), report);
     }
 }

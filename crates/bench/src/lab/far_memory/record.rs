@@ -1,7 +1,6 @@
 //! A program's touches of pages.
 
 use azekura_far::replace::replay::{Trace, optimal_swap_ins};
-use azekura_far::{Access, PageNo};
 use azekura_kernels::{Kernel, Recorder};
 
 use super::LabError;
@@ -40,15 +39,7 @@ impl Recorded {
             return Err(LabError::Unverified { kernel, verdict });
         }
         let recording = memory.finish();
-        let mut trace = Trace::new(epoch);
-        let mut at = 0;
-        for end in recording.epochs {
-            for &(page, write) in &recording.touches[at..end] {
-                trace.touch(PageNo(page), if write { Access::Write } else { Access::Read });
-            }
-            trace.end_epoch();
-            at = end;
-        }
+        let trace = Trace::of_epochs(epoch, &recording.touches, &recording.epochs);
         Ok(Self { kernel, trace, cut: recording.cut })
     }
 

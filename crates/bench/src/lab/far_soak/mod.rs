@@ -29,6 +29,7 @@ use self::relay::Relay;
 use self::report::{Report, Stretch};
 use self::work::{Program, Setting, Told};
 use super::far_kills::Guard;
+use super::judged::Judged;
 use super::memd::Memd;
 use crate::progress::{Progress, ms};
 

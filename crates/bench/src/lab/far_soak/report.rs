@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::work::Done;
 use crate::lab::far_kills::Guard;
+use crate::lab::judged::Judged;
 
 /// One stretch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -99,22 +100,12 @@ impl Stretch {
     }
 }
 
-impl Report {
-    /// Whether all stretches went well.
-    #[must_use]
-    pub fn is_well(&self) -> bool {
+impl Judged for Report {
+    fn is_well(&self) -> bool {
         self.stretches.iter().all(Stretch::is_well)
     }
 
-    /// As one JSON object.
-    #[must_use]
-    pub fn to_json(&self) -> String {
-        serde_json::to_string(self).unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}"))
-    }
-
-    /// As a table of the guards, and each stretch that did not go well.
-    #[must_use]
-    pub fn to_text(&self) -> String {
+    fn to_text(&self) -> String {
         let mut text = String::from(
             "guard   stretches  restarts  pauses   cuts   lost  resumed  recopied  accesses  pages in  pages out  wrong  longest access  longest recovery\n",
         );

@@ -5,6 +5,7 @@
 //! that is not, byte for byte, ours is replaced.
 
 use anyhow::{Context, Result, bail};
+use azekura_far::launch::other_library;
 use std::fs::{self, DirBuilder, File};
 use std::hash::{DefaultHasher, Hasher};
 use std::io::Write;
@@ -13,13 +14,10 @@ use std::path::{Path, PathBuf};
 
 static BYTES: &[u8] = include_bytes!(env!("AZEKURA_FAR_PRELOAD_BUILT"));
 
-/// The environment's name of another library to load instead of ours.
-const OTHER: &str = "AZEKURA_FAR_PRELOAD";
-
 /// Where the library lies; it is put there if it does not.
 pub(super) fn put() -> Result<PathBuf> {
-    if let Some(other) = std::env::var_os(OTHER) {
-        return Ok(other.into());
+    if let Some(other) = other_library()? {
+        return Ok(other);
     }
     if BYTES.is_empty() {
         bail!("programs can be run in far memory on Linux with the GNU C library only");

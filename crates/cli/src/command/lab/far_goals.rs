@@ -15,7 +15,7 @@ const EXAMPLES: &str = "\
 Examples:
   azekura lab far-goals --quick
   azekura lab far-goals
-  azekura lab far-goals --policy adaptive --json > far-goals.json
+  azekura lab far-goals --policy swap-in-history --json > far-goals.json
 
 Each goal is measured in one run beside its rival. Swap on zram, in a memory
 cgroup with the same limit, needs root and an unused /dev/zram0; it is turned
@@ -30,7 +30,7 @@ pub(super) struct FarGoals {
     quick: bool,
 
     /// Who leaves when a page comes
-    #[arg(long, value_name = "NAME", default_value = "swap-in-history")]
+    #[arg(long, value_name = "NAME", default_value_t)]
     policy: Policy,
 
     /// Of what is drawn

@@ -2,11 +2,11 @@
 
 use std::io::Write;
 
-use anyhow::{Context, Result};
-use azekura_bench::Progress;
+use anyhow::Result;
 use azekura_bench::lab::far_kills::{Guard, Lab, worker};
 use clap::Args;
 
+use super::judged::Judging;
 use crate::Outcome;
 
 const EXAMPLES: &str = "\
@@ -29,13 +29,8 @@ pub(super) struct FarKills {
     #[arg(long, value_name = "N", default_value_t = 200)]
     trials: u64,
 
-    /// Of the first trial; the next ones follow
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
-
-    /// Print one JSON object instead of a table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    judging: Judging,
 
     /// The program of one trial, as the lab starts it
     #[arg(long, value_name = "GUARD", hide = true, value_parser = guard, requires = "servers")]
@@ -49,19 +44,11 @@ pub(super) struct FarKills {
 impl FarKills {
     pub(super) fn run(&self, out: &mut dyn Write) -> Result<Outcome> {
         if let Some(guard) = self.worker {
-            worker::work(self.seed, guard, &self.servers, &std::env::temp_dir())?;
+            worker::work(self.judging.seed, guard, &self.servers, &std::env::temp_dir())?;
             return Ok(Outcome::Well);
         }
-        let program = std::env::current_exe().context("find this program")?;
-        let progress = Progress::stderr();
-        let report = Lab { program, trials: self.trials, seed: self.seed }.run(&progress)?;
-        progress.finish();
-        if self.json {
-            writeln!(out, "{}", report.to_json())?;
-        } else {
-            out.write_all(report.to_text().as_bytes())?;
-        }
-        Ok(if report.is_well() { Outcome::Well } else { Outcome::Failed })
+        let seed = self.judging.seed;
+        self.judging.run(out, |program, progress| Lab { program, trials: self.trials, seed }.run(progress))
     }
 }
 

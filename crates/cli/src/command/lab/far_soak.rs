@@ -3,11 +3,11 @@
 use std::io::Write;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use azekura_bench::Progress;
+use anyhow::Result;
 use azekura_bench::lab::far_soak::Lab;
 use clap::Args;
 
+use super::judged::Judging;
 use crate::Outcome;
 
 const EXAMPLES: &str = "\
@@ -29,27 +29,14 @@ pub(super) struct FarSoak {
     #[arg(long, value_name = "N", default_value = "30", value_parser = minutes)]
     minutes: Duration,
 
-    /// Of the first stretch; the next ones follow
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
-
-    /// Print one JSON object instead of a table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    judging: Judging,
 }
 
 impl FarSoak {
     pub(super) fn run(&self, out: &mut dyn Write) -> Result<Outcome> {
-        let program = std::env::current_exe().context("find this program")?;
-        let progress = Progress::stderr();
-        let report = Lab { program, time: self.minutes, seed: self.seed }.run(&progress)?;
-        progress.finish();
-        if self.json {
-            writeln!(out, "{}", report.to_json())?;
-        } else {
-            out.write_all(report.to_text().as_bytes())?;
-        }
-        Ok(if report.is_well() { Outcome::Well } else { Outcome::Failed })
+        let seed = self.judging.seed;
+        self.judging.run(out, |program, progress| Lab { program, time: self.minutes, seed }.run(progress))
     }
 }
 

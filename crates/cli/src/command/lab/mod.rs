@@ -6,6 +6,7 @@ mod far_kills;
 mod far_memory;
 mod far_soak;
 mod fat_btree;
+mod judged;
 mod mariadb;
 mod nb_gclock;
 mod p_wal;

@@ -25,12 +25,13 @@ mod queues;
 mod reader;
 
 use super::{Keeper, Order, Sink};
-use crate::wire::{HEADER, Header, Kind};
+use crate::needed;
+use crate::wire::{Header, Kind};
 pub use meeting::ConnectError;
 pub(crate) use meeting::Manner;
 use meeting::Met;
 use queues::{Queues, Source};
-use std::io::{self, IoSlice, Write};
+use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
@@ -94,10 +95,8 @@ impl Connection {
         });
         let writer = shared.writer(&stream).map_err(failed)?;
         let reading = Arc::clone(&shared);
-        let reader = thread::Builder::new()
-            .name("far-reader".into())
-            .spawn(move || reading.read_until_lost(stream, writer))
-            .map_err(failed)?;
+        let reader = needed::spawn("far-reader", move || reading.read_until_lost(stream, writer));
+        let reader = reader.map_err(failed)?;
         Ok(Self { shared, reader: Mutex::new(Some(reader)) })
     }
 }
@@ -183,7 +182,7 @@ impl Shared {
     /// Starts the writer of a stream.
     fn writer(self: &Arc<Self>, stream: &Arc<TcpStream>) -> io::Result<JoinHandle<()>> {
         let (writing, stream) = (Arc::clone(self), Arc::clone(stream));
-        thread::Builder::new().name("far-writer".into()).spawn(move || writing.write(&stream))
+        needed::spawn("far-writer", move || writing.write(&stream))
     }
 
     /// The writer: until the stream is cut or cannot be written.
@@ -193,7 +192,7 @@ impl Shared {
                 // SAFETY: KEEPER-1: the order does not come back before this thread has sent it (`sent`) or has ended.
                 unsafe { std::slice::from_raw_parts(at, bytes) }
             });
-            if send(stream, &header, payload).is_err() || header.kind == Kind::Bye {
+            if header.send(&mut &*stream, payload).is_err() || header.kind == Kind::Bye {
                 break;
             }
         }
@@ -222,18 +221,4 @@ impl Shared {
             queues = self.moved.wait(queues).unwrap_or_else(PoisonError::into_inner);
         }
     }
-}
-
-fn send(mut stream: &TcpStream, header: &Header, payload: &[u8]) -> io::Result<()> {
-    let head = header.encode();
-    let mut sent = 0;
-    while sent < HEADER {
-        match stream.write_vectored(&[IoSlice::new(&head[sent..]), IoSlice::new(payload)]) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(n) => sent += n,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    stream.write_all(&payload[sent - HEADER..])
 }

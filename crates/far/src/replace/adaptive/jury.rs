@@ -25,7 +25,7 @@ impl Judge {
 /// The mean is over about so many rewards.
 const REMEMBERED: f64 = 32.0;
 /// A page that nobody wants for so many times the frames is as good a choice as can be.
-const LONG: u64 = 8;
+const LONG: u64 = 32;
 /// No vote is open for this page.
 const NONE: u64 = u64::MAX;
 

@@ -13,32 +13,36 @@
 //! 5. **Judges** ([`jury`]). Both rules name a page each time. The time until the page is wanted, be it here or away, is the rule's reward: the very
 //!    quantity that Belady's rule maximises. The rule with the higher recent mean decides.
 //!
-//! Cost: two looks at every resident page for a victim, at most [`watch::CLEARED_PER_SWAP`] changes of protection and later faults per swap, and
-//! some 150 bytes per page. Weak at use without any pattern in space or time, where nothing helps, and with few swaps, where there is nothing to learn from.
+//! Cost: two looks at each page that may leave, at 256 by lot if they are more; at most [`watch::CLEARED_PER_SWAP`] changes of protection and later faults
+//! per swap; and some 150 bytes per page. Weak at use without any pattern in space or time, where nothing helps, and with few swaps, where there is nothing to learn from.
 //! The constants are of the method, none is of a program. They were chosen on the evaluation's own programs (sizes S and W, pages of 4 KiB).
 
 pub mod jury;
+pub mod known;
 pub mod rhythm;
+mod roll;
 pub mod watch;
 
 use super::rng::{Lots, Urn};
-use super::set::PageSet;
 use super::{Access, AccessBits, PageNo, Replacement, Shape};
 use jury::{Judge, Jury};
-use rhythm::Rhythm;
+use known::Known;
 use watch::Watch;
 
 /// Swaps of an era.
 const ERA: u32 = 50;
+/// Pages looked at for a victim: all that may leave, or if they are more so many by lot.
+const LOOKED_AT: usize = 256;
 
 /// The resident pages and all that is known of every page.
 #[derive(Clone, Debug)]
 pub struct Adaptive {
-    resident: PageSet,
-    pages: Vec<Rhythm>,
+    known: Known,
     watch: Watch,
     jury: Jury,
     lots: Lots,
+    /// Who is looked at for this victim.
+    shown: Vec<PageNo>,
     now: u64,
     /// When the last fifty swaps or fewer began, and how many they are.
     era: u64,
@@ -51,11 +55,11 @@ impl Adaptive {
     pub fn new(shape: Shape, seed: u64) -> Self {
         let watch = Watch::new(shape);
         Self {
-            resident: PageSet::new(shape.pages),
-            pages: vec![Rhythm::new(watch.first_patience()); shape.pages as usize],
+            known: Known::new(shape, watch.first_patience()),
             watch,
             jury: Jury::new(shape),
             lots: Lots::new(seed),
+            shown: Vec::with_capacity(LOOKED_AT),
             now: 0,
             era: 0,
             swaps: 0,
@@ -63,30 +67,36 @@ impl Adaptive {
     }
 
     fn touched(&mut self, page: PageNo, bits: &mut dyn AccessBits) {
-        self.pages[page.index()].touch(self.now, self.watch.longest_patience());
-        self.watch.touched(page, &self.pages);
-        self.watch.clear_due(self.now, &mut self.pages, bits);
+        self.known.touched(page, self.now, self.watch.longest_patience());
+        self.watch.touched(page, &self.known);
+        self.watch.clear_due(self.now, &mut self.known, bits);
     }
 
-    /// The page that a judge would have leave.
+    /// The page that a judge would have leave, of those that are shown: their bits are clear, or all bits are set.
     fn choose(&mut self, judge: Judge, bits: &dyn AccessBits) -> PageNo {
-        let now = self.now;
-        let unreferenced = || self.resident.iter().filter(|&page| !bits.is_referenced(page));
+        let Self { known, shown, lots, now, era, .. } = self;
+        let idle = || shown.iter().copied().filter(|&page| known.idle.contains(page));
         let chosen = match judge {
-            Judge::Farthest => {
-                unreferenced().max_by_key(|page| self.pages[page.index()].next_use().abs_diff(now))
-            }
+            Judge::Farthest => idle().max_by_key(|&page| known.rhythm(page).next_use().abs_diff(*now)),
             Judge::LowestClass => {
                 let mut classes: [Urn; 2] = Default::default();
-                for page in unreferenced().filter(|page| self.pages[page.index()].last_touch() < self.era) {
-                    classes[usize::from(bits.is_modified(page))].show(page, &mut self.lots);
+                for page in idle().filter(|&page| known.rhythm(page).last_touch() < *era) {
+                    classes[usize::from(bits.is_modified(page))].show(page, lots);
                 }
                 classes.into_iter().find_map(Urn::chosen)
             }
         };
         // Otherwise the page that is known to be unused for longest.
-        let oldest = || self.resident.iter().min_by_key(|page| self.pages[page.index()].last_touch());
+        let oldest = || shown.iter().copied().min_by_key(|&page| known.rhythm(page).last_touch());
         chosen.or_else(oldest).expect("a page is resident")
+    }
+
+    /// Draws who is looked at.
+    fn look(&mut self) {
+        self.known.idle.show(LOOKED_AT, &mut self.lots, &mut self.shown);
+        if self.shown.is_empty() {
+            self.known.resident.show(LOOKED_AT, &mut self.lots, &mut self.shown);
+        }
     }
 }
 
@@ -95,7 +105,7 @@ impl Replacement for Adaptive {
         self.now += 1;
         self.jury.wanted(page, self.now);
         self.watch.pay();
-        self.resident.insert(page);
+        self.known.resident.insert(page);
         self.touched(page, bits);
     }
 
@@ -106,19 +116,19 @@ impl Replacement for Adaptive {
     }
 
     fn victim(&mut self, _: Option<PageNo>, bits: &mut dyn AccessBits) -> PageNo {
+        self.look();
         let named = Judge::ALL.map(|judge| self.choose(judge, bits));
         let mut victim = named[self.jury.decide() as usize];
         if self.jury.just_chose(victim) {
             // It could not leave.
-            victim = self.resident.next_from(PageNo(victim.0 + 1)).unwrap_or(victim);
+            victim = self.known.resident.another_than(victim).unwrap_or(victim);
         }
         for (judge, page) in Judge::ALL.into_iter().zip(named) {
             self.jury.vote(page, judge, self.now);
             if page != victim && bits.is_referenced(page) {
                 // Every bit was set: how good this choice is must be seen.
                 self.watch.left(page);
-                self.pages[page.index()].clear(self.now);
-                bits.clear_referenced(page);
+                self.known.clear(page, self.now, bits);
             }
         }
         self.jury.chose(victim);
@@ -126,7 +136,7 @@ impl Replacement for Adaptive {
     }
 
     fn page_out(&mut self, page: PageNo) {
-        self.resident.remove(page);
+        self.known.left(page);
         self.watch.left(page);
         self.jury.left(page);
         self.swaps += 1;

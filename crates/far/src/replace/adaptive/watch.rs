@@ -1,6 +1,6 @@
 //! Which reference bits are cleared, and when.
 
-use super::rhythm::Rhythm;
+use super::known::Known;
 use crate::replace::list::PageLists;
 use crate::replace::{AccessBits, PageNo, Shape};
 
@@ -47,8 +47,8 @@ impl Watch {
     }
 
     /// The page's bit is set from now.
-    pub fn touched(&mut self, page: PageNo, pages: &[Rhythm]) {
-        self.lists.push_back(pages[page.index()].patience().into(), page);
+    pub fn touched(&mut self, page: PageNo, known: &Known) {
+        self.lists.push_back(known.rhythm(page).patience().into(), page);
     }
 
     /// The page is no longer resident.
@@ -57,15 +57,15 @@ impl Watch {
     }
 
     /// Clears what is due, as far as the credit goes.
-    pub fn clear_due(&mut self, now: u64, pages: &mut [Rhythm], bits: &mut dyn AccessBits) {
+    pub fn clear_due(&mut self, now: u64, known: &mut Known, bits: &mut dyn AccessBits) {
         for patience in 0..self.waiting {
             while let Some(page) = self.lists.head(patience)
-                && now - pages[page.index()].last_touch() >= 1 << patience
+                && now - known.rhythm(page).last_touch() >= 1 << patience
             {
                 self.lists.remove(page);
                 if self.credit_due > 0 {
                     self.credit_due -= 1;
-                    clear(page, now, pages, bits);
+                    known.clear(page, now, bits);
                 } else {
                     self.lists.push_back(self.waiting, page);
                 }
@@ -76,12 +76,7 @@ impl Watch {
         {
             self.lists.remove(page);
             self.credit_waiting -= 1;
-            clear(page, now, pages, bits);
+            known.clear(page, now, bits);
         }
     }
-}
-
-fn clear(page: PageNo, now: u64, pages: &mut [Rhythm], bits: &mut dyn AccessBits) {
-    bits.clear_referenced(page);
-    pages[page.index()].clear(now);
 }

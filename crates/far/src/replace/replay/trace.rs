@@ -32,6 +32,25 @@ impl Trace {
         trace
     }
 
+    /// Of a recording: page numbers, each with whether it was written, and where each epoch ends among them.
+    ///
+    /// # Panics
+    ///
+    /// If an epoch ends before it begins or behind the last touch, or as [`touch`](Self::touch).
+    #[must_use]
+    pub fn of_epochs(epoch_accesses: u32, touches: &[(u32, bool)], ends: &[usize]) -> Self {
+        let mut trace = Self::new(epoch_accesses);
+        let mut start = 0;
+        for &end in ends {
+            for &(page, write) in &touches[start..end] {
+                trace.touch(PageNo(page), if write { Access::Write } else { Access::Read });
+            }
+            trace.end_epoch();
+            start = end;
+        }
+        trace
+    }
+
     /// Appends a touch to the last epoch.
     ///
     /// # Panics
@@ -96,5 +115,18 @@ mod tests {
         let first = vec![(PageNo(3), Access::Write), (PageNo(1), Access::Read)];
         assert_eq!(epochs, [first, vec![], vec![(PageNo(0), Access::Read)]]);
         assert_eq!((trace.pages(), trace.touches().len()), (4, 3));
+    }
+
+    #[test]
+    fn a_recording_becomes_the_trace_of_its_epochs() {
+        let trace = Trace::of_epochs(8, &[(3, true), (1, false), (0, true)], &[2, 2, 3]);
+        let mut expected = Trace::new(8);
+        expected.touch(PageNo(3), Access::Write);
+        expected.touch(PageNo(1), Access::Read);
+        expected.end_epoch();
+        expected.end_epoch();
+        expected.touch(PageNo(0), Access::Write);
+        expected.end_epoch();
+        assert_eq!(trace, expected);
     }
 }

@@ -1,0 +1,26 @@
+//! Threads that the program waits for: they answer its faults and bring its pages.
+
+use std::io;
+use std::thread::{self, JoinHandle};
+
+/// Starts one. Should it panic, the process ends: whoever touched a page that it was to bring would wait for ever, and say nothing.
+pub(crate) fn spawn(name: &'static str, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    thread::Builder::new().name(name.into()).spawn(move || {
+        let _needed = Needed(name);
+        work();
+    })
+}
+
+struct Needed(&'static str);
+
+impl Drop for Needed {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            crate::say(&format!(
+                "azekura far memory: its thread {} panicked; without it the program would wait for ever\n",
+                self.0
+            ));
+            std::process::abort();
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Pages of which one is drawn, or all are gone through; unlike a set of bits it takes no longer in a large region.
+
+use crate::replace::rng::Lots;
+use crate::replace::{PageNo, Shape};
+
+/// Pages in no order. Fixed size; nothing is allocated after it was made.
+#[derive(Clone, Debug)]
+pub(super) struct Roll {
+    pages: Vec<PageNo>,
+    /// Per page: where it stands, counted from one; zero if it is not in.
+    places: Vec<u32>,
+}
+
+impl Roll {
+    /// Of no page, with room for all that can be resident.
+    pub(super) fn new(shape: Shape) -> Self {
+        Self {
+            pages: Vec::with_capacity(shape.frames.min(shape.pages) as usize),
+            places: vec![0; shape.pages as usize],
+        }
+    }
+
+    pub(super) fn insert(&mut self, page: PageNo) {
+        let place = &mut self.places[page.index()];
+        if *place == 0 {
+            self.pages.push(page);
+            *place = self.pages.len() as u32;
+        }
+    }
+
+    pub(super) fn remove(&mut self, page: PageNo) {
+        let place = std::mem::take(&mut self.places[page.index()]) as usize;
+        if place > 0 {
+            self.pages.swap_remove(place - 1);
+            if let Some(moved) = self.pages.get(place - 1) {
+                self.places[moved.index()] = place as u32;
+            }
+        }
+    }
+
+    pub(super) fn contains(&self, page: PageNo) -> bool {
+        self.places[page.index()] > 0
+    }
+
+    /// All of them; if they are more than `most`, so many by lot, some perhaps twice.
+    pub(super) fn show(&self, most: usize, lots: &mut Lots, shown: &mut Vec<PageNo>) {
+        shown.clear();
+        if self.pages.len() <= most {
+            shown.extend(&self.pages);
+        } else {
+            let drawn = (0..most).map(|_| self.pages[lots.below(self.pages.len() as u32) as usize]);
+            shown.extend(drawn);
+        }
+    }
+
+    /// One of them that is not this one, if there is another.
+    pub(super) fn another_than(&self, page: PageNo) -> Option<PageNo> {
+        self.pages.iter().copied().find(|&other| other != page)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    const SHAPE: Shape = Shape { pages: 100, frames: 40 };
+
+    #[test]
+    fn it_has_what_was_put_in_and_not_taken_out() {
+        let (mut roll, mut plain, mut lots) = (Roll::new(SHAPE), BTreeSet::new(), Lots::new(5));
+        for _ in 0..5000 {
+            let page = PageNo(lots.below(SHAPE.pages));
+            if plain.len() < 40 && lots.below(2) == 0 {
+                roll.insert(page);
+                plain.insert(page);
+            } else {
+                roll.remove(page);
+                plain.remove(&page);
+            }
+            let mut shown = Vec::new();
+            roll.show(40, &mut lots, &mut shown);
+            assert_eq!((shown.len(), shown.into_iter().collect()), (plain.len(), plain.clone()));
+            assert_eq!(roll.contains(page), plain.contains(&page));
+            assert_eq!(roll.another_than(page).is_some(), plain.iter().any(|&other| other != page));
+        }
+        assert_eq!(roll.pages.capacity(), 40);
+    }
+
+    #[test]
+    fn of_many_so_many_are_drawn_each_with_the_same_chance() {
+        let (mut roll, mut lots, mut shown) = (Roll::new(SHAPE), Lots::new(1), Vec::new());
+        (0..40).for_each(|page| roll.insert(PageNo(page)));
+        let mut drawn = [0_u32; 40];
+        for _ in 0..10_000 {
+            roll.show(4, &mut lots, &mut shown);
+            assert_eq!(shown.len(), 4);
+            shown.iter().for_each(|page| drawn[page.index()] += 1);
+        }
+        // Six standard deviations of a binomial count with mean 1,000.
+        assert!(drawn.iter().all(|count| count.abs_diff(1000) < 190), "{drawn:?}");
+    }
+}

@@ -1,0 +1,17 @@
+//! Methods of builders that set one field each.
+
+/// Writes them: `name(value: Type) -> field = what is stored;`, each with its documentation.
+macro_rules! setters {
+    ($($(#[$documentation:meta])+ $name:ident($value:ident: $type:ty) -> $field:ident = $stored:expr;)+) => {
+        $(
+            $(#[$documentation])+
+            #[must_use]
+            pub fn $name(mut self, $value: $type) -> Self {
+                self.$field = $stored;
+                self
+            }
+        )+
+    };
+}
+
+pub(crate) use setters;
