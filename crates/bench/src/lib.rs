@@ -38,6 +38,9 @@
 //! | [`report`] | [`Report`]: one JSON object per cell |
 //! | [`settings`] | the settings that make two reports comparable, and their hash |
 //! | [`machine`] | where it ran |
+//! | [`busy`] | who had the processors meanwhile |
+//! | [`mod@calibrate`] | this machine as a profile for simulations |
+//! | [`scale`] | the whole store on simulated machines |
 //! | [`table`] | reports as text, with ratios |
 //! | [`tpcc`] | TPC-C on the store |
 //! | [`plot`] | reports as SVG charts and an HTML page |
@@ -49,6 +52,7 @@
 #![forbid(unsafe_code)]
 
 pub mod adapter;
+pub mod busy;
 pub mod calibrate;
 pub mod client;
 pub mod compare;

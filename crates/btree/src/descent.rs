@@ -30,8 +30,8 @@
 //! come to the nodes that it has latched, and nobody else: its leaf in a change in place; the leaf, its new sibling and their parent in a split, and so, under a
 //! parent, for that moment, the readers of its other leaves too. Shown by stopping threads at every access: `crates/sim/tests/tree.rs`.
 //!
-//! A page that is not in the pool is fixed (read in) with nothing latched. A page that stays latched is waited for with a
-//! shared latch, which sleeps and is traced. After
+//! A page that is not in the pool is fixed (read in) with nothing latched. A page that stays latched is waited for without pin or latch, asleep, which
+//! is traced: waiters that pinned and latched took the line with the latch from its holder, and with 64 processors the holder could not let go. After
 //! [`crate::EnvOptions::optimistic_attempts`] failures the way is taken with latches
 //! (shared down to the parent, each child latched before its parent is let go), so that progress is certain.
 
@@ -205,13 +205,27 @@ pub(crate) struct Descent<'e> {
     tree: Tree,
     attempts: u32,
     busy: u32,
+    has_met_others: bool,
     backoff: Backoff,
     kept: Vec<PageGuard<'e>>,
 }
 
 impl<'e> Descent<'e> {
     pub(crate) const fn new(env: &'e Env, tree: Tree) -> Self {
-        Self { env, tree, attempts: 0, busy: 0, backoff: Backoff::new(), kept: Vec::new() }
+        Self {
+            env,
+            tree,
+            attempts: 0,
+            busy: 0,
+            has_met_others: false,
+            backoff: Backoff::new(),
+            kept: Vec::new(),
+        }
+    }
+
+    /// Whether it was held up by those who changed what it came to.
+    pub(crate) const fn has_met_others(&self) -> bool {
+        self.has_met_others
     }
 
     /// The leaf where `seek` leads, to be read.
@@ -347,27 +361,25 @@ impl<'e> Descent<'e> {
         match stop {
             Stop::Changed => {
                 self.attempts += 1;
+                self.has_met_others = true;
                 self.backoff.pause();
             }
-            Stop::Busy(page_id) => self.wait_for(page_id)?,
+            Stop::Busy(page_id) => self.wait_for(page_id),
             Stop::Absent(page_id, parent) => self.bring(page_id, parent)?,
             Stop::Failed(error) => return Err(error),
         }
         Ok(())
     }
 
-    fn wait_for(&mut self, page_id: PageId) -> Result<(), TreeError> {
+    fn wait_for(&mut self, page_id: PageId) {
         self.attempts += 1;
         self.busy += 1;
+        self.has_met_others = true;
         self.backoff.pause();
         if self.busy.is_multiple_of(BUSY_SPINS) {
             // Sleeps until the holder is gone. The page may have left the tree: then this was for nothing.
-            match self.env.pool().fix(page_id) {
-                Ok(guard) => drop(guard.shared()),
-                Err(_) => self.backoff.pause(),
-            }
+            self.env.pool().wait_while_latched(page_id);
         }
-        Ok(())
     }
 
     /// Reads a page in and keeps it pinned, so that the next attempt finds it.

@@ -9,6 +9,7 @@ use azekura_wal::{AppendError, Wal, WorkerId};
 
 use crate::change::{PageOp, apply_checked, check};
 use crate::error::TreeError;
+use crate::heat::Heat;
 use crate::node::{NodeSpec, Scratch};
 use crate::overflow::run_pages;
 use crate::record::{self, Head};
@@ -61,6 +62,7 @@ pub struct Env {
     pool: Arc<BufferPool>,
     log: Arc<dyn Log>,
     space: Space,
+    heat: Heat,
     optimistic_attempts: u32,
 }
 
@@ -78,7 +80,7 @@ impl Env {
     #[must_use]
     pub fn new(pool: Arc<BufferPool>, log: Arc<dyn Log>, options: EnvOptions) -> Self {
         let space = Space::new(pool.page_size(), options.max_pages);
-        Self { pool, log, space, optimistic_attempts: options.optimistic_attempts }
+        Self { pool, log, space, heat: Heat::new(), optimistic_attempts: options.optimistic_attempts }
     }
 
     /// The page pool.
@@ -101,6 +103,10 @@ impl Env {
 
     pub(crate) const fn optimistic_attempts(&self) -> u32 {
         self.optimistic_attempts
+    }
+
+    pub(crate) const fn heat(&self) -> &Heat {
+        &self.heat
     }
 
     pub(crate) const fn space(&self) -> &Space {

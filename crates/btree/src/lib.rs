@@ -36,6 +36,7 @@
 //! | [`record`] | bodies of log records; `undo`: what undoes a change |
 //! | `env` | pool, log and space maps; the mini-transaction |
 //! | [`descent`] | the way from the root to a node |
+//! | `heat` | leaves that writers fight for |
 //! | `tree`, `write`, `scan` | reading a key, writing a key, cursors |
 //! | `next`, `locks` | the next key, and what is asked of the keeper of locks |
 //! | `structure` | splits, merges, growing and shrinking roots |
@@ -52,6 +53,7 @@ pub mod descent;
 mod destroy;
 mod env;
 mod error;
+mod heat;
 mod locks;
 mod next;
 pub mod node;

@@ -3,6 +3,7 @@
 //! Each way: find the leaf and latch it, look for the key, try the gap lock if a key appears or goes, make room if
 //! there is none (by a structure change, then start over), and perform the mini-transaction.
 
+use azekura_base::{Lsn, PageId};
 use azekura_buffer::ExclusiveGuard;
 
 use crate::change::PageOp;
@@ -118,6 +119,10 @@ impl Tree {
             };
             match step {
                 Step::Done(done) => return Ok(Outcome::Done(done)),
+                Step::Changed(done, change) => {
+                    self.part_writers_if_hot(env, ctx, key, change, &descent)?;
+                    return Ok(Outcome::Done(done));
+                }
                 Step::Blocked => return Ok(Outcome::Blocked),
                 Step::Stopped(stop) => descent.stopped(stop)?,
                 Step::NoRoom => structure::make_room(env, *self, ctx.worker, key, cell.value.len())?,
@@ -151,8 +156,9 @@ impl Tree {
         }
         let op = PageOp::Insert { slot: slot as u16, suffix, cell };
         let undo = UndoOp::RemoveKey { tree: *self, key };
-        env.commit_update(ctx.writer(), ctx.undo, undo, &mut [leaf], &[(0, op)])?;
-        Ok(Step::Done(Written::Inserted))
+        let page_id = leaf.page_id();
+        let lsn = env.commit_update(ctx.writer(), ctx.undo, undo, &mut [leaf], &[(0, op)])?;
+        Ok(Step::Changed(Written::Inserted, Change { page_id, lsn }))
     }
 
     #[expect(clippy::too_many_arguments, reason = "as above")]
@@ -183,9 +189,26 @@ impl Tree {
             let op = PageOp::Replace { slot: slot as u16, cell };
             (op, UndoOp::PutBack { tree: *self, key, cell: old_cell })
         };
-        env.commit_update(ctx.writer(), ctx.undo, undo, &mut [leaf], &[(0, op)])?;
+        let page_id = leaf.page_id();
+        let lsn = env.commit_update(ctx.writer(), ctx.undo, undo, &mut [leaf], &[(0, op)])?;
         hand_out(env, old_slot.flags, old, old_out)?;
-        Ok(Step::Done(Written::Replaced))
+        Ok(Step::Changed(Written::Replaced, Change { page_id, lsn }))
+    }
+
+    /// Splits the leaf with `key`, which this thread has just changed, if writers of different records fight for it.
+    #[inline]
+    fn part_writers_if_hot(
+        &self,
+        env: &Env,
+        ctx: &WriteCtx<'_>,
+        key: &[u8],
+        change: Change,
+        descent: &Descent<'_>,
+    ) -> Result<(), TreeError> {
+        if env.heat().changed(change.page_id, change.lsn, descent.has_met_others()) {
+            structure::part_writers(env, *self, ctx.worker, key)?;
+        }
+        Ok(())
     }
 
     /// Removes `key`; says whether it was there. If `old` is given, it receives the value that was there.
@@ -251,10 +274,20 @@ impl Tree {
 
 /// What one attempt with a latched leaf came to; the leaf is no longer latched.
 enum Step<'p> {
+    /// Without a change.
     Done(Written),
+    /// With one.
+    Changed(Written, Change),
     Blocked,
     Stopped(Stop<'p>),
     NoRoom,
+}
+
+/// A change that was made.
+#[derive(Clone, Copy)]
+struct Change {
+    page_id: PageId,
+    lsn: Lsn,
 }
 
 fn check_sizes(env: &Env, key: &[u8], value: &[u8]) -> Result<(), TreeError> {

@@ -57,6 +57,10 @@ impl<'p> OptimisticPage<'p> {
     /// Pins and latches the page exclusively, if it is still what it was. Never waits.
     #[must_use]
     pub fn upgrade(self) -> Option<ExclusiveGuard<'p>> {
+        // A look first: pins in vain would take the line again and again from who has the latch and wants to let go of it.
+        if !self.is_valid() {
+            return None;
+        }
         let frame = self.frame();
         if !frame.try_pin_any() {
             return None;

@@ -104,6 +104,16 @@ impl HybridLatch {
             && Self::entered()
     }
 
+    /// Waits until nobody holds the latch exclusively, and takes nothing: whoever looks or tries next may find it held again. Writes nothing but the
+    /// note that somebody sleeps, so that the holder is not held up by those who wait for it.
+    #[inline]
+    #[track_caller]
+    pub fn wait_until_open(&self) {
+        if self.optimistic().is_none() {
+            self.wait_for(EXCLUSIVE, |latch| latch.optimistic().is_some());
+        }
+    }
+
     /// Takes the latch exclusively. Blocks while anybody is in.
     #[inline]
     #[track_caller]
@@ -299,6 +309,19 @@ mod tests {
         latch.unlock_shared();
         assert!(!latch.validate(seen) && !latch.try_upgrade(seen));
         assert!(latch.try_lock_exclusive());
+    }
+
+    #[test]
+    fn who_waits_for_an_open_latch_goes_on_when_it_is_let_go_and_has_taken_nothing() {
+        let latch = HybridLatch::new();
+        latch.wait_until_open();
+        latch.lock_exclusive();
+        std::thread::scope(|s| {
+            let waiters: Vec<_> = (0..4).map(|_| s.spawn(|| latch.wait_until_open())).collect();
+            latch.unlock_exclusive();
+            waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
+        });
+        assert!(latch.try_lock_exclusive(), "nobody is in");
     }
 
     #[test]

@@ -180,6 +180,22 @@ fn nobody_sleeps_through_a_release() {
 }
 
 #[test]
+fn who_waits_for_an_open_latch_is_woken_and_sees_what_its_holder_did() {
+    model("holder, waiter that takes nothing", 20, |shared| {
+        assert!(shared.latch.try_lock_exclusive());
+        let waiter = spawn(&shared, |shared| {
+            shared.step();
+            shared.latch.wait_until_open();
+            assert_eq!(shared.read(), [1, 1]);
+        });
+        write(&shared);
+        shared.latch.unlock_exclusive();
+        shared.step();
+        waiter.join().unwrap();
+    });
+}
+
+#[test]
 fn a_writer_asleep_is_woken_by_the_last_reader() {
     model("sleeping writer, two readers", 100, |shared| {
         assert!(shared.latch.try_lock_shared() && shared.latch.try_lock_shared());

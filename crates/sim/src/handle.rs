@@ -2,7 +2,7 @@
 
 use crate::fiber::give_way;
 use crate::schedule::{Preemption, Step};
-use crate::world::World;
+use crate::world::{Arrival, World};
 use azekura_base::sync::machine::{Access, Machine, Work};
 use std::any::Any;
 use std::cell::RefCell;
@@ -50,42 +50,41 @@ pub(crate) struct Handle;
 pub(crate) static HANDLE: Handle = Handle;
 
 impl Handle {
-    /// Waits for the running thread's turn.
-    fn turn() {
-        if with(World::must_give_way) {
-            give_way();
+    /// Waits for the running thread's turn, and makes the access. It [`writes`](World::access) or not.
+    fn step(address: usize, access: Access, writes: bool, place: &'static Location<'static>) -> u32 {
+        loop {
+            let arrived = with(|world| match world.arrive() {
+                Arrival::Goes => Ok(world.access(address, access, writes, place)),
+                other => Err(other),
+            });
+            match arrived {
+                Ok(line) => return line,
+                Err(Arrival::Stops) => give_way(), // and comes again
+                Err(_) => {
+                    give_way();
+                    return with(|world| world.access(address, access, writes, place));
+                }
+            }
         }
-    }
-
-    fn step(address: usize, access: Access, place: &'static Location<'static>) -> u32 {
-        if with(World::stops_here) {
-            give_way();
-        }
-        with(World::compute);
-        Self::turn();
-        with(|world| world.access(address, access, place))
     }
 }
 
 impl Machine for Handle {
     fn access(&self, address: usize, bytes: usize, access: Access, place: &'static Location<'static>) {
         let last = address + bytes.max(1) - 1;
-        if !with(|world| world.needs_loop(access)) {
-            let line = Self::step(address, access, place);
-            if access != Access::Load {
-                with(|world| world.directory.wrote(line));
-            }
+        if access != Access::Add || !with(|world| world.needs_loop(access)) {
+            Self::step(address, access, access != Access::Load, place);
             let mut next = (address / crate::lines::LINE_BYTES + 1) * crate::lines::LINE_BYTES;
             while next <= last {
-                Self::step(next, access, place);
+                Self::step(next, access, false, place);
                 next += crate::lines::LINE_BYTES;
             }
             return;
         }
         loop {
-            let line = Self::step(address, Access::Load, place);
+            let line = Self::step(address, Access::Load, false, place);
             let seen = with(|world| world.directory.writes(line));
-            Self::step(address, Access::Swap, place);
+            Self::step(address, Access::Swap, false, place);
             // Else a write came between the two, and the compare-and-swap has failed.
             if with(|world| world.directory.writes(line)) == seen {
                 with(|world| world.directory.wrote(line));

@@ -11,9 +11,10 @@ use azekura_btree::{
     Env, EnvOptions, Log, NoLocks, Outcome, PutMode, Tree, UndoLog, WriteCtx, Written, verify,
 };
 use azekura_buffer::{BufferPool, PoolOptions};
-use azekura_sim::LineAllocator;
 use azekura_sim::explore::{Scene, at_random, exhaust, stop_everywhere_under};
+use azekura_sim::{LineAllocator, Profile, Simulation};
 use azekura_wal::{AppendError, WorkerId};
+use std::rc::Rc;
 use std::sync::Arc;
 
 mod common;
@@ -100,6 +101,52 @@ impl Store {
             verify(&self.env, &[self.tree], &[], &mut |_, _| {}).map_err(|error| error.to_string())?;
         if report.is_clean() { Ok(()) } else { Err(format!("{:?}", report.findings)) }
     }
+}
+
+impl Store {
+    fn leaves(&self) -> u64 {
+        verify(&self.env, &[self.tree], &[], &mut |_, _| {}).unwrap().trees[0].leaf_pages
+    }
+}
+
+/// Leaves that come when so many threads change a record each, again and again, `apart` keys from each other.
+fn new_leaves(threads: u64, apart: u64) -> u64 {
+    let store = Store::new();
+    let before = store.leaves();
+    let mut simulation = Simulation::new(Rc::new(Profile::one_socket()), threads as usize, 1);
+    for thread in 0..threads {
+        let store = Arc::clone(&store);
+        simulation.thread(move || (0..400).for_each(|_| store.put(thread * apart, PutMode::Replace)));
+    }
+    simulation.run().unwrap();
+    store.check().unwrap();
+    store.read_all();
+    store.leaves() - before
+}
+
+#[test]
+fn writers_that_share_only_a_leaf_are_given_leaves_of_their_own_and_others_are_left_alone() {
+    assert_eq!((new_leaves(1, 2), new_leaves(2, KEYS - 2)), (0, 0), "nobody meets anybody");
+    let new = new_leaves(4, 2);
+    assert!((3..=6).contains(&new), "four records of a leaf with seven: {new} new leaves");
+}
+
+#[test]
+fn writers_of_one_record_part_it_from_its_neighbours_and_then_no_more() {
+    let store = Store::new();
+    let before = store.leaves();
+    let mut simulation = Simulation::new(Rc::new(Profile::one_socket()), 4, 1);
+    for _ in 0..4 {
+        let store = Arc::clone(&store);
+        simulation.thread(move || (0..1000).for_each(|_| store.put(4, PutMode::Replace)));
+    }
+    simulation.run().unwrap();
+    store.check().unwrap();
+    assert!(
+        store.leaves() - before <= 3,
+        "seven records: halved three times at most, not {before} to {}",
+        store.leaves()
+    );
 }
 
 /// What a thread does.

@@ -30,12 +30,14 @@ pub enum WaitKind {
     Idle = 10,
     /// Any other logical resource.
     Other = 11,
+    /// A compare-and-swap failed, because others changed the word meanwhile, and is tried again: nobody holds anything, and the processor is busy.
+    Retry = 12,
 }
 
 /// The column of the report in which a wait counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum WaitClass {
-    /// A passive resource: a right to go on (locks, latches, frames, admission).
+    /// A passive resource: a right to go on (locks, latches, words that all change, frames, admission).
     Lock,
     /// An active resource that works for us: device, network, the log on its way to disk.
     Io,
@@ -45,7 +47,7 @@ pub enum WaitClass {
 
 impl WaitKind {
     /// All kinds, in order of their numbers.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Latch,
         Self::Lock,
         Self::Log,
@@ -57,6 +59,7 @@ impl WaitKind {
         Self::Limit,
         Self::Idle,
         Self::Other,
+        Self::Retry,
     ];
 
     /// The kind with this number in the file format, if there is one.
@@ -69,7 +72,9 @@ impl WaitKind {
     #[must_use]
     pub const fn class(self) -> WaitClass {
         match self {
-            Self::Latch | Self::Lock | Self::FreeFrame | Self::Limit | Self::Other => WaitClass::Lock,
+            Self::Latch | Self::Lock | Self::FreeFrame | Self::Limit | Self::Other | Self::Retry => {
+                WaitClass::Lock
+            }
             Self::Log | Self::PageIn | Self::WriteBack | Self::Device | Self::Network => WaitClass::Io,
             Self::Idle => WaitClass::Idle,
         }
@@ -90,6 +95,7 @@ impl WaitKind {
             Self::Limit => "limit",
             Self::Idle => "idle",
             Self::Other => "other",
+            Self::Retry => "retry",
         }
     }
 }
@@ -125,6 +131,6 @@ mod tests {
             assert_eq!(WaitKind::from_number(kind as u8), Some(kind));
         }
         assert_eq!(WaitKind::from_number(0), None);
-        assert_eq!(WaitKind::from_number(12), None);
+        assert_eq!(WaitKind::from_number(13), None);
     }
 }

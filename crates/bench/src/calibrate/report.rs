@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use super::runs::Runs;
+
 /// A machine as it was measured; `--profile FILE` takes it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
@@ -37,18 +39,45 @@ pub struct Compared {
     /// Threads, and processors of the machine.
     pub threads: usize,
     /// Operations per second, each real run.
-    pub real: Vec<f64>,
-    /// Their median.
-    pub real_median: f64,
+    pub real: Runs,
     /// Operations per second, simulated.
     pub simulated: f64,
 }
+
+/// Simulated rates are to be no farther from real ones than this part of them.
+pub const CLOSE: f64 = 0.25;
 
 impl Compared {
     /// Simulated over real.
     #[must_use]
     pub fn ratio(&self) -> f64 {
-        self.simulated / self.real_median
+        self.simulated / self.real.median()
+    }
+
+    /// Whether simulated and real rate are within [`CLOSE`] of each other.
+    #[must_use]
+    pub fn agrees(&self) -> bool {
+        (self.ratio() - 1.0).abs() <= CLOSE
+    }
+
+    fn row(&self) -> String {
+        let (low, high) = self.real.quartiles();
+        let verdict = match (self.agrees(), self.real.is_disturbed()) {
+            (true, false) => "agrees",
+            (false, false) => "DISAGREES",
+            (true, true) => "agrees, disturbed",
+            (false, true) => "disagrees, disturbed",
+        };
+        format!(
+            "{:10}{:>8}{:>12.1}{:>20}{:>10}{:>12.1}{:>8.2}  {verdict}\n",
+            self.workload,
+            self.threads,
+            self.real.median() / 1e3,
+            format!("{:.1} to {:.1}", low / 1e3, high / 1e3),
+            format!("{}/{}", self.real.quiet(), self.real.0.len()),
+            self.simulated / 1e3,
+            self.ratio()
+        )
     }
 }
 
@@ -104,27 +133,54 @@ impl Calibration {
         }
         let _ = writeln!(
             out,
-            "\nthousand operations per second; one thread agrees by construction, two are the test"
+            "\nthousand operations per second; one thread agrees by construction, two are the test; to agree: within {:.0} %",
+            CLOSE * 100.0
         );
         let _ = writeln!(
             out,
-            "{:10}{:>8}{:>12}{:>20}{:>12}{:>8}",
-            "workload", "threads", "real", "least to most", "simulated", "ratio"
+            "{:10}{:>8}{:>12}{:>20}{:>10}{:>12}{:>8}",
+            "workload", "threads", "real", "middle half", "quiet", "simulated", "ratio"
         );
-        for one in &self.compared {
-            let least = one.real.iter().copied().fold(f64::INFINITY, f64::min);
-            let most = one.real.iter().copied().fold(0.0, f64::max);
-            let _ = writeln!(
-                out,
-                "{:10}{:>8}{:>12.1}{:>20}{:>12.1}{:>8.2}",
-                one.workload,
-                one.threads,
-                one.real_median / 1e3,
-                format!("{:.1} to {:.1}", least / 1e3, most / 1e3),
-                one.simulated / 1e3,
-                one.ratio()
-            );
-        }
+        self.compared.iter().for_each(|one| out += &one.row());
         out
+    }
+
+    /// Whether all simulated rates agree with the real ones.
+    #[must_use]
+    pub fn agrees(&self) -> bool {
+        self.compared.iter().all(Compared::agrees)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::runs::Run;
+    use super::*;
+
+    fn compared(simulated: f64, others: f64) -> Compared {
+        let real = Runs(vec![Run { value: 1000.0, others }; 4]);
+        Compared { workload: "log".into(), threads: 2, real, simulated }
+    }
+
+    #[test]
+    fn a_quarter_more_or_less_agrees_and_more_than_that_does_not() {
+        for (simulated, agrees) in [(740.0, false), (750.0, true), (1250.0, true), (1260.0, false)] {
+            assert_eq!(compared(simulated, 0.0).agrees(), agrees, "{simulated}");
+        }
+    }
+
+    #[test]
+    fn the_report_says_what_disagrees_and_what_was_disturbed() {
+        let calibration = Calibration {
+            profile: Profile::t2(),
+            gaps: BTreeMap::new(),
+            device: Device { write_ns: 1.0, flush_ns: 1.0, read_ns: 1.0 },
+            compared: vec![compared(700.0, 0.0), compared(1000.0, 2.0)],
+        };
+        let text = calibration.to_text();
+        assert!(text.contains("0.70  DISAGREES") && text.contains("1.00  agrees, disturbed"), "{text}");
+        assert!(!calibration.agrees());
+        let again = Calibration::from_json(&calibration.to_json());
+        assert_eq!(again.ok(), Some(calibration));
     }
 }

@@ -13,12 +13,14 @@
 //! | root shrinking | root (with what its only child had), child (released), space map |
 //!
 //! A node whose parent lacks room for one more separator has its parent split first, by a change of its own.
+//!
+//! A leaf is split when it lacks room, or when writers of different records fight for its latch ([`crate::heat`]).
 
 mod merge;
 mod split;
 
 pub(crate) use merge::tidy;
-pub(crate) use split::make_room;
+pub(crate) use split::{make_room, part_writers};
 
 use crate::node::{Node, Position, cell_words, entry_bytes};
 

@@ -1,4 +1,4 @@
-//! Making room: splits and growth of the root.
+//! Making room, and parting writers: splits and growth of the root.
 
 use azekura_base::TreeId;
 use azekura_buffer::ExclusiveGuard;
@@ -28,24 +28,57 @@ pub(crate) fn make_room(
     key: &[u8],
     value_len: usize,
 ) -> Result<(), TreeError> {
-    split_at(env, tree, worker, Wanted { key, level: 0, bytes: value_len })
+    split_at(env, tree, worker, Wanted { key, level: 0, what: What::Value(value_len) })
 }
 
-/// What there shall be room for: at level 0 a value of `bytes` bytes under `key`; above, a separator's entry of `bytes` bytes.
+/// Splits the leaf that covers `key` though it may have room, if it has more than one record: its writers get leaves of their own ([`crate::heat`]).
+///
+/// This is upkeep: a tree where it fails is as right as before.
+///
+/// # Errors
+///
+/// Only [`TreeError::Corrupt`] and [`TreeError::Apply`].
+#[cold]
+pub(crate) fn part_writers(env: &Env, tree: Tree, worker: WorkerId, key: &[u8]) -> Result<(), TreeError> {
+    match split_at(env, tree, worker, Wanted { key, level: 0, what: What::FewerRecords }) {
+        Err(error @ (TreeError::Corrupt { .. } | TreeError::Apply(_))) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Why the node on the way to `key` shall be split.
 #[derive(Clone, Copy)]
 struct Wanted<'k> {
     key: &'k [u8],
     level: u8,
-    bytes: usize,
+    what: What,
+}
+
+#[derive(Clone, Copy)]
+enum What {
+    /// At level 0: room for a value of so many bytes under the key.
+    Value(usize),
+    /// Above: room for a separator's entry of so many bytes.
+    Separator(usize),
+    /// At level 0: not more than one record, or one split.
+    FewerRecords,
 }
 
 impl Wanted<'_> {
-    fn fits(self, node: Node<'_>) -> bool {
-        if self.level == 0 { fits(node, self.key, self.bytes) } else { self.bytes <= node.free() }
+    fn is_met(self, node: Node<'_>) -> bool {
+        match self.what {
+            What::Value(bytes) => fits(node, self.key, bytes),
+            What::Separator(bytes) => bytes <= node.free(),
+            What::FewerRecords => node.count() < 2,
+        }
     }
 
     const fn value_len(self) -> usize {
-        if self.level == 0 { self.bytes } else { CHILD_BYTES }
+        match self.what {
+            What::Value(bytes) => bytes,
+            What::Separator(_) => CHILD_BYTES,
+            What::FewerRecords => 0,
+        }
     }
 }
 
@@ -57,7 +90,7 @@ fn split_at(env: &Env, tree: Tree, worker: WorkerId, wanted: Wanted<'_>) -> Resu
     loop {
         let Pair { parent, node } = descent.pair(wanted.key, wanted.level)?;
         let view = Node::new(node.words());
-        if view.level().is_some_and(|level| level < wanted.level) || wanted.fits(view) {
+        if view.level().is_some_and(|level| level < wanted.level) || wanted.is_met(view) {
             return Ok(());
         }
         let Some(parent) = parent else {
@@ -72,7 +105,8 @@ fn split_at(env: &Env, tree: Tree, worker: WorkerId, wanted: Wanted<'_>) -> Resu
             return split(env, worker, parent, node, &cut);
         }
         drop((parent, node));
-        split_at(env, tree, worker, Wanted { key: wanted.key, level: wanted.level + 1, bytes })?;
+        let what = What::Separator(bytes);
+        split_at(env, tree, worker, Wanted { key: wanted.key, level: wanted.level + 1, what })?;
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use azekura_base::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Relaxed};
-use azekura_trace::{Site, ThreadTag, thread_tag};
+use azekura_trace::{Site, ThreadTag, WaitKind, thread_tag};
 
 use super::State;
 use crate::SyncMutex;
@@ -24,8 +24,8 @@ pub enum Movement {
 /// - **CELL-1** Each change is applied to the state that the change before it left.
 /// - **CELL-2** What a thread did before a change is visible to whoever applies a later change.
 pub trait StateCell: Send + Sync {
-    /// A cell with nobody in. `mutex` is the name of the mutex inside, where there is one.
-    fn new(mutex: &'static Site) -> Self;
+    /// A cell with nobody in. `inside` is the name of what is inside: a mutex, or a word.
+    fn new(inside: &'static Site) -> Self;
 
     /// The state as it was a moment ago. Orders nothing.
     fn peek(&self) -> State;
@@ -62,20 +62,27 @@ impl StateCell for Guarded {
 }
 
 /// The state in one word, changed by compare-and-swap (Fig. 9b): no mutex.
+///
+/// Where many change it, a compare-and-swap fails when another was faster, and is tried again: time that is spent on a processor, in no lock. A tracer is
+/// told of it as a wait of the kind [`WaitKind::Retry`], from the first failure to the success.
 #[derive(Debug)]
-pub struct OneWord(AtomicU64);
+pub struct OneWord {
+    word: AtomicU64,
+    site: &'static Site,
+}
 
 impl StateCell for OneWord {
-    fn new(_mutex: &'static Site) -> Self {
-        Self(AtomicU64::new(0))
+    fn new(inside: &'static Site) -> Self {
+        Self { word: AtomicU64::new(0), site: inside }
     }
 
     fn peek(&self) -> State {
-        State::unpack(self.0.load(Relaxed))
+        State::unpack(self.word.load(Relaxed))
     }
 
     fn update<R>(&self, mut change: impl FnMut(&mut State) -> (R, Movement)) -> R {
-        let mut old = self.0.load(Relaxed); // a guess; the CAS decides
+        let mut old = self.word.load(Relaxed); // a guess; the CAS decides
+        let mut retrying = None;
         loop {
             let mut state = State::unpack(old);
             let (result, _) = change(&mut state);
@@ -85,10 +92,14 @@ impl StateCell for OneWord {
                 return result;
             }
             // AcqRel: CELL-2, both sides; pairs with itself.
-            match self.0.compare_exchange_weak(old, new, AcqRel, Relaxed) {
+            match self.word.compare_exchange_weak(old, new, AcqRel, Relaxed) {
                 Ok(_) => return result,
                 Err(now) => old = now,
             }
+            retrying.get_or_insert_with(|| {
+                let address = std::ptr::from_ref(&self.word).addr();
+                azekura_trace::wait(self.site, address, WaitKind::Retry)
+            });
         }
     }
 }

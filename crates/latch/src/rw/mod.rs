@@ -39,9 +39,9 @@ use crate::sync_mutex::spin_while;
 /// use azekura_latch::rw::{OneWord, RwLatch};
 /// use azekura_trace::Site;
 /// static TABLE: Site = Site::new("table");
-/// static TABLE_MUTEX: Site = Site::new("mutex of table");
+/// static TABLE_WORD: Site = Site::new("word of table");
 ///
-/// let latch = RwLatch::<OneWord, _>::new(&TABLE, &TABLE_MUTEX, vec![1]);
+/// let latch = RwLatch::<OneWord, _>::new(&TABLE, &TABLE_WORD, vec![1]);
 /// let (a, b) = (latch.shared(), latch.shared());
 /// assert_eq!(a.len() + b.len(), 2);
 /// drop((a, b));
@@ -62,11 +62,11 @@ pub struct RwLatch<S, T> {
 unsafe impl<S: StateCell, T: Send + Sync> Sync for RwLatch<S, T> {}
 
 impl<S: StateCell, T> RwLatch<S, T> {
-    /// A latch around `value` that nobody holds. Waits are traced under `site`, those for the mutex inside, if there is one, under `mutex`.
+    /// A latch around `value` that nobody holds. Waits are traced under `site`, those for the mutex or the word inside under `inside`.
     #[must_use]
-    pub fn new(site: &'static Site, mutex: &'static Site, value: T) -> Self {
+    pub fn new(site: &'static Site, inside: &'static Site, value: T) -> Self {
         Self {
-            cell: S::new(mutex),
+            cell: S::new(inside),
             site,
             value: UnsafeCell::new(value),
             #[cfg(loom)]

@@ -6,7 +6,7 @@ pub struct Cache {
     ways: usize,
     /// Line numbers plus one, most recently used first; 0 is an empty way. Made when first used: most of a machine's processors may never be.
     tags: Vec<u32>,
-    sets: usize,
+    sets: u32,
 }
 
 impl Cache {
@@ -14,19 +14,23 @@ impl Cache {
     #[must_use]
     pub fn new(lines: usize, ways: usize) -> Self {
         let ways = ways.max(1);
-        Self { ways, tags: Vec::new(), sets: (lines / ways).max(1) }
+        Self { ways, tags: Vec::new(), sets: u32::try_from(lines / ways).unwrap_or(u32::MAX).max(1) }
     }
 
     /// Whether the line is there; it is the most recently used afterwards.
     pub fn touch(&mut self, line: u32) -> bool {
         if self.tags.is_empty() {
-            self.tags = vec![0; self.sets * self.ways];
+            self.tags = vec![0; self.sets as usize * self.ways];
         }
         // Lines are numbered as they come; consecutive ones lie in consecutive sets.
-        let set = line as usize % self.sets * self.ways;
+        let set = (line % self.sets) as usize * self.ways;
         let ways = &mut self.tags[set..set + self.ways];
+        if ways[0] == line + 1 {
+            return true;
+        }
         let found = ways.iter().position(|&tag| tag == line + 1);
-        ways[..=found.unwrap_or(self.ways - 1)].rotate_right(1);
+        let last = found.unwrap_or(ways.len() - 1);
+        ways.copy_within(..last, 1);
         ways[0] = line + 1;
         found.is_some()
     }

@@ -16,10 +16,12 @@
 //! - **LINE-3** A store delays its thread only when the next atomic instruction or full fence waits for all stores to be done.
 
 mod cache;
+mod cores;
 
 pub use cache::Cache;
+pub use cores::Cores;
 
-use crate::profile::{Costs, Profile, Protocol, Topology};
+use crate::profile::{Costs, Profile, Protocol};
 use azekura_base::sync::machine::Access;
 
 /// Picoseconds: time on a machine.
@@ -34,36 +36,17 @@ pub fn picoseconds(nanoseconds: f64) -> Time {
 /// How far a thread may run ahead of its stores.
 const STORE_BUFFER: Time = 500_000;
 
+/// A line of the machine's, on one line of the machine that simulates it.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(align(64))]
 struct Line {
     /// The core that owns it, plus one.
     owner: u16,
     /// Cores that have a copy.
-    sharers: [u64; 4],
+    sharers: Cores,
     free_at: Time,
     /// Times that it was written.
     writes: u32,
-}
-
-impl Line {
-    const fn has(&self, core: usize) -> bool {
-        self.sharers[core / 64] >> (core % 64) & 1 == 1
-    }
-    const fn add(&mut self, core: usize) {
-        self.sharers[core / 64] |= 1 << (core % 64);
-    }
-    fn cores(&self) -> impl Iterator<Item = usize> + '_ {
-        (0..4).flat_map(|word| {
-            let mut bits = self.sharers[word];
-            std::iter::from_fn(move || {
-                let bit = bits.trailing_zeros() as usize;
-                (bits != 0).then(|| {
-                    bits &= bits - 1;
-                    word * 64 + bit
-                })
-            })
-        })
-    }
 }
 
 /// What an access came to.
@@ -116,7 +99,11 @@ impl Ticks {
 /// All lines of a machine.
 #[derive(Debug)]
 pub struct Directory {
-    topology: Topology,
+    /// Cores that share the last cache with each core, and those of its socket.
+    near: Vec<(Cores, Cores)>,
+    /// The cluster and the socket of each core.
+    places: Vec<(usize, usize)>,
+    sockets: usize,
     protocol: Protocol,
     ticks: Ticks,
     lines: Vec<Line>,
@@ -128,7 +115,15 @@ impl Directory {
     /// Of a machine whose caches are empty.
     #[must_use]
     pub fn new(profile: &Profile) -> Self {
-        let topology = profile.topology.clone();
+        let topology = &profile.topology;
+        let all = || 0..topology.cores();
+        let near = |core| {
+            let (cluster, socket) = (topology.cluster_of(core), topology.socket_of(core));
+            (
+                all().filter(|&other| topology.cluster_of(other) == cluster).collect(),
+                all().filter(|&other| topology.socket_of(other) == socket).collect(),
+            )
+        };
         let cache = |(lines, ways)| Cache::new(lines, ways);
         Self {
             private: vec![cache(topology.private_lines); topology.cores()],
@@ -136,7 +131,9 @@ impl Directory {
             protocol: profile.protocol,
             ticks: Ticks::of(&profile.costs),
             lines: Vec::new(),
-            topology,
+            near: all().map(near).collect(),
+            places: all().map(|core| (topology.cluster_of(core), topology.socket_of(core))).collect(),
+            sockets: topology.sockets,
         }
     }
 
@@ -167,7 +164,7 @@ impl Directory {
         let before = self.lines[number as usize];
         let owner = usize::from(before.owner);
         if access == Access::Load {
-            if is_near && before.has(core) {
+            if is_near && before.sharers.has(core) {
                 return self.hit(now, self.ticks.load_hit);
             }
             let latency = self.fetch(core, number, &before);
@@ -175,7 +172,7 @@ impl Directory {
             if owner != core + 1 {
                 line.owner = 0;
             }
-            line.add(core);
+            line.sharers.add(core);
             let start = now.max(line.free_at);
             let moves = owner != 0 && owner != core + 1;
             line.free_at = start + if moves { latency } else { self.ticks.read_occupancy };
@@ -186,8 +183,8 @@ impl Directory {
         let latency = if is_owned { 0 } else { self.take(core, number, &before) };
         let line = &mut self.lines[number as usize];
         line.owner = core as u16 + 1;
-        line.sharers = [0; 4];
-        line.add(core);
+        line.sharers = Cores::default();
+        line.sharers.add(core);
         if access == Access::Store {
             let start = if is_owned { now } else { now.max(line.free_at) };
             let done = start + latency + self.ticks.store;
@@ -202,24 +199,24 @@ impl Directory {
     }
 
     fn shared(&mut self, core: usize, number: u32, access: Access, now: Time, drained: Time) -> Served {
-        let is_near = self.private[core].touch(number) && self.lines[number as usize].has(core);
+        let is_near = self.private[core].touch(number) && self.lines[number as usize].sharers.has(core);
         if access == Access::Load && is_near {
             return self.hit(now, self.ticks.load_hit);
         }
-        let cluster = self.topology.cluster_of(core);
+        let cluster = self.places[core].0;
         let latency =
             if self.shared[cluster].touch(number) { self.ticks.shared_hit } else { self.ticks.memory };
         let line = &mut self.lines[number as usize];
         if access == Access::Load {
-            line.add(core);
+            line.sharers.add(core);
             let start = now.max(line.free_at);
             line.free_at = start + self.ticks.read_occupancy;
             return self.miss(now, start + latency, start - now, self.ticks.load_hit);
         }
-        let kept = line.has(core) && access == Access::Store; // written through
-        line.sharers = [0; 4];
+        let kept = line.sharers.has(core) && access == Access::Store; // written through
+        line.sharers = Cores::default();
         if kept {
-            line.add(core);
+            line.sharers.add(core);
         }
         let ready = if access == Access::Store { now } else { now.max(drained) };
         let start = ready.max(line.free_at);
@@ -251,7 +248,7 @@ impl Directory {
 
     /// From where a copy comes, and how long that takes.
     fn fetch(&mut self, core: usize, number: u32, line: &Line) -> Time {
-        let is_in_last = self.shared[self.topology.cluster_of(core)].touch(number);
+        let is_in_last = self.shared[self.places[core].0].touch(number);
         let owner = usize::from(line.owner);
         if owner != 0 && owner != core + 1 {
             return self.distance(core, owner - 1);
@@ -259,8 +256,7 @@ impl Directory {
         if is_in_last {
             return self.ticks.shared_hit;
         }
-        let others = line.cores().filter(|&other| other != core);
-        match others.map(|other| self.distance(core, other)).min() {
+        match self.nearest(core, &line.sharers.without(core)) {
             Some(nearest) => nearest,
             None => self.memory(core, number),
         }
@@ -268,25 +264,42 @@ impl Directory {
 
     /// How long it takes until no other core has a copy, and this one has.
     fn take(&mut self, core: usize, number: u32, line: &Line) -> Time {
-        let own = if line.has(core) { 0 } else { self.fetch(core, number, line) };
-        let others = line.cores().filter(|&other| other != core);
-        others.map(|other| self.distance(core, other)).max().unwrap_or(0).max(own)
+        let own = if line.sharers.has(core) { 0 } else { self.fetch(core, number, line) };
+        self.farthest(core, &line.sharers.without(core)).max(own)
     }
 
     fn memory(&self, core: usize, number: u32) -> Time {
-        let is_far = number as usize % self.topology.sockets != self.topology.socket_of(core);
+        let is_far = number as usize % self.sockets != self.places[core].1;
         self.ticks.memory + if is_far { self.ticks.other_socket } else { 0 }
     }
 
-    const fn distance(&self, from: usize, to: usize) -> Time {
-        let topology = &self.topology;
-        if topology.cluster_of(from) == topology.cluster_of(to) {
+    fn distance(&self, from: usize, to: usize) -> Time {
+        let (cluster, socket) = &self.near[from];
+        if cluster.has(to) {
             self.ticks.in_cluster
-        } else if topology.socket_of(from) == topology.socket_of(to) {
+        } else if socket.has(to) {
             self.ticks.in_socket
         } else {
             self.ticks.in_socket + self.ticks.other_socket
         }
+    }
+
+    /// To each kind of neighbours of which there is one in `others`: of the cluster, of the socket, of another socket.
+    fn distances(&self, core: usize, others: &Cores) -> impl Iterator<Item = Time> + use<> {
+        let ((cluster, socket), ticks) = (&self.near[core], self.ticks);
+        let [in_cluster, in_socket, far] =
+            [others.meets(cluster), others.meets_between(cluster, socket), others.exceeds(socket)];
+        let in_cluster = in_cluster.then_some(ticks.in_cluster);
+        let in_socket = in_socket.then_some(ticks.in_socket);
+        in_cluster.into_iter().chain(in_socket).chain(far.then_some(ticks.in_socket + ticks.other_socket))
+    }
+
+    fn nearest(&self, core: usize, others: &Cores) -> Option<Time> {
+        self.distances(core, others).min()
+    }
+
+    fn farthest(&self, core: usize, others: &Cores) -> Time {
+        self.distances(core, others).max().unwrap_or(0)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Small cases, worked out by hand.
 
 use super::*;
-use crate::profile::{Constant, Source};
+use crate::profile::{Constant, Source, Topology};
 
 /// Two sockets of two cores, one thread each; every cost a number that no sum of others makes by chance. In nanoseconds.
 fn machine(protocol: Protocol) -> Directory {

@@ -10,7 +10,7 @@ impl Profile {
     /// All of them.
     #[must_use]
     pub fn shipped() -> Vec<Self> {
-        vec![Self::t2(), Self::two_sockets(), Self::one_socket()]
+        vec![Self::t2(), Self::e7310(), Self::two_sockets(), Self::one_socket()]
     }
 
     /// The paper's: Sun SPARC Enterprise T5120, 8 cores of 8 threads at 1.2 GHz, one second-level cache.
@@ -24,15 +24,7 @@ impl Profile {
             name: "t2".into(),
             describes: "UltraSPARC T2: 8 cores x 8 threads, 1.2 GHz, 4 MiB of shared L2, atomics done there"
                 .into(),
-            topology: Topology {
-                sockets: 1,
-                clusters_per_socket: 1,
-                cores_per_cluster: 8,
-                threads_per_core: 8,
-                pipes_per_core: 2,
-                private_lines: (128, 4),
-                shared_lines: (65_536, 16),
-            },
+            topology: topology([1, 1, 8, 8, 2], (128, 4), (65_536, 16)),
             protocol: Protocol::Shared,
             adds_in_one_step: false,
             costs: Costs {
@@ -71,15 +63,7 @@ impl Profile {
         Self {
             name: "x86-2s".into(),
             describes: "two sockets x 32 cores x 2 threads, x86, one last cache per socket".into(),
-            topology: Topology {
-                sockets: 2,
-                clusters_per_socket: 1,
-                cores_per_cluster: 32,
-                threads_per_core: 2,
-                pipes_per_core: 1,
-                private_lines: (20_480, 20),
-                shared_lines: (786_432, 12),
-            },
+            topology: topology([2, 1, 32, 2, 1], (20_480, 20), (786_432, 12)),
             protocol: Protocol::Owned,
             adds_in_one_step: true,
             costs: Costs {
@@ -101,15 +85,7 @@ impl Profile {
         Self {
             name: "x86-128".into(),
             describes: "one socket x 16 groups x 8 cores x 2 threads, x86, a last cache per group".into(),
-            topology: Topology {
-                sockets: 1,
-                clusters_per_socket: 16,
-                cores_per_cluster: 8,
-                threads_per_core: 2,
-                pipes_per_core: 1,
-                private_lines: (16_384, 8),
-                shared_lines: (262_144, 16),
-            },
+            topology: topology([1, 16, 8, 2, 1], (16_384, 8), (262_144, 16)),
             protocol: Protocol::Owned,
             adds_in_one_step: true,
             costs: Costs {
@@ -122,6 +98,63 @@ impl Profile {
                 ..x86_costs()
             },
         }
+    }
+
+    /// The machine of the event-tracing study: four Xeon E7310, 4 x 4 cores at 1.6 GHz, each two with a cache of their own, all others behind a
+    /// front-side bus.
+    #[must_use]
+    pub fn e7310() -> Self {
+        const CYCLE: f64 = 1.0 / 1.6;
+        let bus = "a line that another core has changed comes over the front-side bus, and the memory controller sees it pass: as memory";
+        let costs = Costs {
+            load_hit: reasoned(CYCLE, "several independent loads are under way at once"),
+            store: reasoned(CYCLE, "a store a cycle"),
+            swap: reasoned(24.0 * CYCLE, "a locked instruction on an owned line, Core microarchitecture"),
+            shared_hit: reasoned(14.0 * CYCLE, "the second-level cache of two cores"),
+            memory: reasoned(150.0, "fully buffered memory behind a front-side bus"),
+            other_socket: reasoned(40.0, "the chipset asks the other buses"),
+            transfer_in_cluster: reasoned(40.0 * CYCLE, "through the cache that two cores share"),
+            transfer_in_socket: reasoned(150.0, bus),
+            pause: reasoned(10.0 * CYCLE, "Core microarchitecture"),
+            system_call: reasoned(200.0, "1.6 GHz, without mitigations"),
+            context_switch: reasoned(3_000.0, "Linux 2.6.18 at 1.6 GHz, with cold caches"),
+            wake: reasoned(
+                8_000.0,
+                "Linux 2.6.18: an interrupt of another processor, and out of its idle loop",
+            ),
+            slice: reasoned(
+                1e6,
+                "Linux 2.6.18 gives 100 ms, but lets a thread that wakes go before one that computes, which the simulation does not",
+            ),
+            copy_byte: reasoned(0.4, "2.5 GB/s by one core"),
+            between_accesses: reasoned(6.0 * CYCLE, "six to eight instructions"),
+            ..x86_costs()
+        };
+        Self {
+            name: "e7310".into(),
+            describes: "four sockets x two pairs of cores, 1.6 GHz, a last cache per pair, front-side buses (Xeon E7310)".into(),
+            topology: topology([4, 2, 2, 1, 1], (512, 8), (32_768, 8)),
+            protocol: Protocol::Owned,
+            adds_in_one_step: true,
+            costs,
+        }
+    }
+}
+
+/// Sockets, clusters of each, cores of each, threads of each core, its pipes; lines and ways of a core's own cache and of a cluster's.
+const fn topology(
+    [sockets, clusters_per_socket, cores_per_cluster, threads_per_core, pipes_per_core]: [usize; 5],
+    private_lines: (usize, usize),
+    shared_lines: (usize, usize),
+) -> Topology {
+    Topology {
+        sockets,
+        clusters_per_socket,
+        cores_per_cluster,
+        threads_per_core,
+        pipes_per_core,
+        private_lines,
+        shared_lines,
     }
 }
 

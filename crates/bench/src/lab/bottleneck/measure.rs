@@ -5,15 +5,14 @@ use super::front::{Front, Probes};
 use super::shop::{Sequences, popular};
 use super::simulate::Simulated;
 use super::users::{Connection, Crowd, Phase};
+use crate::busy::Watch;
 use crate::error::{BenchError, EngineError};
 use azekura::Database;
 use azekura_base::sync::machine::simulated;
 use azekura_base::sync::thread;
-use azekura_base::sync::time::Instant;
 use azekura_trace::{Options, Recording};
 use azekura_workload::bookstore::Tally;
 use rustix::thread::CpuSet;
-use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -145,19 +144,16 @@ fn timed(phase: &Phase, time: Duration, label: Option<String>) -> Result<Timed, 
         azekura_trace::start(options(label)).map_err(|e| EngineError::failed("starting to record", e))?;
     }
     thread::sleep(simulated().map_or(SETTLE, |_| SETTLE_SIMULATED));
-    let (begin, cpu, machine) = (Instant::now(), process_cpu(), machine_cpu());
+    let watch = Watch::begin();
     phase.measure();
     thread::sleep(time);
     phase.end();
-    let measured = begin.elapsed();
-    let cpu = process_cpu() - cpu;
-    let others = machine_cpu().saturating_sub(machine).saturating_sub(cpu);
+    let (measured, busy) = watch.end();
     let recording = match records {
         true => Some(azekura_trace::stop().map_err(|e| EngineError::failed("ending the recording", e))?),
         false => None,
     };
-    let part = |cpu: Duration| cpu.as_secs_f64() / measured.as_secs_f64();
-    Ok(Timed { measured, cpu: part(cpu), others: part(others), recording })
+    Ok(Timed { measured, cpu: busy.own, others: busy.others, recording })
 }
 
 /// Ends the phase whatever happens, or the connections would never leave.
@@ -167,26 +163,6 @@ impl Drop for Over<'_> {
     fn drop(&mut self) {
         self.0.end();
     }
-}
-
-fn process_cpu() -> Duration {
-    if let Some(machine) = simulated() {
-        return machine.processor_time(None);
-    }
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
-}
-
-/// CPU time of the whole machine since it started, in steps of a hundredth of a second; zero where it is not told.
-fn machine_cpu() -> Duration {
-    if simulated().is_some() {
-        return process_cpu(); // it runs nothing else
-    }
-    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-    let first = stat.lines().next().unwrap_or_default();
-    // "cpu  user nice system idle iowait irq softirq steal …"
-    let ticks = |at: usize| first.split_whitespace().nth(at).and_then(|t| t.parse::<u64>().ok()).unwrap_or(0);
-    Duration::from_millis([1, 2, 3, 6, 7, 8].map(ticks).iter().sum::<u64>() * 10)
 }
 
 /// The calling thread, and those it makes, on some of its processors only; until dropped.

@@ -15,8 +15,8 @@ use crate::error::{BenchError, EngineError};
 use crate::machine::Machine;
 use crate::progress::Progress;
 use azekura::Database;
-use azekura_trace::Recording;
 use azekura_trace::analyze::{Analysis, AnalyzeOptions, Verdict};
+use azekura_trace::{Recording, WaitKind};
 use azekura_workload::bookstore::{Conformance, Data, Interaction, Tally, Think, Transitions};
 use serde::Serialize;
 use std::path::Path;
@@ -365,9 +365,11 @@ fn best_limit(points: &[Measured], like: Point) -> Option<usize> {
     points.iter().filter(of_kind).max_by(|a, b| a.rate.total_cmp(&b.rate))?.point.limit
 }
 
-/// The lock most waited for in one execution of the chosen operation.
+/// The lock most waited for in one execution of the chosen operation: the paper's criterion, whose probes see locks and not compare-and-swaps that failed. The
+/// verdict sees both.
 fn first(analysis: &Analysis) -> String {
-    let bars = analysis.waits.iter().filter(|w| w.operation == CHOSEN);
+    let is_lock = |kind: Option<WaitKind>| kind != Some(WaitKind::Retry);
+    let bars = analysis.waits.iter().filter(|w| w.operation == CHOSEN && is_lock(w.kind));
     bars.max_by_key(|w| w.net_ns).map_or_else(|| "none".to_owned(), |w| w.site.clone())
 }
 

@@ -19,6 +19,8 @@ use std::sync::Arc;
 pub static SEARCH_LATCH: Site = Site::new("btr_search_latch");
 /// The name of the mutex inside it.
 pub static SEARCH_MUTEX: Site = Site::new("mutex of btr_search_latch");
+/// The name of the word in its place.
+pub static SEARCH_WORD: Site = Site::new("word of btr_search_latch");
 
 /// How the latch keeps its state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
@@ -50,9 +52,9 @@ impl Latch {
     #[must_use]
     pub fn index(self) -> Box<dyn SearchIndex> {
         match self {
-            Self::Mutex => Box::new(HashIndex::<Guarded>::new()),
-            Self::Account => Box::new(HashIndex::<Accounted>::new()),
-            Self::Word => Box::new(HashIndex::<OneWord>::new()),
+            Self::Mutex => Box::new(HashIndex::<Guarded>::new(&SEARCH_MUTEX)),
+            Self::Account => Box::new(HashIndex::<Accounted>::new(&SEARCH_MUTEX)),
+            Self::Word => Box::new(HashIndex::<OneWord>::new(&SEARCH_WORD)),
         }
     }
 }
@@ -81,8 +83,8 @@ struct HashIndex<S> {
 }
 
 impl<S: StateCell> HashIndex<S> {
-    fn new() -> Self {
-        Self { rows: RwLatch::new(&SEARCH_LATCH, &SEARCH_MUTEX, HashMap::with_capacity(CAPACITY)) }
+    fn new(inside: &'static Site) -> Self {
+        Self { rows: RwLatch::new(&SEARCH_LATCH, inside, HashMap::with_capacity(CAPACITY)) }
     }
 
     /// Sets the cell of a key that has one; says whether it has.

@@ -1,0 +1,87 @@
+//! Who had the processors while something was measured: this program, and everybody else.
+
+use azekura_base::sync::machine::simulated;
+use azekura_base::sync::time::Instant;
+use rustix::time::{ClockId, clock_gettime};
+use std::time::Duration;
+
+/// A stretch of time under way.
+#[derive(Clone, Copy, Debug)]
+pub struct Watch {
+    begin: Instant,
+    own: Duration,
+    machine: Duration,
+}
+
+/// Processors that were busy in a stretch of time, on average: 2.0 is two of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Busy {
+    /// With this program.
+    pub own: f64,
+    /// With all others, and with other guests of the host; zero where the system does not tell. Known to a hundredth of a second of a processor.
+    pub others: f64,
+}
+
+impl Watch {
+    /// From now on.
+    #[must_use]
+    pub fn begin() -> Self {
+        Self { begin: Instant::now(), own: of_process(), machine: of_machine() }
+    }
+
+    /// Time since then, and who had the processors.
+    #[must_use]
+    pub fn end(&self) -> (Duration, Busy) {
+        let time = self.begin.elapsed();
+        let own = of_process().saturating_sub(self.own);
+        let others = of_machine().saturating_sub(self.machine).saturating_sub(own);
+        let part = |cpu: Duration| cpu.as_secs_f64() / time.as_secs_f64().max(f64::MIN_POSITIVE);
+        (time, Busy { own: part(own), others: part(others) })
+    }
+}
+
+fn of_process() -> Duration {
+    if let Some(machine) = simulated() {
+        return machine.processor_time(None);
+    }
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// Of the whole machine since it started, in steps of a hundredth of a second; zero where it is not told.
+fn of_machine() -> Duration {
+    if simulated().is_some() {
+        return of_process(); // it runs nothing else
+    }
+    busy(&std::fs::read_to_string("/proc/stat").unwrap_or_default())
+}
+
+/// User, nice, system, irq, softirq and steal of the first line of /proc/stat.
+fn busy(stat: &str) -> Duration {
+    let first = stat.lines().next().unwrap_or_default();
+    let ticks = |at: usize| first.split_whitespace().nth(at).and_then(|t| t.parse::<u64>().ok()).unwrap_or(0);
+    Duration::from_millis([1, 2, 3, 6, 7, 8].map(ticks).iter().sum::<u64>() * 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_that_was_not_idle_is_busy_and_stolen_time_too() {
+        assert_eq!(busy("cpu  10 1 5 1000 50 2 3 4 0 0\ncpu0 1 2 3 4\n"), Duration::from_millis(250));
+        assert_eq!(busy(""), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_program_that_computes_is_busy() {
+        let watch = Watch::begin();
+        let before = of_process();
+        while of_process() < before + Duration::from_millis(3) {
+            std::hint::spin_loop();
+        }
+        let (time, busy) = watch.end();
+        let own = Duration::from_secs_f64(busy.own * time.as_secs_f64());
+        assert!(own >= Duration::from_millis(2), "{own:?} of {time:?}");
+    }
+}

@@ -1,0 +1,82 @@
+//! What things cost on this machine: medians of small measurements that were made again and again.
+
+use azekura_sim::Profile;
+use azekura_sim::lines::LINE_BYTES;
+use azekura_sim::profile::{Constant, Source};
+use std::io;
+
+use super::constants;
+use super::runs::Runs;
+
+/// Bytes of memory to walk through: more than any last cache.
+const MEMORY_BYTES: usize = 256 << 20;
+
+/// Small measurements, each made so often as [`Costs::measure`] was called.
+#[derive(Debug, Default)]
+pub(super) struct Costs {
+    load_hit: Runs,
+    store: Runs,
+    swap: Runs,
+    pause: Runs,
+    copy_byte: Runs,
+    shared_hit: Runs,
+    memory: Runs,
+    transfer: Runs,
+    system_call: Runs,
+    wake: Runs,
+}
+
+pub(super) const fn measured(value: f64) -> Constant {
+    Constant { value, source: Source::Measured }
+}
+
+impl Costs {
+    /// Makes each measurement once: a second or two in all.
+    pub(super) fn measure(&mut self) -> io::Result<()> {
+        self.load_hit.run(|| io::Result::Ok(constants::load_hit()))?;
+        self.store.run(|| io::Result::Ok(constants::store()))?;
+        self.swap.run(|| io::Result::Ok(constants::swap()))?;
+        self.pause.run(|| io::Result::Ok(constants::pause()))?;
+        self.copy_byte.run(|| io::Result::Ok(constants::copy_byte()))?;
+        self.shared_hit.run(|| io::Result::Ok(constants::chase(4 * own_cache_bytes())))?;
+        self.memory.run(|| io::Result::Ok(constants::chase(MEMORY_BYTES)))?;
+        self.transfer.run(constants::transfer)?;
+        self.system_call.run(|| io::Result::Ok(constants::system_call()))?;
+        let system_call = self.system_call.median();
+        self.wake.run(|| constants::wake(system_call))
+    }
+
+    /// This machine: its processors are alike, on one socket, with one last cache.
+    pub(super) fn profile(&self) -> Profile {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let mut profile = Profile::two_sockets();
+        profile.name = "here".into();
+        profile.describes = format!("this machine, {cores} processors, as measured");
+        let topology = &mut profile.topology;
+        (topology.sockets, topology.clusters_per_socket, topology.cores_per_cluster) = (1, 1, cores);
+        (topology.threads_per_core, topology.pipes_per_core) = (1, 1);
+        let costs = &mut profile.costs;
+        costs.other_socket.value = 0.0;
+        for (constant, runs) in [
+            (&mut costs.load_hit, &self.load_hit),
+            (&mut costs.store, &self.store),
+            (&mut costs.swap, &self.swap),
+            (&mut costs.pause, &self.pause),
+            (&mut costs.copy_byte, &self.copy_byte),
+            (&mut costs.shared_hit, &self.shared_hit),
+            (&mut costs.memory, &self.memory),
+            (&mut costs.transfer_in_cluster, &self.transfer),
+            (&mut costs.transfer_in_socket, &self.transfer),
+            (&mut costs.system_call, &self.system_call),
+            (&mut costs.wake, &self.wake),
+        ] {
+            *constant = measured(runs.median());
+        }
+        profile
+    }
+}
+
+/// Bytes of the cache of one core: those of a usual one, but not less than a mebibyte.
+fn own_cache_bytes() -> usize {
+    (Profile::two_sockets().topology.private_lines.0 * LINE_BYTES).max(1 << 20)
+}

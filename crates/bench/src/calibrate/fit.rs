@@ -1,0 +1,83 @@
+//! The time between two accesses with which the simulation of one thread takes as long as the real one.
+
+/// No gap is longer, in nanoseconds.
+const LONGEST: f64 = 256.0;
+/// So close the simulation has to come, relative to the real rate.
+const CLOSE: f64 = 0.005;
+/// Simulations, at most.
+const TRIES: usize = 10;
+
+/// The gap, and the simulated rate with it. An operation takes longer in the simulation the longer the gap, nearly in proportion: so each guess is where the
+/// line through the two best ones so far meets the real time. Where the simulation is slower than the real thing even without a gap, that is 0.
+pub(super) fn gap<E>(real: f64, mut simulate: impl FnMut(f64) -> Result<f64, E>) -> Result<(f64, f64), E> {
+    let mut tries: Vec<(f64, f64)> = Vec::new(); // gaps, and rates
+    let mut guess = 4.0;
+    for _ in 0..TRIES {
+        let rate = simulate(guess)?;
+        tries.push((guess, rate));
+        tries.sort_by(|a, b| off(real, a.1).total_cmp(&off(real, b.1)));
+        if off(real, tries[0].1) <= CLOSE {
+            break;
+        }
+        let next = next(real, &tries).clamp(0.0, LONGEST);
+        if tries.iter().any(|&(gap, _)| (gap - next).abs() < 1e-3) {
+            break; // no better one: at an end of the range, or in the noise of the simulation's own lots
+        }
+        guess = next;
+    }
+    Ok(tries[0])
+}
+
+fn off(real: f64, simulated: f64) -> f64 {
+    (simulated / real - 1.0).abs()
+}
+
+fn next(real: f64, tries: &[(f64, f64)]) -> f64 {
+    let time = |rate: f64| 1.0 / rate.max(f64::MIN_POSITIVE);
+    match *tries {
+        [(a, a_rate), (b, b_rate), ..] if a_rate != b_rate => {
+            a + (time(real) - time(a_rate)) * (b - a) / (time(b_rate) - time(a_rate))
+        }
+        // The first one: the second is on the side where the real one is.
+        [(a, rate), ..] => {
+            if rate > real {
+                2.0 * a
+            } else {
+                0.0
+            }
+        }
+        [] => 0.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(real: f64, base_ns: f64, accesses: f64) -> (f64, usize) {
+        let mut simulated = 0;
+        let rate = |gap: f64| {
+            simulated += 1;
+            // Not quite a line: short gaps hide behind stores.
+            Ok::<f64, ()>(1e9 / (base_ns + accesses * gap + 20.0 * (-gap).exp()))
+        };
+        let (gap, _) = gap(real, rate).unwrap_or_default();
+        (gap, simulated)
+    }
+
+    #[test]
+    fn the_gap_is_found_in_a_few_simulations() {
+        for (accesses, gap) in [(10.0, 1.5), (130.0, 3.0), (130.0, 40.0), (500.0, 0.3)] {
+            let real = 1e9 / (200.0 + accesses * gap + 20.0 * f64::exp(-gap));
+            let (found, simulated) = found(real, 200.0, accesses);
+            assert!((found - gap).abs() * accesses < 0.02 * 1e9 / real, "{found} instead of {gap}");
+            assert!(simulated <= 6, "{simulated}");
+        }
+    }
+
+    #[test]
+    fn where_no_gap_is_short_enough_it_is_none_and_where_none_is_long_enough_the_longest() {
+        assert_eq!(found(1e9 / 50.0, 200.0, 10.0).0, 0.0);
+        assert_eq!(found(1e9 / 1e6, 200.0, 10.0).0, LONGEST);
+    }
+}

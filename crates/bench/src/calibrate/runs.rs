@@ -1,0 +1,115 @@
+//! Real runs of one thing, of which some were disturbed: whoever else has a processor meanwhile makes a run slower, and says nothing of the thing.
+
+use serde::{Deserialize, Serialize};
+
+use crate::busy::{Busy, Watch};
+
+/// Others may have so much of a processor in a quiet run: clocks of the system tick a hundredth of a second.
+const QUIET: f64 = 0.1;
+/// Fewer quiet runs than these say nothing.
+const LEAST: usize = 3;
+/// Middle halves of quiet runs lie that close together, relative to the median, when enough have been made.
+const CLOSE: f64 = 0.05;
+
+/// A run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// What was measured: operations per second, nanoseconds.
+    pub value: f64,
+    /// Processors that others had meanwhile.
+    pub others: f64,
+}
+
+/// Runs of one thing.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Runs(pub Vec<Run>);
+
+impl Runs {
+    /// Makes a run.
+    pub(super) fn run<E>(&mut self, measure: impl FnOnce() -> Result<f64, E>) -> Result<(), E> {
+        let watch = Watch::begin();
+        let value = measure()?;
+        let (_, Busy { others, .. }) = watch.end();
+        self.0.push(Run { value, others });
+        Ok(())
+    }
+
+    /// Values of the quiet runs, sorted; where there are too few of those, of the least disturbed ones.
+    fn counted(&self) -> Vec<f64> {
+        let mut runs = self.0.clone();
+        runs.sort_by(|a, b| a.others.total_cmp(&b.others));
+        let quiet = self.quiet().max(LEAST.min(runs.len()));
+        let mut values: Vec<f64> = runs[..quiet].iter().map(|run| run.value).collect();
+        values.sort_by(f64::total_cmp);
+        values
+    }
+
+    /// Runs that were quiet.
+    #[must_use]
+    pub fn quiet(&self) -> usize {
+        self.0.iter().filter(|run| run.others <= QUIET).count()
+    }
+
+    /// Whether there were too few quiet ones.
+    #[must_use]
+    pub fn is_disturbed(&self) -> bool {
+        self.quiet() < LEAST
+    }
+
+    /// The median of those that count; 0 without runs.
+    #[must_use]
+    pub fn median(&self) -> f64 {
+        let values = self.counted();
+        values.get(values.len() / 2).copied().unwrap_or(0.0)
+    }
+
+    /// First and third quartile of those that count; 0 without runs.
+    #[must_use]
+    pub fn quartiles(&self) -> (f64, f64) {
+        let values = self.counted();
+        let at = |quarter: usize| values.get((values.len().saturating_sub(1)) * quarter / 4).copied();
+        (at(1).unwrap_or(0.0), at(3).unwrap_or(0.0))
+    }
+
+    /// From the first quartile to the third, relative to the median.
+    #[must_use]
+    pub fn spread(&self) -> f64 {
+        let (low, high) = self.quartiles();
+        (high - low) / self.median().max(f64::MIN_POSITIVE)
+    }
+
+    /// Whether another run would say nothing new.
+    pub(super) fn is_settled(&self) -> bool {
+        !self.is_disturbed() && self.spread() <= CLOSE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runs(all: &[(f64, f64)]) -> Runs {
+        Runs(all.iter().map(|&(value, others)| Run { value, others }).collect())
+    }
+
+    #[test]
+    fn disturbed_runs_do_not_count_where_there_are_enough_quiet_ones() {
+        let runs = runs(&[(100.0, 0.0), (10.0, 1.5), (102.0, 0.02), (98.0, 0.1), (11.0, 0.9)]);
+        assert_eq!((runs.median(), runs.quiet(), runs.is_disturbed()), (100.0, 3, false));
+        assert_eq!(runs.quartiles(), (98.0, 100.0));
+        assert!(runs.is_settled());
+    }
+
+    #[test]
+    fn without_quiet_runs_the_least_disturbed_count_and_it_is_said() {
+        let runs = runs(&[(50.0, 0.8), (90.0, 0.2), (95.0, 0.05), (80.0, 0.3), (10.0, 2.0)]);
+        assert_eq!((runs.median(), runs.is_disturbed(), runs.is_settled()), (90.0, true, false));
+        assert_eq!(Runs::default().median(), 0.0);
+    }
+
+    #[test]
+    fn runs_far_apart_are_not_settled() {
+        let runs = runs(&[(50.0, 0.0), (90.0, 0.0), (95.0, 0.0), (70.0, 0.0)]);
+        assert!(!runs.is_disturbed() && !runs.is_settled());
+    }
+}

@@ -1,0 +1,174 @@
+//! The state of a machine that runs: clocks of threads, processors, lines, sleepers.
+//!
+//! Time is that of the thread furthest behind: it goes first. So all accesses happen in order of virtual time, whatever they cost.
+//!
+//! - **WORLD-1** The running thread is on a processor and not in `queue`; every other thread that is on a processor is in `queue` once.
+//! - **WORLD-2** Nothing here switches threads: what must give way says so to its caller.
+//!
+//! | module | noun |
+//! |---|---|
+//! | `thread` | a thread of the machine |
+//! | `turn` | who runs, on which processor, and who is next |
+//! | `sleep` | sleepers, and the timers that wake them |
+//! | `work` | what the running thread does, and the time it takes |
+
+mod sleep;
+mod thread;
+mod turn;
+mod work;
+
+pub(crate) use thread::{State, Stop, Thread};
+pub(crate) use work::Arrival;
+
+use crate::coherence::{Directory, Time, picoseconds};
+use crate::lines::Lines;
+use crate::measure::Counting;
+use crate::processors::{Processors, ThreadId};
+use crate::profile::Profile;
+use crate::random::Random;
+use crate::schedule::{Chooser, Step};
+use sleep::Sleepers;
+use std::any::Any;
+use std::rc::Rc;
+use turn::Queue;
+
+pub(crate) struct World {
+    pub(crate) threads: Vec<Thread>,
+    /// Bodies of the newest threads, which have no stacks yet.
+    pub(crate) newborn: Vec<Box<dyn FnOnce()>>,
+    pub(crate) current: ThreadId,
+    queue: Queue,
+    /// Who takes over from the thread that gives way, where that is known already.
+    successor: Option<ThreadId>,
+    sleepers: Sleepers,
+    processors: Processors,
+    /// Threads on processors, by pipe of a core.
+    pipes: Vec<u32>,
+    /// The core and the pipe of each processor.
+    places: Vec<Place>,
+    pub(crate) directory: Directory,
+    pub(crate) lines: Lines,
+    pub(crate) counting: Counting,
+    random: Random,
+    pub(crate) steps: u64,
+    /// Who goes next, if that is not a matter of time.
+    pub(crate) chooser: Option<Chooser>,
+    /// What was done, if that is wanted.
+    pub(crate) trace: Option<Vec<Step>>,
+    pub(crate) stop: Option<Stop>,
+    profile: Rc<Profile>,
+    gap: Time,
+    slice: Time,
+}
+
+/// Where a processor is: asked at each step, so computed once.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    core: usize,
+    pipe: usize,
+}
+
+impl World {
+    pub(crate) fn new(profile: Rc<Profile>, processors: usize, seed: u64) -> Self {
+        let (costs, topology) = (&profile.costs, &profile.topology);
+        let place = |processor| {
+            let (core, strand) = (topology.core_of(processor), processor / topology.cores());
+            Place { core, pipe: core * topology.pipes_per_core + strand % topology.pipes_per_core }
+        };
+        Self {
+            threads: Vec::new(),
+            newborn: Vec::new(),
+            current: 0,
+            queue: Queue::default(),
+            successor: None,
+            sleepers: Sleepers::default(),
+            processors: Processors::new(processors, picoseconds(costs.context_switch.value)),
+            pipes: vec![0; topology.cores() * topology.pipes_per_core],
+            places: (0..processors).map(place).collect(),
+            directory: Directory::new(&profile),
+            lines: Lines::default(),
+            counting: Counting::default(),
+            random: Random::new(seed),
+            steps: 0,
+            chooser: None,
+            trace: None,
+            stop: None,
+            gap: picoseconds(costs.between_accesses.value),
+            slice: picoseconds(costs.slice.value),
+            profile,
+        }
+    }
+
+    pub(crate) fn set_gap(&mut self, gap: Time) {
+        self.gap = gap;
+    }
+
+    /// A new thread, ready at this time.
+    pub(crate) fn add_thread(&mut self, at: Time) -> ThreadId {
+        let id = self.threads.len();
+        self.threads.push(Thread::ready(at));
+        self.make_ready(id, at, 0);
+        id
+    }
+
+    pub(crate) fn me(&mut self) -> &mut Thread {
+        &mut self.threads[self.current]
+    }
+
+    fn processor(&self) -> usize {
+        match self.threads[self.current].state {
+            State::OnProcessor(processor) => processor,
+            state => unreachable!("the running thread is {state:?} (WORLD-1)"),
+        }
+    }
+
+    /// The core that the current thread is on; the first, where it is on none.
+    fn core(&self) -> usize {
+        match self.threads.get(self.current).map(|thread| thread.state) {
+            Some(State::OnProcessor(processor)) => self.places[processor].core,
+            _ => 0,
+        }
+    }
+
+    /// Processors of this run.
+    pub(crate) fn processor_count(&self) -> usize {
+        self.processors.count()
+    }
+
+    /// A number from the run's seed.
+    pub(crate) fn draw(&mut self) -> u64 {
+        self.random.next()
+    }
+
+    /// The number of the line at `address`.
+    pub(crate) fn line(&mut self, address: usize) -> u32 {
+        let core = self.core();
+        self.lines.number(address, core)
+    }
+
+    /// A block was freed.
+    pub(crate) fn freed(&mut self, address: usize, bytes: usize) {
+        let core = self.core();
+        self.lines.forget(address, bytes, core);
+    }
+
+    /// Time for which a thread, or all of them, have had processors.
+    pub(crate) fn processor_time(&self, thread: Option<ThreadId>) -> Time {
+        match thread {
+            Some(id) => self.threads.get(id).map_or(0, Thread::processor_time),
+            None => self.threads.iter().map(Thread::processor_time).sum(),
+        }
+    }
+
+    pub(crate) fn local(&mut self, key: usize) -> Option<Rc<dyn Any>> {
+        self.me().local(key)
+    }
+
+    pub(crate) fn take_local(&mut self) -> Option<Rc<dyn Any>> {
+        self.me().take_local()
+    }
+
+    pub(crate) fn set_local(&mut self, key: usize, value: Rc<dyn Any>) {
+        self.me().set_local(key, value);
+    }
+}

@@ -1,0 +1,204 @@
+//! Sleepers, and the timers that wake them.
+//!
+//! - **SLEEP-1** A sleeper with a time limit has one timer that says its nap's number. Who is woken before leaves the timer behind; it is known by
+//!   its number, and swept out when timers that mean nobody outnumber the threads: so there are never more than a few for each thread.
+
+use crate::coherence::{Time, picoseconds};
+use crate::lines::Map;
+use crate::processors::ThreadId;
+use azekura_base::sync::machine::Work;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use super::World;
+use super::thread::{State, Thread};
+
+#[derive(Default)]
+pub(super) struct Sleepers {
+    /// By the address at which they can be woken, the longest asleep first.
+    at: Map<usize, VecDeque<ThreadId>>,
+    timers: Timers,
+}
+
+/// When, who, and which of its naps.
+#[derive(Default)]
+struct Timers(BinaryHeap<Reverse<(Time, ThreadId, u64)>>);
+
+/// Timers that mean nobody are let be while there are no more than so many for each thread.
+const TIMERS_PER_THREAD: usize = 4;
+const FEW_TIMERS: usize = 64;
+
+/// Where one sleeps until a thread ends: no address of anything.
+const fn end_of(thread: ThreadId) -> usize {
+    usize::MAX - thread
+}
+
+impl Timers {
+    fn set(&mut self, timer: (Time, ThreadId, u64), threads: &[Thread]) {
+        self.0.push(Reverse(timer));
+        if self.0.len() > FEW_TIMERS + TIMERS_PER_THREAD * threads.len() {
+            self.0.retain(|Reverse((_, id, nap))| is_meant(&threads[*id], *nap)); // SLEEP-1
+        }
+    }
+
+    fn earliest(&self) -> Option<Time> {
+        self.0.peek().map(|Reverse((at, ..))| *at)
+    }
+}
+
+fn is_meant(thread: &Thread, nap: u64) -> bool {
+    matches!(thread.state, State::Asleep { .. }) && thread.nap == nap
+}
+
+impl Sleepers {
+    /// When the first timer fires; it may mean nobody any more.
+    pub(super) fn first_timer(&self) -> Option<Time> {
+        self.timers.earliest()
+    }
+}
+
+impl World {
+    /// The thread sleeps at `address` (0: nobody will wake it), for `time` at most.
+    pub(crate) fn sleep(&mut self, address: usize, time: Option<Time>) {
+        self.work(Work::SystemCall);
+        let me = self.current;
+        let thread = &mut self.threads[me];
+        thread.nap += 1;
+        let (until, nap) = (time.map(|time| thread.time + time), thread.nap);
+        if address != 0 {
+            self.sleepers.at.entry(address).or_default().push_back(me);
+        }
+        self.leave(State::Asleep { address });
+        if let Some(until) = until {
+            self.sleepers.timers.set((until, me, nap), &self.threads);
+        }
+    }
+
+    pub(crate) fn unpark(&mut self, address: usize, at_most: usize) -> usize {
+        let Some(sleepers) = self.sleepers.at.get_mut(&address) else { return 0 };
+        let woken: Vec<ThreadId> = sleepers.drain(..at_most.min(sleepers.len())).collect();
+        if sleepers.is_empty() {
+            self.sleepers.at.remove(&address);
+        }
+        if !woken.is_empty() {
+            self.work(Work::SystemCall);
+        }
+        let now = self.me().time;
+        woken.iter().for_each(|&id| self.wake(id, now));
+        woken.len()
+    }
+
+    /// Whether the running thread must give way until another has ended; it sleeps then.
+    pub(crate) fn must_join(&mut self, thread: ThreadId) -> bool {
+        let must_sleep = self.threads[thread].state != State::Ended;
+        if must_sleep {
+            self.sleep(end_of(thread), None);
+        }
+        must_sleep
+    }
+
+    pub(crate) fn end(&mut self) {
+        self.unpark(end_of(self.current), usize::MAX);
+        self.leave(State::Ended);
+    }
+
+    /// Wakes who slept long enough, as far as that comes before whose turn it is; without anybody, whoever wakes first.
+    pub(super) fn fire_timers(&mut self) {
+        while let Some(&Reverse((at, id, nap))) = self.sleepers.timers.0.peek() {
+            if self.queue.earliest().is_some_and(|now| at > now) {
+                return;
+            }
+            self.sleepers.timers.0.pop();
+            let State::Asleep { address } = self.threads[id].state else { continue };
+            if self.threads[id].nap != nap {
+                continue;
+            }
+            self.forget_sleeper(address, id);
+            self.wake(id, at);
+        }
+    }
+
+    fn forget_sleeper(&mut self, address: usize, id: ThreadId) {
+        if let Some(sleepers) = self.sleepers.at.get_mut(&address) {
+            sleepers.retain(|&sleeper| sleeper != id);
+            if sleepers.is_empty() {
+                self.sleepers.at.remove(&address);
+            }
+        }
+    }
+
+    fn wake(&mut self, id: ThreadId, at: Time) {
+        let wake = picoseconds(self.profile.costs.wake.value);
+        self.make_ready(id, at, wake);
+    }
+
+    /// Timers that are set, also those that mean nobody any more.
+    #[cfg(test)]
+    fn timers(&self) -> usize {
+        self.sleepers.timers.0.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::Profile;
+    use std::rc::Rc;
+
+    /// Two threads: the first runs, the second sleeps.
+    fn two() -> World {
+        let mut world = World::new(Rc::new(Profile::t2()), 2, 1);
+        world.add_thread(0);
+        world.add_thread(0);
+        world
+    }
+
+    fn run(world: &mut World, id: ThreadId) {
+        while world.next() != Some(id) {
+            world.me().time += 1;
+            let time = world.me().time;
+            world.enqueue(world.current, time);
+        }
+    }
+
+    #[test]
+    fn timers_of_naps_that_were_cut_short_do_not_pile_up() {
+        let mut world = two();
+        for _ in 0..10_000 {
+            run(&mut world, 1);
+            world.sleep(8, Some(1 << 60));
+            assert_eq!(world.next(), Some(0));
+            assert_eq!(world.unpark(8, 1), 1);
+            let time = world.me().time;
+            world.enqueue(0, time);
+        }
+        assert!(world.timers() <= FEW_TIMERS + 2 * TIMERS_PER_THREAD, "{}", world.timers());
+    }
+
+    #[test]
+    fn a_sweep_of_timers_leaves_those_that_will_wake_somebody() {
+        let mut world = two();
+        run(&mut world, 1);
+        world.sleep(8, Some(1 << 40));
+        for late in 0..1000 {
+            world.sleepers.timers.set(((1 << 40) + late, 0, 77), &world.threads);
+        }
+        assert_eq!(world.next(), Some(0));
+        world.leave(State::Ended);
+        assert_eq!(world.next(), Some(1), "nobody else is left, so its timer fires");
+        assert!(world.me().time > 1 << 40);
+    }
+
+    #[test]
+    fn who_timed_out_cannot_be_woken_and_leaves_no_address_behind() {
+        let mut world = two();
+        run(&mut world, 1);
+        world.sleep(8, Some(5));
+        assert_eq!(world.next(), Some(0));
+        world.me().time += 1 << 40;
+        let time = world.me().time;
+        world.enqueue(0, time);
+        assert_eq!(world.next(), Some(1));
+        assert_eq!((world.unpark(8, 1), world.sleepers.at.len()), (0, 0));
+    }
+}

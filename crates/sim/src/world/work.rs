@@ -1,0 +1,106 @@
+//! What the running thread does, and the time it takes.
+
+use crate::coherence::{Served, Time, picoseconds};
+use crate::schedule::Step;
+use azekura_base::sync::machine::{Access, Work};
+use std::panic::Location;
+
+use super::World;
+
+/// What became of a thread that comes to an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// It is its turn.
+    Goes,
+    /// Another thread goes first.
+    GivesWay,
+    /// It stops here for ever, and comes again when all others have ended.
+    Stops,
+}
+
+impl World {
+    /// The running thread has computed since its last access, and comes to the next.
+    pub(crate) fn arrive(&mut self) -> Arrival {
+        if self.stop.is_some() && self.stops_here() {
+            return Arrival::Stops;
+        }
+        self.compute();
+        if self.must_give_way() { Arrival::GivesWay } else { Arrival::Goes }
+    }
+
+    /// Plain computation since the last access, on the core's pipe.
+    fn compute(&mut self) {
+        let gap = self.gap;
+        if gap == 0 {
+            return;
+        }
+        // A quarter more or less: real gaps are not all alike, and threads in lockstep would be an artefact.
+        let gap = gap * 3 / 4 + self.random.below(gap / 2 + 1);
+        self.occupy_pipe(gap);
+    }
+
+    /// Computes on the core's pipe: longer, when other threads of the core compute there too.
+    fn occupy_pipe(&mut self, time: Time) {
+        let others = self.pipes[self.places[self.processor()].pipe] - 1;
+        let more = time as f64 * f64::from(others) * self.profile.costs.pipe_share.value;
+        self.me().time += time + more as Time;
+    }
+
+    /// The access itself, by whose turn it is. One that `writes` changes what the line holds; a compare-and-swap that fails does not.
+    pub(crate) fn access(
+        &mut self,
+        address: usize,
+        access: Access,
+        writes: bool,
+        place: &'static Location<'static>,
+    ) -> u32 {
+        let core = self.places[self.processor()].core;
+        let line = self.lines.number(address, core);
+        let me = &mut self.threads[self.current];
+        let began = me.time;
+        let served: Served = self.directory.access(core, line, access, me.time, me.drained);
+        if writes {
+            self.directory.wrote(line);
+        }
+        me.time = served.until;
+        me.drained = me.drained.max(served.done);
+        me.accesses += 1;
+        me.last_place = Some(place);
+        self.steps += 1;
+        if (self.counting.from..self.counting.until).contains(&began) {
+            self.counting.steps += 1;
+            self.counting.stalls.add(line, place, &served);
+        }
+        if let Some(trace) = &mut self.trace {
+            trace.push(Step { thread: self.current, access, place });
+        }
+        line
+    }
+
+    pub(crate) fn needs_loop(&self, access: Access) -> bool {
+        access == Access::Add && !self.profile.adds_in_one_step
+    }
+
+    pub(crate) fn full_fence(&mut self) {
+        let me = self.me();
+        me.time = me.time.max(me.drained);
+    }
+
+    pub(crate) fn work(&mut self, work: Work) {
+        let costs = &self.profile.costs;
+        let nanoseconds = match work {
+            Work::Copy(bytes) => costs.copy_byte.value * bytes as f64,
+            Work::SystemCall => costs.system_call.value,
+            Work::Nanoseconds(nanoseconds) => nanoseconds as f64,
+        };
+        self.me().time += picoseconds(nanoseconds);
+    }
+
+    /// A turn of a spin; whether another thread goes first.
+    pub(crate) fn pause(&mut self) -> bool {
+        let pause = picoseconds(self.profile.costs.pause.value);
+        self.occupy_pipe(pause);
+        self.steps += 1;
+        self.is_in_turn()
+    }
+}
