@@ -1,7 +1,6 @@
 //! A node that runs: its thread, and a handle for others.
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::cell::RefCell;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -24,6 +23,7 @@ use crate::options::Options;
 use crate::page_service::StorePages;
 use crate::store::{Attachments, DatabaseStore, Offload};
 use crate::tcp::committer::Committer;
+use crate::tcp::guests::Guests;
 use crate::tcp::handshake::Identity;
 use crate::tcp::links::{LinkStatus, Links, Watcher};
 use crate::tcp::listen::{Door, Doorkeeping};
@@ -305,7 +305,8 @@ async fn begin(
     let NodeConfig { pe, members, key, listener, options, rows } = config;
     let me = Identity { cluster: members.cluster(), pe, epoch: options.epoch };
     let rng = Rc::new(RealRng::new());
-    let links = Rc::new(Links::new(me, key.clone(), Rc::clone(&rng) as _));
+    let guests = Rc::new(Guests::default());
+    let links = Rc::new(Links::new(me, key.clone(), Rc::clone(&rng) as _, Rc::clone(&guests)));
     let world = World {
         net: Rc::clone(&links) as _,
         clock: Rc::new(RealClock::start()),
@@ -334,8 +335,7 @@ async fn begin(
         links: Rc::clone(&links),
         node: Rc::clone(&node),
         book: RefCell::default(),
-        guests: RefCell::new(BTreeMap::new()),
-        next_guest: Cell::new(0),
+        guests,
     });
     let here = Rc::new(Here { node, links, door: Rc::clone(&door), me: pe });
     here.learn_members(&members);
