@@ -2,17 +2,19 @@
 //! answered all the same.
 
 use std::net::TcpListener;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use azekura::Database;
 use azekura_auth::AuthKey;
 use azekura_fatbtree::frame::{self, Address};
-use azekura_fatbtree::store::NoAttachments;
+use azekura_fatbtree::store::{Change, DatabaseStore, Inline, LeafStore, NoAttachments};
 use azekura_fatbtree::tcp::handshake::{self, Identity};
 use azekura_fatbtree::tcp::{LinkState, LinkStatus, NodeConfig, NodeThread};
 use azekura_fatbtree::{
-    Answer, Find, Member, Membership, Message, NoApplication, Options, PageNo, PeId, RequestId, Target, Work,
+    Answer, Application, Credentials, Find, Member, Membership, Message, NoApplication, Options, PageNo,
+    PeId, RequestId, Target, Work,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -21,6 +23,8 @@ const CLUSTER: u64 = 0x11;
 /// The node under test, and the one that the test plays.
 const NODE: PeId = PeId(0);
 const PLAYED: PeId = PeId(1);
+const ME: Identity = Identity { cluster: CLUSTER, pe: PLAYED, epoch: 1, store: STORE };
+const STORE: Credentials = Credentials { birth: 5, is_settled: true, is_loss_accepted: false };
 /// Calls that fail before it comes: by then the node pauses for long.
 const FAILED_CALLS: usize = 8;
 /// Whatever a machine is busy with: a test that hangs fails instead.
@@ -50,12 +54,22 @@ fn node() -> (NodeThread, TcpListener) {
         options: Options::default(),
         rows: "rows".to_owned(),
     };
-    let db = Database::in_memory().expect("memory");
+    let db = settled(&config.members);
     let application =
         |_| -> std::rc::Rc<dyn azekura_fatbtree::Application> { std::rc::Rc::new(NoApplication) };
     let node = NodeThread::start(db, Arc::new(NoAttachments), application, config).expect("it starts");
     played.set_nonblocking(true).expect("a socket");
     (node, played)
+}
+
+/// A store that has its keys already: the node that the test plays has not to tell what it knows.
+fn settled(members: &Membership) -> Database {
+    let db = Database::in_memory().expect("memory");
+    let store = DatabaseStore::new(db.clone(), "rows", Rc::new(Inline), Arc::new(NoAttachments));
+    let founding = members.founding(NODE);
+    play(store.recover(founding.clone())).expect("a new store");
+    play(store.change(Change { put: founding.heads(), settles: true, ..Change::default() })).expect("memory");
+    db
 }
 
 fn link(node: &NodeThread) -> LinkStatus {
@@ -66,26 +80,30 @@ fn link(node: &NodeThread) -> LinkStatus {
 /// Comes in as the other node.
 async fn come_in(node: &NodeThread) -> TcpStream {
     let mut stream = TcpStream::connect(node.address()).await.expect("it listens");
-    let me = Identity { cluster: CLUSTER, pe: PLAYED, epoch: 1 };
-    handshake::call(&mut stream, me, NODE, 1, &key()).await.expect("a member");
+    handshake::call(&mut stream, ME, NODE, 1, &key()).await.expect("a member");
     stream
 }
 
 /// Is called by the node.
 async fn be_called(listener: &tokio::net::TcpListener) -> TcpStream {
     let (mut stream, _) = listener.accept().await.expect("a call");
-    let me = Identity { cluster: CLUSTER, pe: PLAYED, epoch: 1 };
-    let caller = handshake::answer(&mut stream, me, &key(), |pe| pe == NODE).await.expect("a member");
-    assert_eq!(caller, NODE);
+    let answered = handshake::answer(&mut stream, ME, &key(), |pe| pe == NODE, async |_, _| true).await;
+    assert_eq!(answered.expect("a member"), NODE);
     stream
 }
 
-async fn ask(stream: &mut TcpStream, number: u64, work: Work) -> RequestId {
+/// A request for a key of the node's, in its frame.
+fn find(number: u64, work: Work) -> (RequestId, Vec<u8>) {
     let id = RequestId { origin: PLAYED, incarnation: 1, number };
     let target = Target::At(b"a".to_vec());
     let find = Find { id, target, work, page: PageNo::ROOT, floor: 0, hops: 1 };
     let address = Address { cluster: CLUSTER, from: PLAYED, epoch: 1 };
-    stream.write_all(&frame::encode(address, &Message::Find(find))).await.expect("it takes it");
+    (id, frame::encode(address, &Message::Find(find)))
+}
+
+async fn ask(stream: &mut TcpStream, number: u64, work: Work) -> RequestId {
+    let (id, frame) = find(number, work);
+    stream.write_all(&frame).await.expect("it takes it");
     id
 }
 
@@ -118,7 +136,7 @@ async fn refuse_calls(node: &NodeThread, listener: &tokio::net::TcpListener) {
         drop(listener.accept().await.expect("a call"));
     }
     while !matches!(link(node).state, LinkState::Down(_)) {
-        tokio::task::yield_now().await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
@@ -165,16 +183,12 @@ fn who_waits_for_an_answer_that_was_lost_is_told_by_the_end_of_its_connection() 
         };
         let asking = async {
             for number in 1.. {
-                let id = RequestId { origin: PLAYED, incarnation: 1, number };
-                let target = Target::At(b"a".to_vec());
-                let find = Find { id, target, work: Work::Get, page: PageNo::ROOT, floor: 0, hops: 1 };
-                let address = Address { cluster: CLUSTER, from: PLAYED, epoch: 1 };
-                let sent = to_node.write_all(&frame::encode(address, &Message::Find(find))).await;
+                let sent = to_node.write_all(&find(number, Work::Get).1).await;
                 let is_ended = || matches!(to_node.try_read(&mut [0]), Ok(0));
                 if sent.is_err() || is_ended() {
                     return;
                 }
-                tokio::task::yield_now().await;
+                tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
         tokio::select! { () = refusing => {}, () = asking => {} }

@@ -19,7 +19,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 
 use azekura_auth::AuthKey;
@@ -28,6 +28,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 use crate::id::PeId;
+use crate::node::Node;
 use crate::tcp::guests::Guests;
 use crate::tcp::handshake::{self, HandshakeError, Identity};
 use crate::world::{Net, Rng};
@@ -89,11 +90,9 @@ struct Link {
     counts: Cell<(u64, u64, u64)>,
 }
 
-/// Is told of a node that it can be reached again, or not any more.
-pub(super) type Watcher = Rc<dyn Fn(PeId, bool)>;
-
 /// All links of a node.
 pub(super) struct Links {
+    /// Who this node is, but for its store.
     me: Identity,
     key: AuthKey,
     rng: Rc<dyn Rng>,
@@ -112,6 +111,14 @@ impl Net for Links {
         // Requests are not left to a connection that may never be: they are tried again.
         self.links.borrow().get(&to).is_some_and(|link| *link.state.borrow() == LinkState::Up)
     }
+
+    fn trouble(&self, to: PeId) -> String {
+        match self.links.borrow().get(&to).map(|link| link.state.borrow().clone()) {
+            None => format!("{to} is not on the list of members"),
+            Some(LinkState::Down(why)) => format!("{to}: {why}"),
+            Some(_) => format!("{to} is being called"),
+        }
+    }
 }
 
 impl Links {
@@ -119,9 +126,9 @@ impl Links {
         Self { me, key, rng, guests, links: RefCell::default() }
     }
 
-    /// Begins to call a node, or calls it somewhere else from the next time on. `watcher` is told each time that it has been
-    /// reached again, and each time that it has been lost.
-    pub(super) fn add(self: &Rc<Self>, pe: PeId, address: SocketAddr, watcher: Watcher) {
+    /// Begins to call another node for `node`, or calls it somewhere else from the next time on. `node` is told each time that it has been reached
+    /// again, and each time that it has been lost.
+    pub(super) fn add(self: &Rc<Self>, pe: PeId, address: SocketAddr, node: Weak<Node>) {
         if let Some(link) = self.links.borrow().get(&pe) {
             link.address.set(address);
             return;
@@ -140,7 +147,7 @@ impl Links {
         });
         self.links.borrow_mut().insert(pe, Rc::clone(&link));
         let links = Rc::clone(self);
-        tokio::task::spawn_local(async move { links.keep_up(&link, &*watcher).await });
+        tokio::task::spawn_local(async move { links.keep_up(&link, &node).await });
     }
 
     pub(super) fn is_member(&self, pe: PeId) -> bool {
@@ -164,15 +171,17 @@ impl Links {
     }
 
     /// Calls, sends until the connection ends, and calls again, for ever.
-    async fn keep_up(&self, link: &Link, watcher: &dyn Fn(PeId, bool)) {
+    async fn keep_up(&self, link: &Link, node: &Weak<Node>) {
         let mut pause = FIRST_PAUSE;
         loop {
             let comings = link.comings.get();
-            let called = tokio::time::timeout(CALL_TIMEOUT, self.call(link)).await;
+            let called = tokio::time::timeout(CALL_TIMEOUT, self.call(link, node)).await;
             let error = match called {
                 Ok(Ok(stream)) => {
-                    if link.rise() > 1 {
-                        watcher(link.pe, true);
+                    if link.rise() > 1
+                        && let Some(node) = node.upgrade()
+                    {
+                        node.greet(link.pe);
                     }
                     let began = Instant::now();
                     let ended = link.send_all(stream).await;
@@ -188,7 +197,10 @@ impl Links {
                 Err(_) => format!("no answer within {CALL_TIMEOUT:?}"),
             };
             link.fall(error);
-            watcher(link.pe, false);
+            match node.upgrade() {
+                Some(node) => node.lost_touch(link.pe),
+                None => return,
+            }
             let jitter = self.rng.below(1000) as f64 / 1000.0 + 0.5;
             let comings = link.comings.get();
             // Until it comes, or the time is up.
@@ -197,11 +209,21 @@ impl Links {
         }
     }
 
-    async fn call(&self, link: &Link) -> Result<TcpStream, HandshakeError> {
+    async fn call(&self, link: &Link, node: &Weak<Node>) -> Result<TcpStream, HandshakeError> {
         let mut stream = TcpStream::connect(link.address.get()).await?;
         care(&stream)?;
         // Epochs differ once machines take PEs over; until then all are at the same.
-        handshake::call(&mut stream, self.me, link.pe, self.me.epoch, &self.key).await?;
+        let node = node.upgrade().ok_or_else(|| io::Error::other("this node is stopping"))?;
+        let me = Identity { store: node.credentials(), ..self.me };
+        let shown =
+            handshake::call(&mut stream, me, link.pe, me.epoch, &self.key).await.inspect_err(|error| {
+                if let HandshakeError::Displaced(witness) = error {
+                    node.displaced(*witness);
+                }
+            })?;
+        if !node.admits(link.pe, shown).await {
+            return Err(HandshakeError::OtherStore(link.pe));
+        }
         Ok(stream)
     }
 }

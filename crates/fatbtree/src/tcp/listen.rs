@@ -59,6 +59,7 @@ impl Doorkeeping {
 }
 
 pub(super) struct Door {
+    /// Who this node is, but for its store.
     pub(super) me: Identity,
     pub(super) key: AuthKey,
     pub(super) links: Rc<Links>,
@@ -99,7 +100,10 @@ impl Door {
 
     async fn show_in(&self, mut stream: TcpStream) -> Result<(TcpStream, PeId), HandshakeError> {
         care(&stream)?;
-        let shaking = handshake::answer(&mut stream, self.me, &self.key, |pe| self.links.is_member(pe));
+        let me = Identity { store: self.node.credentials(), ..self.me };
+        let is_member = |pe| self.links.is_member(pe);
+        let admits = async |pe, shown| self.node.admits(pe, shown).await;
+        let shaking = handshake::answer(&mut stream, me, &self.key, is_member, admits);
         let pe = tokio::time::timeout(CALL_TIMEOUT, shaking).await;
         let pe = pe.unwrap_or_else(|_| Err(HandshakeError::Io(std::io::ErrorKind::TimedOut.into())))?;
         Ok((stream, pe))
