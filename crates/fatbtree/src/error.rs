@@ -9,10 +9,12 @@ use crate::id::PeId;
 #[non_exhaustive]
 pub enum Error {
     /// No node that can answer was reached in time. Nothing was changed; try again.
-    #[error("the owner of the key could not be reached within {timeout_ms} ms; nothing was changed")]
+    #[error("the owner of the key could not be reached within {timeout_ms} ms; nothing was changed{}", reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default())]
     Unavailable {
         /// How long it was tried.
         timeout_ms: u64,
+        /// Why not, as far as it is known.
+        reason: Option<String>,
     },
     /// A write was on its way when the time was up, or when the connection to the other node ended. It may have happened, or may still happen.
     #[error("no answer (within {timeout_ms} ms at most); whether the write happened is not known")]
@@ -86,6 +88,9 @@ pub enum StoreError {
         /// Whose it would be.
         owner: PeId,
     },
+    /// The system gives no random bytes for the name of a new store.
+    #[error("cannot draw a name for a new store")]
+    Name(#[source] io::Error),
     /// The store belongs to another cluster or PE; use the one that was made for this.
     #[error(
         "the store belongs to {found} of cluster {found_cluster:016x}, not to {expected} of cluster {expected_cluster:016x}"

@@ -73,7 +73,9 @@ pub use leaf::{Fact, LeafHead, MoveId, Row, Staged};
 pub use lock_service::{Acquire, Held, LockMode, LockService};
 pub use membership::{FileMeta, Member, Membership, MembershipError, Meta, even_shares};
 pub use message::{Answer, Find, Message, Refusal, RequestId, Work};
-pub use node::{Application, Asked, Counts, MoveError, NoApplication, Node, Parts, Ran, Rows, RunError};
+pub use node::{
+    Application, Asked, Counts, Credentials, MoveError, NoApplication, Node, Parts, Ran, Rows, RunError,
+};
 pub use options::{Options, Protocol};
 pub use page_service::{Access, PageService, StorePages};
 pub use placement::{Placement, UnknownPlacement};

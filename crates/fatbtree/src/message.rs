@@ -142,6 +142,13 @@ pub enum Refusal {
         /// What it said.
         reason: String,
     },
+    /// The node that owns the leaf cannot be reached, or has no keys yet. Ask again.
+    Away {
+        /// Which node.
+        pe: PeId,
+        /// Why.
+        reason: String,
+    },
 }
 
 /// A message.
@@ -235,5 +242,37 @@ pub enum Message {
         page: PageNo,
         /// What it has to know.
         facts: Vec<Fact>,
+    },
+    /// A node with a new store asks what the receiver knows for good of where keys are.
+    Account {
+        /// From this key on.
+        from: Key,
+    },
+    /// Some of that, in key order.
+    Accounted {
+        /// Since which key.
+        from: Key,
+        /// Its leaves, and to whom it gave others.
+        facts: Vec<Fact>,
+        /// Leaves that came from the node that asks, and whose move it has to decide.
+        staged: Vec<(MoveId, Fact)>,
+        /// The newest version of anything that it knows.
+        newest: u64,
+        /// There is more, from this key on.
+        rest: Option<Key>,
+    },
+    /// A node is about to settle on a new store.
+    Admit {
+        /// The store's name.
+        birth: u64,
+        /// Somebody has said that what an older store of this node had may be lost.
+        is_loss_accepted: bool,
+    },
+    /// Whether the receiver takes the store with this name for the sender's from now on.
+    Admitted {
+        /// The store's name.
+        birth: u64,
+        /// If not, it knows another.
+        is_admitted: bool,
     },
 }

@@ -62,6 +62,9 @@ pub struct Options {
     pub remind_interval: Duration,
     /// Raised when another machine takes this PE over: frames for the old one are refused.
     pub epoch: u32,
+    /// The store is new, and what an older one of this PE had is lost for good: the others may take the new one in its place. Without effect once the
+    /// store has its keys.
+    pub is_loss_accepted: bool,
 }
 
 impl Default for Options {
@@ -78,6 +81,7 @@ impl Default for Options {
             move_timeout: Duration::from_secs(2),
             remind_interval: Duration::from_millis(200),
             epoch: 1,
+            is_loss_accepted: false,
         }
     }
 }

@@ -26,6 +26,11 @@ pub trait Net {
         let _ = to;
         true
     }
+
+    /// Why nothing would be sent.
+    fn trouble(&self, to: PeId) -> String {
+        format!("{to} is not connected")
+    }
 }
 
 /// Tells the time since some moment, and waits.

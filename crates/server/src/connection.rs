@@ -8,7 +8,7 @@
 //!
 //! - **REPLY-1** No byte of a reply is sent before everything that was committed for it, or that it has seen, is durable.
 //! - **REPLY-2** Memory is bounded: a request by [`WireLimits`], the replies that wait by a quarter of a MiB and one reply, whose own bound
-//!   is [`max_reply_bytes`](crate::ServerOptions::max_reply_bytes). While replies wait for the client nothing more is read or run.
+//!   is [`max_reply_bytes`](crate::ServerOptions::max_reply_bytes); in a cluster that of each of a flight (`cluster::flight`). While replies wait for the client nothing more is read or run.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -197,10 +197,11 @@ impl Connection {
             let flow = match self.reader.next() {
                 Ok(None) => {
                     self.has_requests = false;
-                    return;
+                    break;
                 }
                 Ok(Some(request)) => self.session.execute(request, &mut self.out, &mut self.pending),
                 Err(error) => {
+                    self.session.land(&mut self.out);
                     self.shared.counters.protocol_errors.inc();
                     let reply = Reply::Error(CommandError::Protocol(error.to_string()));
                     reply.encode(Protocol::Resp2, &mut self.out);
@@ -214,6 +215,7 @@ impl Connection {
                 self.reader.set_limits(limits);
             }
         }
+        self.session.land(&mut self.out);
     }
 
     /// Blocks until what was run is durable.

@@ -60,6 +60,9 @@ enum Action {
         /// Keys at which the shares of the second node, the third and so on begin, when the cluster is new [unless given: letters and digits evenly]
         #[arg(long, value_name = "KEY", value_delimiter = ',')]
         split_at: Option<Vec<String>>,
+        /// The store of this node is lost for good: go on with an empty one. Those of its keys that no other node has are empty from then on
+        #[arg(long, value_name = "N")]
+        accept_loss: Option<u16>,
     },
     /// How the nodes are
     Status {
@@ -108,7 +111,9 @@ enum Action {
 impl Cluster {
     pub(crate) fn run(&self, out: &mut dyn Write) -> Result<Outcome> {
         match &self.action {
-            Action::Start { dir, nodes, split_at } => start(&dir.path, *nodes, split_at.as_deref(), out),
+            Action::Start { dir, nodes, split_at, accept_loss } => {
+                start(&dir.path, *nodes, split_at.as_deref(), accept_loss.map(PeId), out)
+            }
             Action::Status { dir } => status(&Home::open(&dir.path)?, out),
             Action::Map { dir } => map(&Home::open(&dir.path)?, out),
             Action::Split { dir, key } => administer(&Home::open(&dir.path)?, &["SPLIT", key], out),
@@ -128,6 +133,7 @@ fn start(
     dir: &std::path::Path,
     nodes: Option<u16>,
     split_at: Option<&[String]>,
+    accept_loss: Option<PeId>,
     out: &mut dyn Write,
 ) -> Result<Outcome> {
     if Home::is_at(dir) {
@@ -139,7 +145,10 @@ fn start(
                 dir.display()
             );
         }
-        start_all(&home, out)?;
+        if let Some(pe) = accept_loss {
+            home.can_go_on_without(pe)?;
+        }
+        start_all(&home, accept_loss, out)?;
         return Ok(Outcome::Well);
     }
     let shares = match split_at {
@@ -158,7 +167,7 @@ fn start(
     let mut last = None;
     for _ in 0..TRIES {
         let home = Home::make(dir, &shares)?;
-        match start_all(&home, out) {
+        match start_all(&home, None, out) {
             Ok(()) => return Ok(Outcome::Well),
             Err(error) if error.is::<process::PortTaken>() => {
                 home.running().for_each(|(_, process)| process.kill());
@@ -170,13 +179,13 @@ fn start(
     Err(last.expect("it was tried"))
 }
 
-fn start_all(home: &Home, out: &mut dyn Write) -> Result<()> {
+fn start_all(home: &Home, accept_loss: Option<PeId>, out: &mut dyn Write) -> Result<()> {
     let mut begun = Vec::new();
     for member in home.members.nodes() {
         if home.process(member.pe).is_some() {
             writeln!(out, "node {} runs already", member.pe.0)?;
         } else {
-            begun.push((member, home.spawn(member.pe)?));
+            begun.push((member, home.spawn(member.pe, accept_loss == Some(member.pe))?));
         }
     }
     for (member, child) in begun {
@@ -219,7 +228,7 @@ fn status(home: &Home, out: &mut dyn Write) -> Result<Outcome> {
                 let failure = get("failure");
                 if !failure.is_empty() {
                     all_well = false;
-                    writeln!(out, "      its store failed, it takes no requests: {failure}")?;
+                    writeln!(out, "      it takes no requests: {failure}")?;
                 }
             }
             Err(error) => {
@@ -282,7 +291,7 @@ fn join(home: &Home, out: &mut dyn Write) -> Result<Outcome> {
     let member = Member { pe: PeId(next), address, clients: Some(clients), from: None };
     let members: Membership = home.members.with(member.clone())?;
     let home = home.with(members)?;
-    let child = home.spawn(member.pe)?;
+    let child = home.spawn(member.pe, false)?;
     home.wait_until_it_serves(&member, child)?;
     for other in home.members.nodes().iter().filter(|other| other.pe != member.pe) {
         if home.process(other.pe).is_some() {

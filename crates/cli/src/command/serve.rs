@@ -96,6 +96,10 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "N", requires = "cluster", value_parser = clap::value_parser!(u16))]
     node: Option<u16>,
 
+    /// The node's store is new, and what its old one had is lost for good: serve without it, those of its keys that no other node has being empty from now on
+    #[arg(long, requires = "cluster")]
+    accept_loss: bool,
+
     /// Roll back interactive transactions that are open for so long
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "10")]
     transaction_timeout: Duration,
@@ -126,7 +130,8 @@ impl Serve {
     fn options(&self) -> Result<ServerOptions> {
         let mut options = ServerOptions::default();
         if let (Some(file), Some(node)) = (&self.cluster, self.node) {
-            let (cluster, clients) = membership(file, PeId(node))?;
+            let (mut cluster, clients) = membership(file, PeId(node))?;
+            cluster.node.is_loss_accepted = self.accept_loss;
             options.cluster = Some(cluster);
             options.listen = clients.unwrap_or(options.listen);
         }

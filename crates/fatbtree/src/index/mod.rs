@@ -184,6 +184,12 @@ impl Index {
         })
     }
 
+    /// The newest version of anything that it knows.
+    pub(crate) fn newest_version(&self) -> u64 {
+        let pages = self.pages.values().flat_map(|page| page.entries.pieces()).map(|piece| piece.version);
+        pages.chain(self.pointers.versions()).max().unwrap_or(0)
+    }
+
     /// Whether a page has no room for one more entry.
     pub(crate) fn is_full(&self, page: PageNo) -> bool {
         self.pages.get(&page).is_some_and(|page| page.entries.pieces().len() >= self.capacity)

@@ -68,6 +68,12 @@ impl PointerPages {
         entry
     }
 
+    /// The versions of all that is known of holders.
+    pub(crate) fn versions(&self) -> impl Iterator<Item = u64> {
+        let entries = self.entries.iter().flatten();
+        entries.flat_map(|entry| entry.holders.pieces()).map(|piece| piece.version)
+    }
+
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.entries.iter().flatten().count()

@@ -121,9 +121,14 @@ impl Node {
 
     fn send_on(&self, from: PeId, find: &mut Find, route: &Route) {
         let is_newer = route.owner_at.is_none_or(|version| version > find.floor);
-        if route.to.pe == self.me || !is_newer || find.hops >= MOST_HOPS || !self.world.net.is_up(route.to.pe)
-        {
+        if let Some(reason) = self.unsettled().filter(|_| route.to.pe == self.me) {
+            return self.away(find, self.me, reason);
+        }
+        if route.to.pe == self.me || !is_newer || find.hops >= MOST_HOPS {
             return self.lost(find);
+        }
+        if !self.world.net.is_up(route.to.pe) {
+            return self.away(find, route.to.pe, self.world.net.trouble(route.to.pe));
         }
         self.count(|counts| counts.sent_on += 1);
         if from != self.me && find.floor > 0 {
@@ -147,6 +152,13 @@ impl Node {
         self.count(|counts| counts.lost += 1);
         let fact = self.known(&find.target);
         self.answer(find.id.origin, find.id, Err(Refusal::Lost), fact, find.hops);
+    }
+
+    /// The owner has to be waited for.
+    fn away(&self, find: &Find, pe: PeId, reason: String) {
+        self.count(|counts| counts.lost += 1);
+        let refusal = Refusal::Away { pe, reason };
+        self.answer(find.id.origin, find.id, Err(refusal), self.known(&find.target), find.hops);
     }
 
     /// What this PE knows for certain of the owner of the target: itself, or whom it gave the leaf.

@@ -106,11 +106,11 @@ impl Node {
         }
         let deadline = self.world.clock.now() + self.options.request_timeout;
         let timeout_ms = self.options.request_timeout.as_millis() as u64;
-        let mut pause = FIRST_PAUSE;
+        let (mut pause, mut trouble) = (FIRST_PAUSE, None);
         loop {
             let left = deadline.saturating_sub(self.world.clock.now());
             if left.is_zero() {
-                return Err(Error::Unavailable { timeout_ms });
+                return Err(Error::Unavailable { timeout_ms, reason: trouble });
             }
             let time = if work.is_write() { left } else { left.min(self.options.read_timeout) };
             match self.attempt(target.clone(), work.clone(), time).await {
@@ -120,10 +120,16 @@ impl Node {
                     }
                     return Ok((answer, fact));
                 }
-                Some(Reply { result: Err(Refusal::Lost), fact, .. }) => {
+                Some(Reply {
+                    result: Err(refusal @ (Refusal::Lost | Refusal::Away { .. })), fact, ..
+                }) => {
                     if let Some(fact) = fact {
                         self.learn(&fact);
                     }
+                    trouble = match refusal {
+                        Refusal::Away { reason, .. } => Some(reason),
+                        _ => None,
+                    };
                     let jitter = self.world.rng.below(1000) as f64 / 1000.0 + 0.5;
                     self.world.clock.sleep(pause.mul_f64(jitter)).await;
                     pause = (pause * 2).min(MOST_PAUSE);

@@ -7,6 +7,7 @@
 //! | `work` | what is done at the leaf |
 //! | `structure` | splits and merges |
 //! | `transfer` | moves of leaves to other nodes |
+//! | `standing` | whether the store is the one that the others know, and how a new one comes to its keys |
 //! | `coupled` | the paper's protocols, for the figures |
 //! | `state` | what the node holds in memory |
 //!
@@ -30,6 +31,7 @@
 mod coupled;
 mod find;
 mod gateway;
+mod standing;
 mod state;
 mod structure;
 mod transfer;
@@ -55,8 +57,10 @@ use crate::store::{Founding, LeafStore};
 use crate::world::{Bell, Task, World};
 
 pub use gateway::Rows;
+pub use standing::Credentials;
 pub use transfer::MoveError;
 
+use standing::{Page, Standing};
 use state::State;
 
 /// What an application is asked to do at the owner of some keys, while their leaves are locked.
@@ -190,6 +194,7 @@ pub struct Node {
     state: RefCell<State>,
     /// A leaf that came was installed, or dropped.
     changed: Bell,
+    standing: Standing,
     counts: Cell<Counts>,
     /// Requests that are looking for their leaf here, or are worked on.
     open_finds: Cell<usize>,
@@ -222,6 +227,7 @@ impl Node {
         let recovered = store.recover(founding.clone()).await.map_err(failed)?;
         // What was built together knows everything already.
         let is_built = built.is_some();
+        let standing = Standing::new(recovered.birth, recovered.is_settled, &founding);
         let state = State::recover(&founding, &options, recovered, built.map(|built| built.index));
         let members = founding.shares.iter().map(|(_, pe)| *pe).chain(joined).chain([me]);
         let members = members.collect::<BTreeSet<_>>().into_iter().collect();
@@ -237,11 +243,13 @@ impl Node {
             locks: LockService::default(),
             state: RefCell::new(state),
             changed: Bell::default(),
+            standing,
             counts: Cell::default(),
             open_finds: Cell::new(0),
             failure: RefCell::default(),
             itself: itself.clone(),
         });
+        node.begin_to_settle().await;
         node.resume_moves();
         for pe in node.others().into_iter().filter(|_| !is_built) {
             node.greet(pe);
@@ -391,6 +399,14 @@ impl Node {
             Message::Ask { id } => self.asked(from, id),
             Message::Abort { id } => self.spawn(|node| Box::pin(async move { node.abandon(id).await })),
             Message::Hello => self.tell_own(from),
+            Message::Account { from: key } => self.account(from, key),
+            Message::Accounted { from: key, facts, staged, newest, rest } => {
+                self.accounted(from, key, Page { facts, staged, newest, rest });
+            }
+            Message::Admit { birth, is_loss_accepted } => {
+                self.spawn(|node| Box::pin(async move { node.admit(from, birth, is_loss_accepted).await }));
+            }
+            Message::Admitted { birth, is_admitted } => self.admitted(from, birth, is_admitted),
             Message::Couple { find, way } => {
                 self.spawn(|node| Box::pin(async move { node.couple(find, way).await }));
             }

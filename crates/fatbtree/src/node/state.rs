@@ -61,6 +61,8 @@ pub(super) struct State {
     pub(super) calls: BTreeMap<u64, Rc<Slot<bool>>>,
     /// Requests of this node's clients that are not answered.
     pub(super) waiting: BTreeMap<u64, Waiting>,
+    /// The names of the others' stores; durable.
+    pub(super) met: BTreeMap<PeId, u64>,
 }
 
 /// A request of a client of this node.
@@ -96,7 +98,8 @@ impl State {
         }
         let by_low = recovered.heads.iter().map(|head| (head.range.low.clone(), head.page)).collect();
         Self {
-            incarnation: recovered.incarnation,
+            // Also of a new store: its requests and moves are not taken for those of the one before.
+            incarnation: recovered.incarnation.wrapping_add(recovered.birth),
             by_low,
             next_number: 0,
             next_page: recovered.next_page,
@@ -110,6 +113,7 @@ impl State {
             held: BTreeMap::new(),
             calls: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            met: recovered.met.into_iter().collect(),
         }
     }
 
@@ -189,7 +193,8 @@ impl State {
     }
 }
 
-fn facts(given: &Ranges<PageCopy>) -> impl Iterator<Item = Fact> {
+/// What is known, as facts.
+pub(super) fn facts(given: &Ranges<PageCopy>) -> impl Iterator<Item = Fact> {
     given.iter().map(|(range, piece)| Fact {
         range,
         pe: piece.value.pe,

@@ -165,7 +165,7 @@ impl Node {
     }
 
     /// Says `Install` until the receiver says that it owns the leaf.
-    fn remind_of_decision(&self, id: MoveId, to: PeId) {
+    pub(super) fn remind_of_decision(&self, id: MoveId, to: PeId) {
         self.spawn(|node| {
             Box::pin(async move {
                 while node.state.borrow().decided.contains_key(&id) {
@@ -208,8 +208,8 @@ impl Node {
     /// Keeps a leaf that came.
     pub(super) async fn stage(&self, from: PeId, mut staged: Staged) {
         let id = staged.id;
-        if from != id.source {
-            return; // a source speaks for itself only
+        if from != id.source || !self.is_settled() {
+            return; // a source speaks for itself only; and who has not its own keys yet takes no others
         }
         staged.head.page = self.state.borrow_mut().next_page();
         let page = staged.head.page;
@@ -225,6 +225,9 @@ impl Node {
 
     /// The receiver asks.
     pub(super) fn asked(&self, from: PeId, id: MoveId) {
+        if !self.is_settled() {
+            return; // what its old store had decided comes out when it settles
+        }
         let state = self.state.borrow();
         if state.decided.contains_key(&id) {
             self.send(from, &Message::Install { id });
@@ -235,7 +238,7 @@ impl Node {
 
     /// The source has decided: the leaf is this node's.
     pub(super) async fn install(&self, from: PeId, id: MoveId) {
-        if from != id.source {
+        if from != id.source || !self.is_settled() {
             return;
         }
         // Out of the way of a second `Install` while the store works; `is_staged` must stay true for searches.

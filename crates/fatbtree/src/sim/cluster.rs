@@ -165,6 +165,20 @@ impl Cluster {
     ///
     /// As for [`Node::start`].
     pub async fn start(&self, pe: PeId) -> Result<Rc<Node>, Error> {
+        self.start_with(pe, self.0.options.node.clone()).await
+    }
+
+    /// Starts a node whose disk was [lost](Disk::lose), and says that what was there may be.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Node::start`].
+    pub async fn start_after_loss(&self, pe: PeId) -> Result<Rc<Node>, Error> {
+        let options = Options { is_loss_accepted: true, ..self.0.options.node.clone() };
+        self.start_with(pe, options).await
+    }
+
+    async fn start_with(&self, pe: PeId, options: Options) -> Result<Rc<Node>, Error> {
         let inner = &*self.0;
         let group = inner.executor.group();
         let world = World {
@@ -175,7 +189,6 @@ impl Cluster {
         };
         let founding = Founding { cluster: CLUSTER, pe, shares: inner.options.shares.clone() };
         let (store, pages) = ((inner.make_store)(pe, &world), (inner.make_pages)(pe, &world));
-        let options = inner.options.node.clone();
         let application = Rc::new(NoApplication);
         let built = inner.built.borrow_mut().remove(&pe);
         let parts = Parts { world, store, pages, application, founding, joined: Vec::new(), options, built };
@@ -185,7 +198,7 @@ impl Cluster {
         Ok(node)
     }
 
-    /// Starts every node.
+    /// Starts every node, and waits until all of them have their keys.
     ///
     /// # Panics
     ///
@@ -196,6 +209,9 @@ impl Cluster {
             let started = self.0.executor.block_on(async move { cluster.start(pe).await.map(drop) });
             started.expect("a store ends").expect("a node starts");
         }
+        let is_settled = |pe| self.node(pe).is_some_and(|node| node.is_settled());
+        let all = || self.members().into_iter().all(is_settled);
+        assert!(self.0.executor.run_until(all), "every node comes to its keys");
     }
 
     /// Ends a node in the middle of whatever it does.

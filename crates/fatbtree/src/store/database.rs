@@ -4,6 +4,8 @@
 //! |---|---|---|
 //! | the rows' (named by the caller) | key | value |
 //! | `fat.self` | `identity`, `shares`, `next_page` | whose store it is, how often opened; who had which keys at first; the next leaf's number |
+//! | | `birth`, `settled` | the store's own name; there once it has its keys |
+//! | `fat.met` | PE, big-endian | the name of that PE's store |
 //! | `fat.leaves` | page, big-endian | [`LeafHead`] |
 //! | `fat.staged`, `fat.decided` | [`MoveId`](crate::MoveId) | [`Staged`], the receiver |
 //! | `fat.given` | first key | [`Fact`] |
@@ -29,9 +31,12 @@ const LEAVES: Table<[u8], [u8]> = Table::new("fat.leaves");
 const STAGED: Table<[u8], [u8]> = Table::new("fat.staged");
 const DECIDED: Table<[u8], [u8]> = Table::new("fat.decided");
 const GIVEN: Table<[u8], [u8]> = Table::new("fat.given");
+const MET: Table<[u8], [u8]> = Table::new("fat.met");
 const IDENTITY: &[u8] = b"identity";
 const SHARES: &[u8] = b"shares";
 const NEXT_PAGE: &[u8] = b"next_page";
+const BIRTH: &[u8] = b"birth";
+const SETTLED: &[u8] = b"settled";
 
 /// Runs what may block where it disturbs nobody.
 pub trait Offload {
@@ -96,6 +101,21 @@ pub fn owner(db: &Database) -> Result<Option<(u64, PeId)>, StoreError> {
     let Some(bytes) = identity else { return Ok(None) };
     let (cluster, pe, _): (u64, PeId, u64) = decode("identity", IDENTITY, &bytes)?;
     Ok(Some((cluster, pe)))
+}
+
+/// The name of a node's store, drawn when it was made. `None`: it is no node's.
+///
+/// # Errors
+///
+/// [`StoreError`]
+pub fn birth(db: &Database) -> Result<Option<u64>, StoreError> {
+    let birth = db.transact(|tx| {
+        if !tx.table_exists(SELF.name())? {
+            return Ok(None);
+        }
+        tx.table(&SELF)?.get(BIRTH)
+    })?;
+    birth.map(|bytes| decode("name of the store", BIRTH, &bytes)).transpose()
 }
 
 /// A store in a database.
@@ -183,6 +203,9 @@ impl Base {
             identity: Option<Vec<u8>>,
             shares: Option<Vec<u8>>,
             next_page: Option<Vec<u8>>,
+            birth: Option<Vec<u8>>,
+            is_settled: bool,
+            met: Vec<Row>,
             heads: Vec<Row>,
             staged: Vec<Row>,
             decided: Vec<Row>,
@@ -195,6 +218,9 @@ impl Base {
                 identity: own.get(IDENTITY)?,
                 shares: own.get(SHARES)?,
                 next_page: own.get(NEXT_PAGE)?,
+                birth: own.get(BIRTH)?,
+                is_settled: own.get(SETTLED)?.is_some(),
+                met: all(&tx.table(&MET)?)?,
                 heads: all(&tx.table(&LEAVES)?)?,
                 staged: all(&tx.table(&STAGED)?)?,
                 decided: all(&tx.table(&DECIDED)?)?,
@@ -208,6 +234,7 @@ impl Base {
                 Ok((decode("move", key, key)?, to))
             })?,
             given: decode_all("given range", raw.given, |_, fact: Fact| Ok(fact))?,
+            met: decode_all("name of another store", raw.met, |key, birth: u64| Ok((pe_of(key)?, birth)))?,
             ..Recovered::default()
         };
         found.incarnation = 1;
@@ -216,6 +243,12 @@ impl Base {
         if raw.shares.is_some_and(|found| found != shares) {
             return Err(StoreError::OtherShares);
         }
+        // Stores from before there were names have had their keys for long.
+        found.is_settled = raw.is_settled || (raw.identity.is_some() && raw.birth.is_none());
+        found.birth = match raw.birth {
+            Some(bytes) => decode("name of the store", BIRTH, &bytes)?,
+            None => new_name()?,
+        };
         match raw.identity {
             Some(bytes) => {
                 let (cluster, pe, incarnation): (u64, PeId, u64) = decode("identity", IDENTITY, &bytes)?;
@@ -231,15 +264,17 @@ impl Base {
             }
             None => {
                 self.refuse_rows_of_others(founding)?;
-                found.heads = founding.heads();
-                found.next_page = found.heads.len() as u64 + 1;
             }
         }
         let identity = encode(&(founding.cluster, founding.pe, found.incarnation));
         self.db.transact(|tx| {
             tx.table(&SELF)?.insert(IDENTITY, &identity)?;
             tx.table(&SELF)?.insert(SHARES, &shares)?;
-            put_heads(tx, &found.heads)
+            tx.table(&SELF)?.insert(BIRTH, &encode(&found.birth))?;
+            if found.is_settled {
+                tx.table(&SELF)?.insert(SETTLED, b"")?;
+            }
+            Ok(())
         })?;
         Ok(found)
     }
@@ -310,6 +345,12 @@ impl Base {
             if let Some(id) = &change.settle {
                 tx.table(&DECIDED)?.remove(&encode(id))?;
             }
+            if let Some((pe, birth)) = &change.met {
+                tx.table(&MET)?.insert(&pe.0.to_be_bytes()[..], &encode(birth))?;
+            }
+            if change.settles {
+                tx.table(&SELF)?.insert(SETTLED, b"")?;
+            }
             Ok(())
         })
     }
@@ -341,6 +382,16 @@ fn clear(
         each(&key, &value)?;
     }
     Ok(())
+}
+
+fn pe_of(key: &[u8]) -> Result<PeId, StoreError> {
+    let bytes = key.try_into().map_err(|_| StoreError::Damaged { what: "PE", key: key.to_vec() })?;
+    Ok(PeId(u16::from_be_bytes(bytes)))
+}
+
+/// A name that no other store has.
+fn new_name() -> Result<u64, StoreError> {
+    azekura_auth::nonce::<8>().map(u64::from_le_bytes).map_err(StoreError::Name)
 }
 
 fn put_heads(tx: &Transaction, heads: &[LeafHead]) -> Result<(), Error> {

@@ -28,6 +28,9 @@ struct Content {
     staged: BTreeMap<MoveId, Staged>,
     decided: BTreeMap<MoveId, PeId>,
     given: BTreeMap<Key, Fact>,
+    birth: u64,
+    is_settled: bool,
+    met: BTreeMap<PeId, u64>,
 }
 
 impl Disk {
@@ -52,9 +55,15 @@ impl Disk {
     pub fn build(&self, rows: impl IntoIterator<Item = Row>, heads: Vec<LeafHead>) {
         let mut content = self.0.borrow_mut();
         content.rows.extend(rows);
+        content.is_settled |= !heads.is_empty();
         for head in heads {
             content.put(head);
         }
+    }
+
+    /// Loses everything: what is there now is a new store with this name.
+    pub fn lose(&self, birth: u64) {
+        *self.0.borrow_mut() = Content { birth, ..Content::default() };
     }
 }
 
@@ -130,9 +139,6 @@ impl Content {
             None => {
                 self.identity = Some((expected_cluster, expected));
                 self.next_page = self.next_page.max(1);
-                if self.heads.is_empty() {
-                    founding.heads().into_iter().for_each(|head| self.put(head));
-                }
             }
         }
         self.incarnation += 1;
@@ -143,6 +149,9 @@ impl Content {
             decided: self.decided.iter().map(|(id, to)| (*id, *to)).collect(),
             given: self.given.values().cloned().collect(),
             next_page: self.next_page,
+            birth: self.birth,
+            is_settled: self.is_settled,
+            met: self.met.iter().map(|(pe, birth)| (*pe, *birth)).collect(),
         })
     }
 
@@ -197,6 +206,8 @@ impl Content {
         if let Some(id) = change.settle {
             self.decided.remove(&id);
         }
+        self.met.extend(change.met);
+        self.is_settled |= change.settles;
     }
 }
 

@@ -12,12 +12,13 @@ use crate::key::{Key, KeyRange};
 use crate::leaf::{Fact, LeafHead, MoveId, Row, Staged};
 use crate::world::Task;
 
-pub use database::{Attachments, DatabaseStore, Inline, NoAttachments, Offload, owner};
+pub use database::{Attachments, DatabaseStore, Inline, NoAttachments, Offload, birth, owner};
 pub use memory::{Disk, MemoryStore};
 
 /// What a store does for its node. Each method is atomic, and durable when its task ends.
 pub trait LeafStore {
-    /// Opens it: makes it as `founding` says if it is new, and counts one more start.
+    /// Opens it, and counts one more start. A new one has a name of its own, and no leaves: its node asks the others what its keys are, and then
+    /// [settles](Change::settles).
     fn recover(&self, founding: Founding) -> Task<'_, Result<Recovered, StoreError>>;
 
     /// The value of a key.
@@ -78,7 +79,7 @@ impl Founding {
         })
     }
 
-    /// The leaves that a PE begins with: one for each of its shares.
+    /// The leaves that a PE begins with where nothing has happened yet: one for each of its shares.
     #[must_use]
     pub fn heads(&self) -> Vec<LeafHead> {
         let own = self.ranges().filter(|(_, pe)| *pe == self.pe);
@@ -104,6 +105,12 @@ pub struct Recovered {
     pub given: Vec<Fact>,
     /// No leaf has had this number or a larger one.
     pub next_page: u64,
+    /// The name of the store, drawn when it was made: another store of the same PE has another.
+    pub birth: u64,
+    /// Whether its keys were given to it once. If not, nothing may be answered from it.
+    pub is_settled: bool,
+    /// The stores of the other PEs, as far as they are known.
+    pub met: Vec<(PeId, u64)>,
 }
 
 /// A change of structure. What is empty is left as it is.
@@ -127,6 +134,10 @@ pub struct Change {
     pub decide: Option<(MoveId, PeId)>,
     /// Its receiver owns it.
     pub settle: Option<MoveId>,
+    /// From now on this is the store of that PE; one that was known before is of no more use.
+    pub met: Option<(PeId, u64)>,
+    /// The store has its keys now.
+    pub settles: bool,
 }
 
 #[cfg(test)]
@@ -163,14 +174,31 @@ mod tests {
     }
 
     #[test]
-    fn a_new_store_begins_as_it_was_founded_and_counts_its_starts() {
+    fn a_new_store_has_no_keys_until_it_settles_and_counts_its_starts() {
         for (name, store) in stores() {
             let first = wait(store.recover(founding())).expect("fine");
-            assert_eq!((first.incarnation, first.next_page), (1, 2), "{name}");
-            let range = KeyRange::new(*b"m", None);
-            assert_eq!(first.heads, [LeafHead { page: PageNo(1), range, right: None, version: 1 }], "{name}");
+            assert_eq!((first.incarnation, first.next_page), (1, 1), "{name}");
+            assert_eq!((first.is_settled, first.heads.len()), (false, 0), "{name}");
             let second = wait(store.recover(founding())).expect("fine");
-            assert_eq!(second, Recovered { incarnation: 2, ..first }, "{name}");
+            assert_eq!(
+                second,
+                Recovered { incarnation: 2, ..first },
+                "{name}: it has its name from the start"
+            );
+            let change = Change { put: founding().heads(), settles: true, ..Change::default() };
+            wait(store.change(change)).expect("fine");
+            wait(store.change(Change { met: Some((PeId(0), 77)), ..Change::default() })).expect("fine");
+            wait(store.change(Change { met: Some((PeId(0), 78)), ..Change::default() })).expect("fine");
+            let third = wait(store.recover(founding())).expect("fine");
+            let settled = Recovered {
+                incarnation: 3,
+                heads: founding().heads(),
+                next_page: 2,
+                is_settled: true,
+                met: vec![(PeId(0), 78)],
+                ..second
+            };
+            assert_eq!(third, settled, "{name}");
             let other = Founding { pe: PeId(0), ..founding() };
             assert!(matches!(wait(store.recover(other)), Err(StoreError::Stranger { .. })), "{name}");
         }
@@ -224,6 +252,8 @@ mod tests {
     fn a_change_of_structure_is_found_again_whole() {
         for (name, store) in stores() {
             let founded = wait(store.recover(founding())).expect("fine");
+            let change = Change { put: founding().heads(), settles: true, ..Change::default() };
+            wait(store.change(change)).expect("fine");
             wait(store.write(key(b'm'), Edit::Put(vec![1]))).expect("fine");
             wait(store.write(key(b'x'), Edit::Put(vec![2]))).expect("fine");
             let id = MoveId { source: PeId(1), incarnation: 1, number: 5 };

@@ -2,13 +2,13 @@
 //!
 //! | | who | bytes |
 //! |---|---|---|
-//! | 1 | caller | hello: magic 8, version 1, version of frames 1, zero 2, the epoch it takes the other to be at 4, cluster 8, its PE 2, the other's PE 2, zero 4, nonce 32 |
+//! | 1 | caller | hello: magic 8, version 1, version of frames 1, zero 1, [store](Credentials) 1 (bit 0 settled, bit 1 loss accepted), the epoch it takes the other to be at 4, cluster 8, its PE 2, the other's PE 2, zero 4, nonce 32, its store's name 8 |
 //! | 2 | called | the same of its own, the first zero being its [`Verdict`]; after any but `Welcome` it closes |
 //! | 3 | caller | HMAC-SHA256(key, "azekura node calls" ‖ 1 ‖ 2) |
-//! | 4 | called | 1 for yes and the same of "azekura node answers"; or zeros, and it closes |
+//! | 4 | called | 1 for yes and the same of "azekura node answers"; 2 and the same of "azekura node refuses" if it knows another store of the caller; or zeros: both close |
 //!
 //! Every message has a fixed size: nothing that a stranger sends is read for a length. What a node is not told before it has shown the key: anything
-//! but the other's cluster, PE and epoch. What follows are [frames](crate::frame), from the caller only, neither encrypted nor signed one by one: on a network
+//! but the other's cluster, PE, epoch and store. What follows are [frames](crate::frame), from the caller only, neither encrypted nor signed one by one: on a network
 //! where others can write into a TCP stream, use a tunnel.
 
 use std::io;
@@ -18,15 +18,21 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::frame;
 use crate::id::PeId;
+use crate::node::Credentials;
 
 /// The version of the handshake.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// Bytes of a hello.
-pub const HELLO_BYTES: usize = 64;
+pub const HELLO_BYTES: usize = 72;
+/// Of these all versions have at least so many in common: magic and versions.
+const COMMON_BYTES: usize = 10;
 
 const MAGIC: [u8; 8] = *b"AZKNODE\n";
 const CALLS: &str = "azekura node calls";
 const ANSWERS: &str = "azekura node answers";
+const REFUSES: &str = "azekura node refuses";
+const SETTLED: u8 = 1;
+const LOSS_ACCEPTED: u8 = 2;
 
 /// What a node is asked about who calls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +43,8 @@ pub struct Identity {
     pub pe: PeId,
     /// How often another machine has taken it over.
     pub epoch: u32,
+    /// Its store.
+    pub store: Credentials,
 }
 
 /// What a called node says to a hello.
@@ -116,6 +124,14 @@ pub enum HandshakeError {
     /// The keys differ.
     #[error("the keys differ; give every node the same key file")]
     Key,
+    /// The other side has another store than this node knows it to have.
+    #[error(
+        "{0} has come with another store than the cluster knows; bring that one back, or serve the empty one with --accept-loss if it is lost for good"
+    )]
+    OtherStore(PeId),
+    /// The other side knows another store of this node.
+    #[error("{0} knows another store of this node")]
+    Displaced(PeId),
 }
 
 /// A hello, taken apart.
@@ -127,6 +143,7 @@ struct Hello {
     cluster: u64,
     from: PeId,
     to: PeId,
+    store: Credentials,
 }
 
 impl Hello {
@@ -135,11 +152,14 @@ impl Hello {
         bytes[..8].copy_from_slice(&MAGIC);
         (bytes[8], bytes[9]) = self.versions;
         bytes[10] = self.verdict;
+        let Credentials { birth, is_settled, is_loss_accepted } = self.store;
+        bytes[11] = u8::from(is_settled) * SETTLED | u8::from(is_loss_accepted) * LOSS_ACCEPTED;
         bytes[12..16].copy_from_slice(&self.epoch.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.cluster.to_le_bytes());
         bytes[24..26].copy_from_slice(&self.from.0.to_le_bytes());
         bytes[26..28].copy_from_slice(&self.to.0.to_le_bytes());
-        bytes[32..].copy_from_slice(&nonce::<32>()?);
+        bytes[32..64].copy_from_slice(&nonce::<32>()?);
+        bytes[64..].copy_from_slice(&birth.to_le_bytes());
         Ok(bytes)
     }
 
@@ -154,6 +174,11 @@ impl Hello {
             cluster: number(16, 24),
             from: PeId(number(24, 26) as u16),
             to: PeId(number(26, 28) as u16),
+            store: Credentials {
+                birth: number(64, 72),
+                is_settled: bytes[11] & SETTLED != 0,
+                is_loss_accepted: bytes[11] & LOSS_ACCEPTED != 0,
+            },
         })
     }
 
@@ -164,6 +189,9 @@ impl Hello {
 }
 
 const VERSIONS: (u8, u8) = (VERSION, frame::VERSION);
+/// Last words of the called side.
+const YES: u8 = 1;
+const OTHER_STORE: u8 = 2;
 
 async fn read_hello(
     stream: &mut (impl AsyncRead + Unpin),
@@ -174,12 +202,17 @@ async fn read_hello(
     if bytes[..8] != MAGIC {
         return Err(HandshakeError::Stranger);
     }
-    stream.read_exact(&mut bytes[8..]).await?;
+    stream.read_exact(&mut bytes[8..COMMON_BYTES]).await?;
+    if (bytes[8], bytes[9]) == VERSIONS {
+        stream.read_exact(&mut bytes[COMMON_BYTES..]).await?;
+    }
+    // What another version says further is not for this one.
     let hello = Hello::decode(&bytes).ok_or(HandshakeError::Stranger)?;
     Ok((bytes, hello))
 }
 
-/// The caller's side: shows the node at the other end, which should be `to`, who this one is.
+/// The caller's side: shows the node at the other end, which should be `to`, who this one is. What the other one shows of its store has to be
+/// judged before anything is said.
 ///
 /// # Errors
 ///
@@ -190,8 +223,9 @@ pub async fn call(
     to: PeId,
     epoch: u32,
     key: &AuthKey,
-) -> Result<(), HandshakeError> {
-    let hello = Hello { versions: VERSIONS, verdict: 0, epoch, cluster: me.cluster, from: me.pe, to };
+) -> Result<Credentials, HandshakeError> {
+    let Identity { cluster, pe: from, store, .. } = me;
+    let hello = Hello { versions: VERSIONS, verdict: 0, epoch, cluster, from, to, store };
     let hello = hello.encode()?;
     stream.write_all(&hello).await?;
     let (answer, other) = read_hello(stream).await?;
@@ -212,11 +246,15 @@ pub async fn call(
     stream.write_all(&key.proof(CALLS, &[&hello, &answer])).await?;
     let mut verdict = [0; 1 + PROOF_BYTES];
     stream.read_exact(&mut verdict).await?;
-    let is_it = verdict[0] == 1 && key.is_proof(ANSWERS, &[&hello, &answer], &verdict[1..]);
-    if is_it { Ok(()) } else { Err(HandshakeError::Key) }
+    let is_proof = |label| key.is_proof(label, &[&hello, &answer], &verdict[1..]);
+    match verdict[0] {
+        YES if is_proof(ANSWERS) => Ok(other.store),
+        OTHER_STORE if is_proof(REFUSES) => Err(HandshakeError::Displaced(to)),
+        _ => Err(HandshakeError::Key),
+    }
 }
 
-/// The called side: who calls, if it is a member that knows the key.
+/// The called side: who calls, if it is a member that knows the key, and comes with a store that `admits` it with.
 ///
 /// # Errors
 ///
@@ -226,6 +264,7 @@ pub async fn answer(
     me: Identity,
     key: &AuthKey,
     is_member: impl Fn(PeId) -> bool,
+    admits: impl AsyncFnOnce(PeId, Credentials) -> bool,
 ) -> Result<PeId, HandshakeError> {
     let (hello, other) = read_hello(stream).await?;
     let (verdict, error) = judge(me, &other, is_member);
@@ -236,6 +275,7 @@ pub async fn answer(
         cluster: me.cluster,
         from: me.pe,
         to: other.from,
+        store: me.store,
     };
     let answer = answer.encode()?;
     stream.write_all(&answer).await?;
@@ -249,10 +289,12 @@ pub async fn answer(
         stream.write_all(&verdict).await?;
         return Err(HandshakeError::Key);
     }
-    verdict[0] = 1;
-    verdict[1..].copy_from_slice(&key.proof(ANSWERS, &[&hello, &answer]));
+    let is_admitted = admits(other.from, other.store).await;
+    let label = if is_admitted { ANSWERS } else { REFUSES };
+    verdict[0] = if is_admitted { YES } else { OTHER_STORE };
+    verdict[1..].copy_from_slice(&key.proof(label, &[&hello, &answer]));
     stream.write_all(&verdict).await?;
-    Ok(other.from)
+    if is_admitted { Ok(other.from) } else { Err(HandshakeError::OtherStore(other.from)) }
 }
 
 fn judge(me: Identity, other: &Hello, is_member: impl Fn(PeId) -> bool) -> (Verdict, Option<HandshakeError>) {
@@ -275,8 +317,13 @@ fn judge(me: Identity, other: &Hello, is_member: impl Fn(PeId) -> bool) -> (Verd
 mod tests {
     use super::*;
 
-    const CALLER: Identity = Identity { cluster: 7, pe: PeId(1), epoch: 1 };
-    const CALLED: Identity = Identity { cluster: 7, pe: PeId(0), epoch: 1 };
+    const STORE: Credentials = Credentials { birth: 1 << 40, is_settled: true, is_loss_accepted: false };
+    const CALLER: Identity = Identity { cluster: 7, pe: PeId(1), epoch: 1, store: STORE };
+    const CALLED: Identity = Identity {
+        pe: PeId(0),
+        store: Credentials { birth: 5, is_settled: false, is_loss_accepted: true },
+        ..CALLER
+    };
 
     fn key(text: &str) -> AuthKey {
         AuthKey::new(text.as_bytes()).expect("long enough")
@@ -290,11 +337,11 @@ mod tests {
         epoch: u32,
         keys: (&str, &str),
         is_member: bool,
-    ) -> (Done<()>, Done<PeId>) {
+    ) -> (Done<Credentials>, Done<PeId>) {
         let (mut one, mut two) = tokio::io::duplex(64);
         let (ours, theirs) = (key(keys.0), key(keys.1));
         tokio::join!(async move { call(&mut one, caller, to, epoch, &ours).await }, async move {
-            answer(&mut two, CALLED, &theirs, |_| is_member).await
+            answer(&mut two, CALLED, &theirs, |_| is_member, async |_, store| store == STORE).await
         })
     }
 
@@ -303,7 +350,7 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn members_with_one_key_meet() {
         let (called, answered) = both(CALLER, PeId(0), 1, SAME, true).await;
-        called.expect("welcome");
+        assert_eq!(called.expect("welcome"), CALLED.store);
         assert_eq!(answered.expect("a member"), PeId(1));
     }
 
@@ -329,15 +376,26 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread")]
+    async fn a_store_that_the_other_does_not_know_is_told_to_both_once_the_key_was_shown() {
+        let stranger = Identity { store: Credentials { birth: 9, ..STORE }, ..CALLER };
+        let (called, answered) = both(stranger, PeId(0), 1, SAME, true).await;
+        assert!(matches!(called, Err(HandshakeError::Displaced(PeId(0)))), "{called:?}");
+        assert!(matches!(answered, Err(HandshakeError::OtherStore(PeId(1)))), "{answered:?}");
+        let (called, _) = both(stranger, PeId(0), 1, (SAME.0, "0123456789abcdeF"), true).await;
+        assert!(matches!(called, Err(HandshakeError::Key)), "{called:?}");
+    }
+
+    #[tokio::test(flavor = "current_thread")]
     async fn another_version_and_no_node_at_all_are_told_apart() {
         for (at, is_version) in [(0, false), (8, true), (9, true)] {
+            let (from, to) = (PeId(1), PeId(0));
             let hello =
-                Hello { versions: VERSIONS, verdict: 0, epoch: 1, cluster: 7, from: PeId(1), to: PeId(0) };
+                Hello { versions: VERSIONS, verdict: 0, epoch: 1, cluster: 7, from, to, store: STORE };
             let mut hello = hello.encode().expect("chance");
             hello[at] ^= 0x40;
             let (mut one, mut two) = tokio::io::duplex(256);
             one.write_all(&hello).await.expect("room");
-            let refused = answer(&mut two, CALLED, &key(SAME.0), |_| true).await;
+            let refused = answer(&mut two, CALLED, &key(SAME.0), |_| true, async |_, _| true).await;
             assert_eq!(matches!(refused, Err(HandshakeError::Version { .. })), is_version, "{refused:?}");
             assert_eq!(matches!(refused, Err(HandshakeError::Stranger)), !is_version, "{refused:?}");
         }

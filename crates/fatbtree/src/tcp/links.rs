@@ -2,7 +2,7 @@
 //!
 //! | state | means | frames |
 //! |---|---|---|
-//! | `Calling` | the first connection is being made, and the handshake | wait |
+//! | `Calling` | the first connection is being made, or one to a node that has just come | wait |
 //! | `Up` | the other node has taken the handshake | go |
 //! | `Down` | it failed; calls are made after pauses that grow | are dropped |
 //!
@@ -10,13 +10,17 @@
 //! - **LINK-2** When a connection ends, what waited for it goes too: nothing is sent that was asked for long ago.
 //! - **LINK-3** A connection on which nothing is taken for [`SILENCE`] is given up by the kernel (`TCP_USER_TIMEOUT`), and idle ones are probed; so a cut
 //!   cable ends a connection just as a killed process does.
+//! - **LINK-4** A node that comes in is there, so it is called at once, and what there is to say to it waits for that call: answers to what it
+//!   asks first. Each coming pays for one call.
+//! - **LINK-5** No frame is lost without a word: with it ends the connection over which the other node speaks here, so that it does not wait for an
+//!   answer that will not come. It reads again, and tells of a write that its outcome is not known.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
-use std::rc::Rc;
-use std::time::Duration;
+use std::rc::{Rc, Weak};
+use std::time::{Duration, Instant};
 
 use azekura_auth::AuthKey;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -24,6 +28,8 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 use crate::id::PeId;
+use crate::node::Node;
+use crate::tcp::guests::Guests;
 use crate::tcp::handshake::{self, HandshakeError, Identity};
 use crate::world::{Net, Rng};
 
@@ -42,7 +48,7 @@ pub(super) const SILENCE: Duration = Duration::from_secs(3);
 /// Whether another node can be reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkState {
-    /// The first connection is being made.
+    /// The first connection is being made, or one to a node that has just come in.
     Calling,
     /// Frames go.
     Up,
@@ -76,17 +82,21 @@ struct Link {
     waiting_bytes: Cell<usize>,
     /// Something was put into the queue.
     bell: Notify,
+    /// How often the other node has come in.
+    comings: Cell<u64>,
+    /// It has come in.
+    came: Notify,
+    guests: Rc<Guests>,
     counts: Cell<(u64, u64, u64)>,
 }
 
-/// Is told of a node that it can be reached again, or not any more.
-pub(super) type Watcher = Rc<dyn Fn(PeId, bool)>;
-
 /// All links of a node.
 pub(super) struct Links {
+    /// Who this node is, but for its store.
     me: Identity,
     key: AuthKey,
     rng: Rc<dyn Rng>,
+    guests: Rc<Guests>,
     links: RefCell<BTreeMap<PeId, Rc<Link>>>,
 }
 
@@ -101,16 +111,24 @@ impl Net for Links {
         // Requests are not left to a connection that may never be: they are tried again.
         self.links.borrow().get(&to).is_some_and(|link| *link.state.borrow() == LinkState::Up)
     }
+
+    fn trouble(&self, to: PeId) -> String {
+        match self.links.borrow().get(&to).map(|link| link.state.borrow().clone()) {
+            None => format!("{to} is not on the list of members"),
+            Some(LinkState::Down(why)) => format!("{to}: {why}"),
+            Some(_) => format!("{to} is being called"),
+        }
+    }
 }
 
 impl Links {
-    pub(super) fn new(me: Identity, key: AuthKey, rng: Rc<dyn Rng>) -> Self {
-        Self { me, key, rng, links: RefCell::default() }
+    pub(super) fn new(me: Identity, key: AuthKey, rng: Rc<dyn Rng>, guests: Rc<Guests>) -> Self {
+        Self { me, key, rng, guests, links: RefCell::default() }
     }
 
-    /// Begins to call a node, or calls it somewhere else from the next time on. `watcher` is told each time that it has been
-    /// reached again, and each time that it has been lost.
-    pub(super) fn add(self: &Rc<Self>, pe: PeId, address: SocketAddr, watcher: Watcher) {
+    /// Begins to call another node for `node`, or calls it somewhere else from the next time on. `node` is told each time that it has been reached
+    /// again, and each time that it has been lost.
+    pub(super) fn add(self: &Rc<Self>, pe: PeId, address: SocketAddr, node: Weak<Node>) {
         if let Some(link) = self.links.borrow().get(&pe) {
             link.address.set(address);
             return;
@@ -122,15 +140,30 @@ impl Links {
             queue: RefCell::default(),
             waiting_bytes: Cell::new(0),
             bell: Notify::new(),
+            comings: Cell::new(0),
+            came: Notify::new(),
+            guests: Rc::clone(&self.guests),
             counts: Cell::default(),
         });
         self.links.borrow_mut().insert(pe, Rc::clone(&link));
         let links = Rc::clone(self);
-        tokio::task::spawn_local(async move { links.keep_up(&link, &*watcher).await });
+        tokio::task::spawn_local(async move { links.keep_up(&link, &node).await });
     }
 
     pub(super) fn is_member(&self, pe: PeId) -> bool {
         self.links.borrow().contains_key(&pe)
+    }
+
+    /// A node has come in: it is there (LINK-4).
+    pub(super) fn came(&self, pe: PeId) {
+        if let Some(link) = self.links.borrow().get(&pe) {
+            link.comings.set(link.comings.get() + 1);
+            let is_down = matches!(*link.state.borrow(), LinkState::Down(_));
+            if is_down {
+                link.state.replace(LinkState::Calling);
+            }
+            link.came.notify_one();
+        }
     }
 
     pub(super) fn status(&self) -> Vec<LinkStatus> {
@@ -138,38 +171,59 @@ impl Links {
     }
 
     /// Calls, sends until the connection ends, and calls again, for ever.
-    async fn keep_up(&self, link: &Link, watcher: &dyn Fn(PeId, bool)) {
+    async fn keep_up(&self, link: &Link, node: &Weak<Node>) {
         let mut pause = FIRST_PAUSE;
         loop {
-            let called = tokio::time::timeout(CALL_TIMEOUT, self.call(link)).await;
+            let comings = link.comings.get();
+            let called = tokio::time::timeout(CALL_TIMEOUT, self.call(link, node)).await;
             let error = match called {
                 Ok(Ok(stream)) => {
-                    pause = FIRST_PAUSE;
-                    let (connections, sent, dropped) = link.counts.get();
-                    link.counts.set((connections + 1, sent, dropped));
-                    link.state.replace(LinkState::Up);
-                    if connections > 0 {
-                        watcher(link.pe, true);
+                    if link.rise() > 1
+                        && let Some(node) = node.upgrade()
+                    {
+                        node.greet(link.pe);
                     }
+                    let began = Instant::now();
                     let ended = link.send_all(stream).await;
+                    // One that ends at once, again and again, is not called without a pause.
+                    if began.elapsed() > MOST_PAUSE {
+                        pause = FIRST_PAUSE;
+                    }
                     format!("the connection ended: {ended}")
                 }
+                // LINK-4: it has come since.
+                _ if link.comings.get() != comings => continue,
                 Ok(Err(error)) => tell(&error),
                 Err(_) => format!("no answer within {CALL_TIMEOUT:?}"),
             };
             link.fall(error);
-            watcher(link.pe, false);
+            match node.upgrade() {
+                Some(node) => node.lost_touch(link.pe),
+                None => return,
+            }
             let jitter = self.rng.below(1000) as f64 / 1000.0 + 0.5;
-            tokio::time::sleep(pause.mul_f64(jitter)).await;
+            let comings = link.comings.get();
+            // Until it comes, or the time is up.
+            let _ = tokio::time::timeout(pause.mul_f64(jitter), link.next_coming(comings)).await;
             pause = (pause * 2).min(MOST_PAUSE);
         }
     }
 
-    async fn call(&self, link: &Link) -> Result<TcpStream, HandshakeError> {
+    async fn call(&self, link: &Link, node: &Weak<Node>) -> Result<TcpStream, HandshakeError> {
         let mut stream = TcpStream::connect(link.address.get()).await?;
         care(&stream)?;
         // Epochs differ once machines take PEs over; until then all are at the same.
-        handshake::call(&mut stream, self.me, link.pe, self.me.epoch, &self.key).await?;
+        let node = node.upgrade().ok_or_else(|| io::Error::other("this node is stopping"))?;
+        let me = Identity { store: node.credentials(), ..self.me };
+        let shown =
+            handshake::call(&mut stream, me, link.pe, me.epoch, &self.key).await.inspect_err(|error| {
+                if let HandshakeError::Displaced(witness) = error {
+                    node.displaced(*witness);
+                }
+            })?;
+        if !node.admits(link.pe, shown).await {
+            return Err(HandshakeError::OtherStore(link.pe));
+        }
         Ok(stream)
     }
 }
@@ -211,17 +265,40 @@ impl Link {
         self.bell.notify_one();
     }
 
+    /// LINK-5.
     fn drop_frames(&self, count: u64) {
         let (connections, sent, dropped) = self.counts.get();
         self.counts.set((connections, sent, dropped + count));
+        if count > 0 {
+            self.guests.end(self.pe);
+        }
+    }
+
+    /// The other node has taken the handshake, for the how manieth time.
+    fn rise(&self) -> u64 {
+        let (connections, sent, dropped) = self.counts.get();
+        self.counts.set((connections + 1, sent, dropped));
+        self.state.replace(LinkState::Up);
+        connections + 1
     }
 
     /// LINK-2.
     fn fall(&self, why: String) {
-        self.state.replace(LinkState::Down(why));
+        let before = self.state.replace(LinkState::Down(why));
         let count = self.queue.borrow_mut().drain(..).count();
         self.drop_frames(count as u64);
         self.waiting_bytes.set(0);
+        if before == LinkState::Up {
+            // Nobody knows what of that which was sent has arrived (LINK-5).
+            self.guests.end(self.pe);
+        }
+    }
+
+    /// Ends once the other node has come in more often than so.
+    async fn next_coming(&self, comings: u64) {
+        while self.comings.get() == comings {
+            self.came.notified().await;
+        }
     }
 
     /// Sends what comes until the connection ends, and says how.

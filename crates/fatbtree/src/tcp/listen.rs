@@ -5,8 +5,8 @@
 //! - **LISTEN-3** Memory for a frame grows with what has arrived of it, never with what its head says.
 //! - **LISTEN-4** A frame that is refused ends its connection and changes nothing.
 
-use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,12 +15,13 @@ use std::time::Duration;
 use azekura_auth::AuthKey;
 use tokio::io::{AsyncRead, AsyncReadExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::Semaphore;
 
 use crate::error::FrameError;
 use crate::frame;
 use crate::id::PeId;
 use crate::node::Node;
+use crate::tcp::guests::Guests;
 use crate::tcp::handshake::{self, HandshakeError, Identity};
 use crate::tcp::links::{CALL_TIMEOUT, Links, care, tell};
 
@@ -58,14 +59,13 @@ impl Doorkeeping {
 }
 
 pub(super) struct Door {
+    /// Who this node is, but for its store.
     pub(super) me: Identity,
     pub(super) key: AuthKey,
     pub(super) links: Rc<Links>,
     pub(super) node: Rc<Node>,
     pub(super) book: RefCell<Doorkeeping>,
-    /// The connection of each member; dropping what is kept here ends it.
-    pub(super) guests: RefCell<BTreeMap<PeId, (u64, oneshot::Sender<()>)>>,
-    pub(super) next_guest: Cell<u64>,
+    pub(super) guests: Rc<Guests>,
 }
 
 impl Door {
@@ -100,32 +100,30 @@ impl Door {
 
     async fn show_in(&self, mut stream: TcpStream) -> Result<(TcpStream, PeId), HandshakeError> {
         care(&stream)?;
-        let shaking = handshake::answer(&mut stream, self.me, &self.key, |pe| self.links.is_member(pe));
+        let me = Identity { store: self.node.credentials(), ..self.me };
+        let is_member = |pe| self.links.is_member(pe);
+        let admits = async |pe, shown| self.node.admits(pe, shown).await;
+        let shaking = handshake::answer(&mut stream, me, &self.key, is_member, admits);
         let pe = tokio::time::timeout(CALL_TIMEOUT, shaking).await;
         let pe = pe.unwrap_or_else(|_| Err(HandshakeError::Io(std::io::ErrorKind::TimedOut.into())))?;
         Ok((stream, pe))
     }
 
     async fn serve(&self, stream: TcpStream, pe: PeId, address: SocketAddr) {
-        let (guest, replaced) = oneshot::channel();
-        let number = self.next_guest.get();
-        self.next_guest.set(number + 1);
-        self.guests.borrow_mut().insert(pe, (number, guest)); // LISTEN-2
+        let (number, must_go) = self.guests.admit(pe);
+        self.links.came(pe);
         self.book.borrow_mut().admitted += 1;
         let mut stream = BufReader::with_capacity(64 << 10, stream);
         let ended = tokio::select! {
             ended = receive_all(&mut stream, |bytes| self.node.receive_from(pe, bytes)) => ended,
-            _ = replaced => Ok(()),
+            _ = must_go => Ok(()),
         };
         if let Err(error) = ended {
             let mut book = self.book.borrow_mut();
             book.ended += 1;
             book.note(format!("{pe} at {address}: {}", tell(&error)));
         }
-        let mut guests = self.guests.borrow_mut();
-        if guests.get(&pe).is_some_and(|(current, _)| *current == number) {
-            guests.remove(&pe);
-        }
+        self.guests.left(pe, number);
     }
 }
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`handshake`] | who is at the other end |
 //! | `links` | one connection to each other node, for what this one says |
+//! | `guests` | the connections of the others, one of each |
 //! | `listen` | connections of other nodes, for what they say |
 //! | `committer` | one thread that waits for the log, for everybody |
 //! | `world` | time, chance, tasks, threads |
@@ -14,6 +15,7 @@
 //! leaf's lock meanwhile.
 
 mod committer;
+mod guests;
 pub mod handshake;
 mod links;
 mod listen;

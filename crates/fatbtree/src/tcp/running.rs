@@ -1,7 +1,6 @@
 //! A node that runs: its thread, and a handle for others.
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::cell::RefCell;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -19,13 +18,14 @@ use tokio::task::LocalSet;
 use crate::error::Error;
 use crate::id::PeId;
 use crate::membership::Membership;
-use crate::node::{Application, Counts, Node, Parts};
+use crate::node::{Application, Counts, Credentials, Node, Parts};
 use crate::options::Options;
 use crate::page_service::StorePages;
 use crate::store::{Attachments, DatabaseStore, Offload};
 use crate::tcp::committer::Committer;
+use crate::tcp::guests::Guests;
 use crate::tcp::handshake::Identity;
-use crate::tcp::links::{LinkStatus, Links, Watcher};
+use crate::tcp::links::{LinkStatus, Links};
 use crate::tcp::listen::{Door, Doorkeeping};
 use crate::tcp::world::{LocalTasks, RealClock, RealRng, Threads};
 use crate::world::{Task, World};
@@ -143,19 +143,10 @@ impl Here {
     /// Learns of nodes that have come, and where nodes are now. Nobody is forgotten.
     pub fn learn_members(&self, members: &Membership) {
         for member in members.nodes().iter().filter(|member| member.pe != self.me) {
-            self.links.add(member.pe, member.address, watcher(&self.node));
+            self.links.add(member.pe, member.address, Rc::downgrade(&self.node));
             self.node.join(member.pe);
         }
     }
-}
-
-fn watcher(node: &Rc<Node>) -> Watcher {
-    let node = Rc::downgrade(node);
-    Rc::new(move |pe, is_reached| match node.upgrade() {
-        Some(node) if is_reached => node.greet(pe),
-        Some(node) => node.lost_touch(pe),
-        None => {}
-    })
 }
 
 type Job = Box<dyn FnOnce(Rc<Here>) -> Task<'static, ()> + Send>;
@@ -303,9 +294,10 @@ async fn begin(
     config: NodeConfig,
 ) -> Result<Rc<Here>, StartError> {
     let NodeConfig { pe, members, key, listener, options, rows } = config;
-    let me = Identity { cluster: members.cluster(), pe, epoch: options.epoch };
+    let me = Identity { cluster: members.cluster(), pe, epoch: options.epoch, store: Credentials::default() };
     let rng = Rc::new(RealRng::new());
-    let links = Rc::new(Links::new(me, key.clone(), Rc::clone(&rng) as _));
+    let guests = Rc::new(Guests::default());
+    let links = Rc::new(Links::new(me, key.clone(), Rc::clone(&rng) as _, Rc::clone(&guests)));
     let world = World {
         net: Rc::clone(&links) as _,
         clock: Rc::new(RealClock::start()),
@@ -334,8 +326,7 @@ async fn begin(
         links: Rc::clone(&links),
         node: Rc::clone(&node),
         book: RefCell::default(),
-        guests: RefCell::new(BTreeMap::new()),
-        next_guest: Cell::new(0),
+        guests,
     });
     let here = Rc::new(Here { node, links, door: Rc::clone(&door), me: pe });
     here.learn_members(&members);

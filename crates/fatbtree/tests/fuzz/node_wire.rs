@@ -9,12 +9,13 @@ use azekura_fatbtree::frame::{self, Address};
 use azekura_fatbtree::tcp::handshake::{self, Identity};
 use azekura_fatbtree::tcp::receive_all;
 use azekura_fatbtree::{
-    Fact, Find, KeyRange, Message, MoveId, PageNo, PeId, RequestId, Staged, Target, Work,
+    Credentials, Fact, Find, KeyRange, Message, MoveId, PageNo, PeId, RequestId, Staged, Target, Work,
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 const ADDRESS: Address = Address { cluster: 7, from: PeId(1), epoch: 1 };
-const ME: Identity = Identity { cluster: 7, pe: PeId(0), epoch: 1 };
+const ME: Identity = Identity { cluster: 7, pe: PeId(0), epoch: 1, store: STORE };
+const STORE: Credentials = Credentials { birth: 5, is_settled: true, is_loss_accepted: false };
 
 /// Bit 0 of the first byte makes each frame's checksum good again, so that what lies behind it is reached; bit 1 speaks the handshake as who is
 /// called, bit 2 as who calls. The rest is what is sent.
@@ -24,7 +25,7 @@ pub(crate) fn node_wire(data: &[u8]) {
     frames(&bytes);
     let key = AuthKey::new(b"a key that nobody here knows").expect("long enough");
     if how & 2 != 0 {
-        let answered = at_once(handshake::answer(&mut Talk(&bytes), ME, &key, |_| true));
+        let answered = at_once(handshake::answer(&mut Talk(&bytes), ME, &key, |_| true, async |_, _| true));
         assert!(answered.is_err(), "no proof can be known beforehand: the nonce is new");
     }
     if how & 4 != 0 {
@@ -119,8 +120,18 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
             hops: 2,
         },
         Message::Facts(vec![fact.clone(), fact.clone()]),
-        Message::Stage(Staged { id: move_id, head, rows, path: vec![fact] }),
+        Message::Stage(Staged { id: move_id, head, rows, path: vec![fact.clone()] }),
         Message::Install { id: move_id },
+        Message::Account { from: b"d".to_vec() },
+        Message::Accounted {
+            from: b"d".to_vec(),
+            facts: vec![fact.clone()],
+            staged: vec![(move_id, fact.clone())],
+            newest: 9,
+            rest: Some(b"e".to_vec()),
+        },
+        Message::Admit { birth: 77, is_loss_accepted: true },
+        Message::Admitted { birth: 77, is_admitted: false },
         Message::Hello,
     ];
     let frames: Vec<u8> = messages.iter().flat_map(|message| frame::encode(ADDRESS, message)).collect();

@@ -104,7 +104,8 @@ impl Cluster {
     /// The lines of `INFO`.
     pub(crate) fn tell(&self, text: &mut String) {
         let Ok(status) = self.at_node(|here| Box::pin(async move { here.status() })) else { return };
-        for (name, value) in lines(&status) {
+        let waits = ("azekura_waits", self.waits.recent().to_string());
+        for (name, value) in lines(&status).into_iter().chain([waits]) {
             let _ = write!(text, "{name}:{value}\r\n");
         }
     }

@@ -7,6 +7,8 @@
 //! | several, at several nodes | `MGET`, `EXISTS`, `TOUCH`, `DEL`, `UNLINK`: key by key, so not at one moment; others: `CROSSNODE` |
 //! | all of a range | leaf by leaf (`scan`) |
 //!
+//! Requests that a client has sent without waiting go together as far as they may (`flight`).
+//!
 //! The thread of the connection blocks until the answer is there, within the node's request timeout; its reactor goes on with another (`reactor`).
 
 use std::rc::Rc;
@@ -17,6 +19,7 @@ use azekura_fatbtree::tcp::Here;
 use azekura_fatbtree::{Answer, Error, Fact, Key, Target, Task, Work};
 
 use super::Cluster;
+use super::flight::Errand;
 use super::wire::{self, Bytes, Call, Replies};
 use crate::command::{self, Spec};
 use crate::error::CommandError;
@@ -27,24 +30,14 @@ use crate::server::Shared;
 const KEYS_AT_ONCE: usize = 64;
 
 impl Cluster {
-    /// Runs a command on keys.
+    /// Runs a command that has no keys but ranges of them, or is refused.
     pub(crate) fn run(
         &self,
         shared: &Arc<Shared>,
         spec: &'static Spec,
         request: Request<'_>,
-        protocol: Protocol,
     ) -> Result<Reply, CommandError> {
-        let keys = command::keys_of(spec, request);
-        if keys.is_empty() {
-            return self.walk(shared, spec, request);
-        }
-        let commands = vec![wire::arguments(request.iter())];
-        match self.transaction(&keys, spec.is_write, false, commands, protocol) {
-            Ok(mut replies) => replies.pop().ok_or_else(no_reply),
-            Err(CommandError::CrossNode) => self.each_key(spec, &keys, protocol),
-            Err(error) => Err(error),
-        }
+        self.walk(shared, spec, request)
     }
 
     /// Runs what `MULTI` has queued, as one transaction at the node that has all keys.
@@ -70,60 +63,9 @@ impl Cluster {
         if commands.is_empty() {
             return Ok(Vec::new());
         }
-        self.transaction(&keys, is_write, true, commands, protocol)
-    }
-
-    /// Commands as one transaction at the node that has their keys; one reply for each.
-    fn transaction(
-        &self,
-        keys: &[&[u8]],
-        is_write: bool,
-        is_queue: bool,
-        commands: Vec<Vec<Bytes>>,
-        protocol: Protocol,
-    ) -> Result<Vec<Reply>, CommandError> {
-        let mut keys: Vec<Key> = keys.iter().map(|key| key.to_vec()).collect();
-        keys.sort_unstable();
-        keys.dedup();
-        let mut others = keys.into_iter();
-        let target = Target::At(others.next().ok_or_else(no_reply)?);
-        let call = Call::Commands { is_resp3: protocol == Protocol::Resp3, is_queue, commands };
-        let work = Work::Run { is_write, others: others.collect(), bytes: wire::encode(&call) };
+        let (target, work) = transaction(&keys, is_write, true, commands, protocol)?;
         let (answer, _) = self.ask(target, work)?;
         replies(&answer)
-    }
-
-    /// Runs a command for each of its keys by itself, and puts the replies together.
-    fn each_key(&self, spec: &Spec, keys: &[&[u8]], protocol: Protocol) -> Result<Reply, CommandError> {
-        let (single, is_sum) = match spec.name {
-            "mget" => (&b"GET"[..], false),
-            "exists" | "touch" | "del" | "unlink" => (spec.name.as_bytes(), true),
-            _ => return Err(CommandError::CrossNode),
-        };
-        let is_resp3 = protocol == Protocol::Resp3;
-        let calls = keys.iter().map(|key| {
-            let commands = vec![wire::arguments([single, key].into_iter())];
-            let call = Call::Commands { is_resp3, is_queue: false, commands };
-            let bytes = wire::encode(&call);
-            (Target::At(key.to_vec()), Work::Run { is_write: spec.is_write, others: Vec::new(), bytes })
-        });
-        let (mut found, mut bytes, mut sum) = (Vec::new(), 0, 0);
-        for reply in self.ask_each(calls.collect())? {
-            let Some(Reply::Encoded(reply)) = replies(&reply?)?.pop() else { return Err(no_reply()) };
-            if reply.first() == Some(&b'-') {
-                return Ok(Reply::Encoded(reply));
-            }
-            if is_sum {
-                sum += integer_in(&reply)?;
-                continue;
-            }
-            bytes += reply.len();
-            if bytes > self.max_reply_bytes {
-                return Err(CommandError::ReplyTooLong(self.max_reply_bytes));
-            }
-            found.push(Reply::Encoded(reply));
-        }
-        Ok(if is_sum { Reply::Integer(sum) } else { Reply::Array(found) })
     }
 
     /// Has work done at the leaf of `target`; what the application there says, and which leaf it was.
@@ -139,38 +81,6 @@ impl Cluster {
             .map_err(refusal)
     }
 
-    /// The same for several targets, some of them at once; the answers in order.
-    fn ask_each(
-        &self,
-        calls: Vec<(Target, Work)>,
-    ) -> Result<Vec<Result<Vec<u8>, CommandError>>, CommandError> {
-        let all = self.at_node(move |here| {
-            Box::pin(async move {
-                let mut answers = Vec::with_capacity(calls.len());
-                let mut calls = calls.into_iter();
-                loop {
-                    let some = calls.by_ref().take(KEYS_AT_ONCE).map(|(target, work)| {
-                        here.beside(|here| Box::pin(async move { here.node.call(target, work).await }))
-                    });
-                    let some: Vec<_> = some.collect();
-                    if some.is_empty() {
-                        return answers;
-                    }
-                    for answer in some {
-                        answers.push(answer.await);
-                    }
-                }
-            })
-        })?;
-        let ran = |answer| match answer {
-            Some(Ok((Answer::Ran(answer), _))) => Ok(answer),
-            Some(Ok(_)) => Err(refusal(Error::Protocol)),
-            Some(Err(error)) => Err(refusal(error)),
-            None => Err(refusal(Error::Stopped)),
-        };
-        Ok(all.into_iter().map(ran).collect())
-    }
-
     /// Runs something on the node's thread. Blocks this one.
     pub(super) fn at_node<T: Send + 'static>(
         &self,
@@ -181,8 +91,92 @@ impl Cluster {
     }
 }
 
+/// Has a request done at the owner of its keys, on the node's thread.
+pub(super) async fn perform(
+    here: &Rc<Here>,
+    errand: &Errand,
+    protocol: Protocol,
+    max_reply_bytes: usize,
+) -> Result<Reply, CommandError> {
+    let (spec, keys) = (errand.spec, errand.keys());
+    let commands = vec![wire::arguments(errand.request.as_request().iter())];
+    let (target, work) = transaction(&keys, spec.is_write, false, commands, protocol)?;
+    let done = match here.node.call(target, work).await {
+        Ok((Answer::Ran(answer), _)) => replies(&answer),
+        Ok(_) => Err(refusal(Error::Protocol)),
+        Err(error) => Err(refusal(error)),
+    };
+    match done {
+        Ok(mut replies) => replies.pop().ok_or_else(no_reply),
+        Err(CommandError::CrossNode) => each_key(here, spec, &keys, protocol, max_reply_bytes).await,
+        Err(error) => Err(error),
+    }
+}
+
+/// Commands as one transaction at the node that has their keys: where, and what. It answers with one reply for each.
+fn transaction(
+    keys: &[&[u8]],
+    is_write: bool,
+    is_queue: bool,
+    commands: Vec<Vec<Bytes>>,
+    protocol: Protocol,
+) -> Result<(Target, Work), CommandError> {
+    let mut keys: Vec<Key> = keys.iter().map(|key| key.to_vec()).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let mut others = keys.into_iter();
+    let target = Target::At(others.next().ok_or_else(no_reply)?);
+    let call = Call::Commands { is_resp3: protocol == Protocol::Resp3, is_queue, commands };
+    Ok((target, Work::Run { is_write, others: others.collect(), bytes: wire::encode(&call) }))
+}
+
+/// Runs a command for each of its keys by itself, some of them at once, and puts the replies together.
+async fn each_key(
+    here: &Rc<Here>,
+    spec: &Spec,
+    keys: &[&[u8]],
+    protocol: Protocol,
+    max_reply_bytes: usize,
+) -> Result<Reply, CommandError> {
+    let (single, is_sum) = match spec.name {
+        "mget" => (&b"GET"[..], false),
+        "exists" | "touch" | "del" | "unlink" => (spec.name.as_bytes(), true),
+        _ => return Err(CommandError::CrossNode),
+    };
+    let (mut found, mut bytes, mut sum) = (Vec::new(), 0, 0);
+    for some in keys.chunks(KEYS_AT_ONCE) {
+        let calls = some.iter().map(|key| {
+            let commands = vec![wire::arguments([single, *key].into_iter())];
+            let (target, work) = transaction(&[*key], spec.is_write, false, commands, protocol)?;
+            Ok(here.beside(|here| Box::pin(async move { here.node.call(target, work).await })))
+        });
+        for call in calls.collect::<Result<Vec<_>, CommandError>>()? {
+            let answer = match call.await {
+                Some(Ok((Answer::Ran(answer), _))) => answer,
+                Some(Ok(_)) => return Err(refusal(Error::Protocol)),
+                Some(Err(error)) => return Err(refusal(error)),
+                None => return Err(refusal(Error::Stopped)),
+            };
+            let Some(Reply::Encoded(reply)) = replies(&answer)?.pop() else { return Err(no_reply()) };
+            if reply.first() == Some(&b'-') {
+                return Ok(Reply::Encoded(reply));
+            }
+            if is_sum {
+                sum += integer_in(&reply)?;
+                continue;
+            }
+            bytes += reply.len();
+            if bytes > max_reply_bytes {
+                return Err(CommandError::ReplyTooLong(max_reply_bytes));
+            }
+            found.push(Reply::Encoded(reply));
+        }
+    }
+    Ok(if is_sum { Reply::Integer(sum) } else { Reply::Array(found) })
+}
+
 /// What a client is told when a node could not do it (DOOR-3).
-fn refusal(error: Error) -> CommandError {
+pub(super) fn refusal(error: Error) -> CommandError {
     match error {
         Error::Elsewhere => CommandError::CrossNode,
         Error::Unknown { .. } => CommandError::Unknown(error.to_string()),

@@ -2,6 +2,7 @@
 //!
 //! | module | noun |
 //! |---|---|
+//! | `flight` | requests of one connection that are under way together |
 //! | `gateway` | a request of one of our clients, until it is answered |
 //! | `scan` | walks over the leaves of all nodes, in order |
 //! | `owner` | what is done where the keys are |
@@ -16,6 +17,7 @@
 //! - **DOOR-3** An answer that does not come in time is an error that tells whether something may have happened: `UNAVAIL` no, `UNKNOWN` perhaps.
 
 mod admin;
+mod flight;
 mod gateway;
 mod owner;
 mod scan;
@@ -28,10 +30,13 @@ use azekura_auth::AuthKey;
 use azekura_fatbtree::tcp::{NodeConfig, NodeHandle, NodeThread};
 use azekura_fatbtree::{Meta, Options, PeId};
 
+use crate::counters::Count;
 use crate::error::ServerError;
 use crate::keyspace::KEYS_TABLE;
 use crate::options::ServerOptions;
 use crate::server::{self, Shared};
+
+pub(crate) use flight::{Errand, Flight};
 
 /// Longest value in a cluster: a leaf must fit into a frame between nodes, also when one value has made it too large.
 const MAX_VALUE_BYTES: usize = 4 << 20;
@@ -73,6 +78,8 @@ pub(crate) struct Cluster {
     meta: Arc<dyn Meta + Send + Sync>,
     /// Most bytes that the replies to one request hold.
     max_reply_bytes: usize,
+    /// How often a connection has waited for requests for keys: once for all that were under way together.
+    waits: Count,
 }
 
 impl std::fmt::Debug for Cluster {
@@ -112,7 +119,7 @@ pub(crate) fn start(shared: &Arc<Shared>) -> Result<Option<NodeThread>, ServerEr
         config,
     )?;
     let max_reply_bytes = shared.options.max_reply_bytes;
-    let cluster = Cluster { pe, node: thread.handle(), meta, max_reply_bytes };
+    let cluster = Cluster { pe, node: thread.handle(), meta, max_reply_bytes, waits: Count::default() };
     // Nobody else sets it.
     let _ = shared.cluster.set(cluster);
     Ok(Some(thread))

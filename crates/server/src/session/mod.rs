@@ -20,6 +20,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use crate::clients::Client;
+use crate::cluster::{Errand, Flight};
 use crate::command::{self, Run, SessionCommand, Spec};
 use crate::engine::Pending;
 use crate::error::CommandError;
@@ -47,6 +48,8 @@ pub(crate) struct Session {
     queue: Option<Queue>,
     watched: WatchSet,
     open: Open,
+    /// Requests whose replies are not in yet; in a cluster only.
+    flight: Flight,
     ends: bool,
 }
 
@@ -65,6 +68,7 @@ impl Session {
             queue: None,
             watched: WatchSet::default(),
             open: Open::None,
+            flight: Flight::default(),
             ends: false,
         }
     }
@@ -98,7 +102,8 @@ impl Session {
         }
     }
 
-    /// Does what a request asks and appends the reply to `out`. It may be sent once `pending` is durable.
+    /// Does what a request asks and appends the reply to `out`. It may be sent once `pending` is durable. In a cluster a request may be kept back to
+    /// go with those after it: [`land`](Self::land) comes before the replies are sent, or anything else is appended to them.
     pub(crate) fn execute(&mut self, request: Request<'_>, out: &mut Vec<u8>, pending: &mut Pending) -> Flow {
         self.look_at_the_clock();
         // Relaxed: counts.
@@ -107,6 +112,9 @@ impl Session {
             Ok((at, spec)) => {
                 self.client.last_command.store(at, Relaxed);
                 self.shared.counters.calls[at].inc();
+                if self.takes_off(at, spec, request, out) {
+                    return Flow::Goes;
+                }
                 let done = self.dispatch(spec, request, pending);
                 if done.is_err() {
                     self.shared.counters.failed_calls[at].inc();
@@ -114,6 +122,7 @@ impl Session {
                 done
             }
             Err(error) => {
+                self.land(out);
                 if let Some(queue) = &mut self.queue {
                     queue.is_spoilt = true;
                 }
@@ -123,6 +132,37 @@ impl Session {
         };
         reply.unwrap_or_else(Reply::Error).encode(self.protocol, out);
         if self.ends { Flow::Ends } else { Flow::Goes }
+    }
+
+    /// Whether a request goes together with others; if not, all before it are answered.
+    fn takes_off(&mut self, at: usize, spec: &'static Spec, request: Request<'_>, out: &mut Vec<u8>) -> bool {
+        if self.shared.cluster.get().is_none() {
+            return false;
+        }
+        let errand = Errand::of(at, spec, request).filter(|_| self.queue.is_none());
+        let takes_off = errand.is_some();
+        if let Some(errand) = errand {
+            self.flight.add(errand);
+        }
+        if !takes_off || self.flight.is_full() {
+            self.land(out);
+        }
+        takes_off
+    }
+
+    /// Waits for the requests that were kept back, and appends their replies. Blocks.
+    pub(crate) fn land(&mut self, out: &mut Vec<u8>) {
+        if self.flight.is_empty() {
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        let Some(cluster) = shared.cluster.get() else { return };
+        for (at, reply) in cluster.fly(&mut self.flight, self.protocol) {
+            if reply.is_err() {
+                shared.counters.failed_calls[at].inc();
+            }
+            reply.unwrap_or_else(Reply::Error).encode(self.protocol, out);
+        }
     }
 
     /// The command that is asked for, if it may run at all.
@@ -156,7 +196,7 @@ impl Session {
             return self.enqueue(spec, request);
         }
         if let (Some(cluster), Run::Data(_) | Run::Walk(_)) = (self.shared.cluster.get(), spec.run) {
-            return cluster.run(&self.shared, spec, request, self.protocol);
+            return cluster.run(&self.shared, spec, request);
         }
         match (&self.open, spec.run) {
             (Open::Failed(error), _) => Err(error.clone()),

@@ -5,6 +5,7 @@
 mod keys;
 mod moves;
 mod nodes;
+mod pipeline;
 mod refusals;
 mod restarts;
 #[path = "../door/support.rs"]

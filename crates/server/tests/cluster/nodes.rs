@@ -55,7 +55,15 @@ impl Nodes {
             listeners,
         };
         (0..shares.len()).for_each(|node| nodes.start(node));
+        nodes.wait_until_all_have_their_keys();
         nodes
+    }
+
+    /// New nodes have to hear of each other first, whatever their requests' time.
+    fn wait_until_all_have_their_keys(&self) {
+        let mut client = self.client(0);
+        let is_counted = (0..600).any(|_| client.ask("DBSIZE").starts_with(':'));
+        assert!(is_counted, "{}", client.ask("DBSIZE"));
     }
 
     pub(crate) fn start(&mut self, node: usize) {
@@ -72,6 +80,17 @@ impl Nodes {
 
     pub(crate) fn database(&self, node: usize) -> Database {
         self.databases[node].clone()
+    }
+
+    /// Stops a node and deletes its store; there is an empty one now, whose use the options may allow.
+    pub(crate) fn lose(&mut self, node: usize) {
+        self.stop(node);
+        self.databases[node] = Database::in_memory().unwrap();
+    }
+
+    /// Changes the settings of nodes that are started from now on.
+    pub(crate) fn change(&mut self, change: impl FnOnce(&mut Options)) {
+        change(&mut self.options);
     }
 
     /// Stops a node; its store stays.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use azekura_auth::AuthKey;
 use azekura_fatbtree::frame::{self, Address};
 use azekura_fatbtree::tcp::handshake::{self, HandshakeError, Identity};
-use azekura_fatbtree::{Message, PeId};
+use azekura_fatbtree::{Credentials, Message, PeId};
 
 use crate::nodes::{KEY, Nodes};
 
@@ -34,7 +34,12 @@ fn introduce(nodes: &Nodes, cluster: u64, pe: u16, key: &[u8]) -> Result<TcpStre
         let for_shake = stream.try_clone().unwrap();
         for_shake.set_nonblocking(true).unwrap();
         let mut shaken = tokio::net::TcpStream::from_std(for_shake).unwrap();
-        let me = Identity { cluster, pe: PeId(pe), epoch: 1 };
+        let birth = match usize::from(pe) < nodes.len() {
+            true => azekura_fatbtree::store::birth(&nodes.database(pe.into())).unwrap().unwrap(),
+            false => 0,
+        };
+        let store = Credentials { birth, is_settled: true, is_loss_accepted: false };
+        let me = Identity { cluster, pe: PeId(pe), epoch: 1, store };
         handshake::call(&mut shaken, me, PeId(0), 1, &AuthKey::new(key).unwrap()).await?;
         Ok::<_, HandshakeError>(())
     })?;

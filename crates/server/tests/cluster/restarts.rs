@@ -42,3 +42,46 @@ fn a_node_that_is_away_is_told_of_and_its_keys_are_back_with_it() {
     assert!(until(&nodes, "DEL z", ":1"));
     assert_eq!(nodes.client(2).ask("GET a"), "nil");
 }
+
+#[test]
+fn an_empty_store_in_place_of_a_lost_one_is_refused_by_name_until_its_loss_is_accepted() {
+    let mut nodes = Nodes::three();
+    assert_eq!(nodes.client(0).ask("SET i 1"), "OK");
+    assert_eq!(nodes.client(1).ask("SET a 1"), "OK");
+    nodes.change(|options| {
+        options.request_timeout = Duration::from_millis(500);
+        options.read_timeout = Duration::from_millis(100);
+    });
+    nodes.lose(1);
+    nodes.start(1);
+    // By the node itself, as soon as it has been told; until then it has no keys.
+    let refused = (0..600).any(|_| {
+        let reply = nodes.client(1).ask("GET i");
+        assert!(reply.starts_with('-'), "{reply}");
+        reply.contains("knows another store of PE 1") && reply.contains("--accept-loss")
+    });
+    assert!(refused, "{}", nodes.client(1).ask("GET i"));
+    nodes.stop(0);
+    nodes.start(0);
+    let refused = (0..600).any(|_| {
+        let reply = nodes.client(0).ask("GET i");
+        assert!(reply.starts_with('-'), "{reply}");
+        reply.starts_with("-UNAVAIL") && reply.contains("--accept-loss")
+    });
+    assert!(refused, "{}", nodes.client(0).ask("GET i"));
+
+    nodes.stop(1);
+    nodes.change(|options| {
+        options.is_loss_accepted = true;
+        options.request_timeout = Duration::from_secs(30);
+    });
+    nodes.start(1);
+    assert_eq!(nodes.client(1).ask("GET i"), "nil");
+    assert_eq!(nodes.client(1).ask("GET a"), "1");
+    assert_eq!(nodes.client(1).ask("SET i 2"), "OK");
+    // For good: no need to say so again.
+    nodes.stop(1);
+    nodes.change(|options| options.is_loss_accepted = false);
+    nodes.start(1);
+    assert_eq!(nodes.client(2).ask("GET i"), "2");
+}

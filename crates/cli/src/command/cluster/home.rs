@@ -129,8 +129,8 @@ impl Home {
         let _ = fs::remove_file(self.path(pe, "pid"));
     }
 
-    /// Starts the process of a node. It goes on when this one ends.
-    pub(super) fn spawn(&self, pe: PeId) -> Result<Child> {
+    /// Starts the process of a node, if need be with an empty store in place of a lost one. It goes on when this one ends.
+    pub(super) fn spawn(&self, pe: PeId, is_loss_accepted: bool) -> Result<Child> {
         let log = self.path(pe, "log");
         let file = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
         let program = std::env::current_exe().context("cannot find this program's file")?;
@@ -140,6 +140,7 @@ impl Home {
             .arg("--cluster")
             .arg(self.dir.join(LIST))
             .args(["--node", &pe.0.to_string()])
+            .args(is_loss_accepted.then_some("--accept-loss"))
             .stdin(Stdio::null())
             .stdout(file.try_clone()?)
             .stderr(file)
@@ -150,6 +151,21 @@ impl Home {
         let path = self.path(pe, "pid");
         fs::write(&path, process.line()).with_context(|| format!("cannot write {}", path.display()))?;
         Ok(child)
+    }
+
+    /// Whether a node can go on without what its store had: there is such a node, and it does not run.
+    pub(super) fn can_go_on_without(&self, pe: PeId) -> Result<()> {
+        if self.members.node(pe).is_none() {
+            bail!("there is no node {}", pe.0);
+        }
+        if self.process(pe).is_some() {
+            bail!(
+                "node {} runs; stop it first: azekura cluster stop --dir {} --node {0}",
+                pe.0,
+                self.dir.display()
+            );
+        }
+        Ok(())
     }
 
     /// Waits until a node that was started takes requests.

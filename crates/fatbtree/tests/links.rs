@@ -1,0 +1,197 @@
+//! Connections between nodes, against another node that the test plays: a request that comes from a node which could not be reached until now is
+//! answered all the same.
+
+use std::net::TcpListener;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use azekura::Database;
+use azekura_auth::AuthKey;
+use azekura_fatbtree::frame::{self, Address};
+use azekura_fatbtree::store::{Change, DatabaseStore, Inline, LeafStore, NoAttachments};
+use azekura_fatbtree::tcp::handshake::{self, Identity};
+use azekura_fatbtree::tcp::{LinkState, LinkStatus, NodeConfig, NodeThread};
+use azekura_fatbtree::{
+    Answer, Application, Credentials, Find, Member, Membership, Message, NoApplication, Options, PageNo,
+    PeId, RequestId, Target, Work,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+const CLUSTER: u64 = 0x11;
+/// The node under test, and the one that the test plays.
+const NODE: PeId = PeId(0);
+const PLAYED: PeId = PeId(1);
+const ME: Identity = Identity { cluster: CLUSTER, pe: PLAYED, epoch: 1, store: STORE };
+const STORE: Credentials = Credentials { birth: 5, is_settled: true, is_loss_accepted: false };
+/// Calls that fail before it comes: by then the node pauses for long.
+const FAILED_CALLS: usize = 8;
+/// Whatever a machine is busy with: a test that hangs fails instead.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn key() -> AuthKey {
+    AuthKey::new(b"a key that both of them know").expect("long enough")
+}
+
+/// A node of two, and where the other one should be.
+fn node() -> (NodeThread, TcpListener) {
+    let (own, played) = (TcpListener::bind("127.0.0.1:0"), TcpListener::bind("127.0.0.1:0"));
+    let (own, played) = (own.expect("a port"), played.expect("a port"));
+    let member = |pe, listener: &TcpListener, from: &str| Member {
+        pe,
+        address: listener.local_addr().expect("it listens"),
+        clients: None,
+        from: Some(from.to_owned()),
+    };
+    let members = vec![member(NODE, &own, ""), member(PLAYED, &played, "m")];
+    let members = Membership::new(CLUSTER, "unused".into(), members).expect("fine");
+    let config = NodeConfig {
+        pe: NODE,
+        members,
+        key: key(),
+        listener: own,
+        options: Options::default(),
+        rows: "rows".to_owned(),
+    };
+    let db = settled(&config.members);
+    let application =
+        |_| -> std::rc::Rc<dyn azekura_fatbtree::Application> { std::rc::Rc::new(NoApplication) };
+    let node = NodeThread::start(db, Arc::new(NoAttachments), application, config).expect("it starts");
+    played.set_nonblocking(true).expect("a socket");
+    (node, played)
+}
+
+/// A store that has its keys already: the node that the test plays has not to tell what it knows.
+fn settled(members: &Membership) -> Database {
+    let db = Database::in_memory().expect("memory");
+    let store = DatabaseStore::new(db.clone(), "rows", Rc::new(Inline), Arc::new(NoAttachments));
+    let founding = members.founding(NODE);
+    play(store.recover(founding.clone())).expect("a new store");
+    play(store.change(Change { put: founding.heads(), settles: true, ..Change::default() })).expect("memory");
+    db
+}
+
+fn link(node: &NodeThread) -> LinkStatus {
+    let status = node.handle().ask(|here| Box::pin(async move { here.status() })).expect("it runs");
+    status.links.into_iter().next().expect("there is one other node")
+}
+
+/// Comes in as the other node.
+async fn come_in(node: &NodeThread) -> TcpStream {
+    let mut stream = TcpStream::connect(node.address()).await.expect("it listens");
+    handshake::call(&mut stream, ME, NODE, 1, &key()).await.expect("a member");
+    stream
+}
+
+/// Is called by the node.
+async fn be_called(listener: &tokio::net::TcpListener) -> TcpStream {
+    let (mut stream, _) = listener.accept().await.expect("a call");
+    let answered = handshake::answer(&mut stream, ME, &key(), |pe| pe == NODE, async |_, _| true).await;
+    assert_eq!(answered.expect("a member"), NODE);
+    stream
+}
+
+/// A request for a key of the node's, in its frame.
+fn find(number: u64, work: Work) -> (RequestId, Vec<u8>) {
+    let id = RequestId { origin: PLAYED, incarnation: 1, number };
+    let target = Target::At(b"a".to_vec());
+    let find = Find { id, target, work, page: PageNo::ROOT, floor: 0, hops: 1 };
+    let address = Address { cluster: CLUSTER, from: PLAYED, epoch: 1 };
+    (id, frame::encode(address, &Message::Find(find)))
+}
+
+async fn ask(stream: &mut TcpStream, number: u64, work: Work) -> RequestId {
+    let (id, frame) = find(number, work);
+    stream.write_all(&frame).await.expect("it takes it");
+    id
+}
+
+/// Reads what the node says until it answers.
+async fn answer_to(stream: &mut TcpStream, id: RequestId) -> Answer {
+    loop {
+        let mut head = [0; 4];
+        stream.read_exact(&mut head).await.expect("it goes on");
+        let mut body = vec![0; frame::length(head).expect("a frame")];
+        stream.read_exact(&mut body).await.expect("it goes on");
+        let (from, message) = frame::decode(&body, CLUSTER, 1).expect("a message");
+        assert_eq!(from, NODE);
+        match message {
+            Message::Answered { id: answered, result, .. } if answered == id => {
+                return result.expect("it is done");
+            }
+            _ => {}
+        }
+    }
+}
+
+fn play<T>(part: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async { tokio::time::timeout(PATIENCE, part).await.expect("nobody waits for ever") })
+}
+
+/// Refuses calls until the node pauses for long between them.
+async fn refuse_calls(node: &NodeThread, listener: &tokio::net::TcpListener) {
+    for _ in 0..FAILED_CALLS {
+        drop(listener.accept().await.expect("a call"));
+    }
+    while !matches!(link(node).state, LinkState::Down(_)) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[test]
+fn a_node_that_comes_is_called_at_once_and_what_it_asked_first_is_answered() {
+    let (node, listener) = node();
+    play(async {
+        let listener = tokio::net::TcpListener::from_std(listener).expect("a socket");
+        refuse_calls(&node, &listener).await;
+        let mut to_node = come_in(&node).await;
+        let id = ask(&mut to_node, 1, Work::Put(b"1".to_vec())).await;
+        let mut from_node = be_called(&listener).await;
+        assert_eq!(answer_to(&mut from_node, id).await, Answer::Done { existed: false });
+        assert_eq!(link(&node).state, LinkState::Up);
+    });
+}
+
+#[test]
+fn a_call_that_was_under_way_when_the_node_came_is_made_again_and_nothing_is_dropped() {
+    let (node, listener) = node();
+    play(async {
+        let listener = tokio::net::TcpListener::from_std(listener).expect("a socket");
+        // It takes the call and says nothing.
+        let (call, _) = listener.accept().await.expect("a call");
+        let mut to_node = come_in(&node).await;
+        let id = ask(&mut to_node, 1, Work::Get).await;
+        drop(call);
+        let mut from_node = be_called(&listener).await;
+        assert_eq!(answer_to(&mut from_node, id).await, Answer::Value(None));
+    });
+}
+
+#[test]
+fn who_waits_for_an_answer_that_was_lost_is_told_by_the_end_of_its_connection() {
+    let (node, listener) = node();
+    play(async {
+        let listener = tokio::net::TcpListener::from_std(listener).expect("a socket");
+        let mut to_node = come_in(&node).await;
+        // All calls fail, the one for its coming too.
+        let refusing = async {
+            loop {
+                drop(listener.accept().await.expect("a call"));
+            }
+        };
+        let asking = async {
+            for number in 1.. {
+                let sent = to_node.write_all(&find(number, Work::Get).1).await;
+                let is_ended = || matches!(to_node.try_read(&mut [0]), Ok(0));
+                if sent.is_err() || is_ended() {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::select! { () = refusing => {}, () = asking => {} }
+    });
+    assert!(link(&node).dropped > 0);
+}
