@@ -155,6 +155,7 @@ impl Calibration {
 #[cfg(test)]
 mod tests {
     use super::super::runs::Run;
+    use crate::json::Json;
     use super::*;
 
     fn compared(simulated: f64, others: f64) -> Compared {
