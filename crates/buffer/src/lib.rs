@@ -24,7 +24,7 @@
 //! | module | noun |
 //! |---|---|
 //! | [`cache`] | the same for keyed values of any type: a general cache |
-//! | [`pool`] | fix, miss, page-in (paper Fig. 4) |
+//! | [`pool`] | fix, miss (paper Fig. 4); its parts: victims, page-in, how long to wait for it |
 //! | `read_ahead` | pages that will be wanted, brought in together |
 //! | `frame` | the pin word and what it guards (Fig. 2) |
 //! | `page_table` | PageId → frame, lock-free |

@@ -157,3 +157,29 @@ impl BufferPool {
         self.spare_buffers.push(buffer, &self.words);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::frame::{FrameId, turn_of};
+    use crate::{MemStore, PoolOptions};
+    use azekura_base::durable::NoLog;
+    use std::sync::Arc;
+
+    /// What `BufferPool::expect_use` leans on.
+    #[test]
+    fn a_frame_keeps_the_buffer_of_its_turn_through_evictions() {
+        for frames in [1, 7, 200] {
+            let options =
+                PoolOptions { page_size: 4096, capacity_bytes: frames * 4096, ..PoolOptions::default() };
+            let pool =
+                BufferPool::new(options, Arc::new(MemStore::new(4096)), Arc::new(NoLog)).expect("valid");
+            (0..10 * frames as u64).for_each(|id| drop(pool.fix(PageId(id)).expect("readable")));
+            let is_its = |id: u32| {
+                let buffer = pool.frames[id as usize].buffer();
+                buffer as usize == turn_of(FrameId(id), frames)
+            };
+            assert!((0..frames as u32).all(is_its), "{frames} frames");
+        }
+    }
+}
