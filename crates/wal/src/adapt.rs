@@ -36,8 +36,9 @@ const BETTER: f64 = 0.92;
 /// A trial that costs this much more is over after so few looks.
 const WORSE: f64 = 1.25;
 const FEWEST_LOOKS_AT_WORSE: u64 = 4;
-/// Costs that differ by more than this are a drift.
+/// Costs that differ by more than this, so many times in a row, are a drift.
 const DRIFT: f64 = 1.6;
+const DRIFT_TIMES: u32 = 3;
 /// Times that so many looks were had between two trials, least and most.
 const PAUSES: (u32, u32) = (1, 256);
 
@@ -123,6 +124,8 @@ pub(crate) struct StreamPolicy {
     trial: Option<Trial>,
     /// Cost at the number settled for, as last seen.
     known: Option<f64>,
+    /// Times in a row that it was far from that.
+    far: u32,
     /// Not judged yet.
     seen: Seen,
     pause: u32,
@@ -140,6 +143,7 @@ impl StreamPolicy {
             most,
             trial: None,
             known: None,
+            far: 0,
             seen: Seen::default(),
             pause,
             left: pause,
@@ -188,8 +192,11 @@ impl StreamPolicy {
     }
 
     fn consider(&mut self, seen: Seen, cost: f64) -> Option<usize> {
-        let drifted = self.known.is_some_and(|known| cost > DRIFT * known || cost * DRIFT < known);
+        let is_far = self.known.is_some_and(|known| cost > DRIFT * known || cost * DRIFT < known);
+        self.far = if is_far { self.far + 1 } else { 0 };
+        let drifted = self.far == DRIFT_TIMES;
         if drifted {
+            self.far = 0;
             self.rest_shortly();
         }
         if drifted || self.known.is_none() {

@@ -11,6 +11,8 @@ use azekura_base::sync::time::Instant;
 const LOOKED_AT: u32 = 64;
 /// They must come so densely that one flush lasts as long as from one of them to the next, or half as long.
 const SPARSE: u32 = 2;
+/// So many counts in a row must have been sparse for a crowd to be gone: on a busy machine all of it may be without a processor for a while.
+const GONE: u32 = 3;
 
 /// How many threads commit.
 #[derive(Debug, Default)]
@@ -20,6 +22,8 @@ pub(crate) struct Crowd {
     commits: u32,
     threads: u64,
     since: Option<Instant>,
+    /// Counts in a row that were sparse.
+    sparse: u32,
 }
 
 impl Crowd {
@@ -35,8 +39,13 @@ impl Crowd {
         self.commits += 1;
         if self.commits == LOOKED_AT {
             let is_dense = now.saturating_duration_since(since) <= flush * (LOOKED_AT * SPARSE);
-            let size = if is_dense { self.threads.count_ones() } else { 0 };
-            *self = Self { size, since: Some(now), ..Self::default() };
+            let sparse = if is_dense { 0 } else { self.sparse + 1 };
+            let size = match sparse {
+                0 => self.threads.count_ones(),
+                1..GONE => self.size,
+                _ => 0,
+            };
+            *self = Self { size, sparse, since: Some(now), ..Self::default() };
         }
     }
 }

@@ -367,6 +367,29 @@ fn followers_of_a_commit_thread_all_return() {
     });
 }
 
+/// Who waits for a ticket follows, who commits alone leads, and the log's thread writes when asked: all three on one stream.
+#[test]
+fn a_ticket_is_waited_for_beside_a_committer_that_leads() {
+    model(1, || {
+        let log = Log::new(1);
+        let bell = Arc::new(Bell::new());
+        let (of_thread, of_ticket) = ((log.clone(), bell.clone()), (log.clone(), bell.clone()));
+        let threads = [
+            thread::spawn(move || of_thread.0.write_when_asked(&of_thread.1, 2)),
+            thread::spawn(move || {
+                let (log, bell) = of_ticket;
+                let lsn = log.append(0);
+                bell.request();
+                follow(&log, lsn, &bell);
+            }),
+        ];
+        let lsn = log.append(0);
+        log.make_durable(lsn);
+        threads.into_iter().for_each(|t| t.join().expect("no panic"));
+        assert_eq!(log.disk.load(SeqCst), 0b110);
+    });
+}
+
 #[test]
 fn a_failure_wakes_who_follows() {
     model(3, || {

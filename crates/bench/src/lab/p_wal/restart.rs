@@ -127,18 +127,28 @@ fn store(fs: &FaultFs, streams: usize, recovery_time: Duration) -> azekura::Buil
         .recovery_time(recovery_time)
 }
 
-/// Kills a store (in memory) after so many updates of 100 bytes in random order, none of them in a checkpoint, and opens it again.
+/// Kills a store (in memory) after so many updates of 100 bytes in random order, none of them in a checkpoint, and opens it again, redoing by as many threads
+/// as it likes or by so many.
 ///
 /// # Errors
 ///
 /// What the store says; [`BenchError::WrongAnswer`] if a row is missing.
-pub fn restart_store(updates: u64, streams: usize) -> Result<Restarted, BenchError> {
+pub fn restart_store(
+    updates: u64,
+    streams: usize,
+    redo_threads: Option<usize>,
+) -> Result<Restarted, BenchError> {
     let fault = FaultFs::new();
     let db = store(&fault, streams, Duration::MAX).open("/db").map_err(failed("opening"))?;
     let last = update(&db, updates)?;
     let killed = fault.kill();
     drop(db);
-    let restarted = reopen(&killed, streams, Duration::MAX, last)?;
+    let again = store(&killed, streams, Duration::MAX);
+    let again = match redo_threads {
+        Some(threads) => again.redo_threads(threads),
+        None => again,
+    };
+    let restarted = reopen(again, last)?;
     if restarted.records < updates {
         let found = restarted.records;
         return Err(BenchError::WrongAnswer { what: "recovered records", expected: updates, found });
@@ -163,7 +173,7 @@ pub fn restart_within(time: Duration) -> Result<Restarted, BenchError> {
     let last = update(&db, (2.0 * time.as_secs_f64() * LOG_BYTES_PER_S) as u64 / UPDATE_LOG_BYTES + 1)?;
     let killed = fault.kill();
     drop(db);
-    reopen(&killed, STREAMS, time, last)
+    reopen(store(&killed, STREAMS, time), last)
 }
 
 /// So many updates, durable in the end; the key of the last one.
@@ -180,9 +190,9 @@ fn update(db: &Database, updates: u64) -> Result<u64, BenchError> {
     Ok(key)
 }
 
-fn reopen(killed: &FaultFs, streams: usize, time: Duration, last: u64) -> Result<Restarted, BenchError> {
+fn reopen(store: azekura::Builder, last: u64) -> Result<Restarted, BenchError> {
     let (began, before) = (Instant::now(), Usage::now());
-    let db = store(killed, streams, time).open("/db").map_err(failed("recovering"))?;
+    let db = store.open("/db").map_err(failed("recovering"))?;
     let took = began.elapsed();
     let cpu = Usage::now().since(before).cpu;
     let restarted = Restarted { records: db.stats().recovery.records, took, cpu };
@@ -216,9 +226,11 @@ mod tests {
 
     #[test]
     fn a_killed_store_comes_back_with_every_record() {
-        let restarted = restart_store(500, 2).unwrap();
-        assert!(restarted.records >= 500 && restarted.took > Duration::ZERO, "{restarted:?}");
-        assert!(restarted.cpu > Duration::ZERO && restarted.rate_per_cpu() > 0.0);
+        for redo_threads in [None, Some(1)] {
+            let restarted = restart_store(500, 2, redo_threads).unwrap();
+            assert!(restarted.records >= 500 && restarted.took > Duration::ZERO, "{restarted:?}");
+            assert!(restarted.cpu > Duration::ZERO && restarted.rate_per_cpu() > 0.0);
+        }
     }
 
     #[test]

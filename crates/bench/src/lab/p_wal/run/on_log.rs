@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use azekura_io::submit::SubmitReport;
 
-use super::super::goals;
+use super::super::goals::{self, IN_FLIGHT, P99, RECORD_MIB};
 use super::super::ground::{Ground, Site};
 use super::super::lone::Lone;
 use super::super::micro::{self, Micro, Pages};
 use super::super::variant::{Pace, Variant};
 use super::super::writes::{self, Written};
-use super::{IN_FLIGHT, Into, P50, P99, Run, io_failed};
+use super::{Into, P50, Run, io_failed};
 use crate::error::BenchError;
 use crate::lab::figures::median;
 use crate::latency::Latencies;
@@ -203,7 +203,7 @@ fn submitted_in_words(name: &str, report: &SubmitReport) -> String {
 fn beside_of(stretch: &micro::Stretch, ceiling: &Written) -> Vec<(&'static str, f64)> {
     let known = &stretch.until_known;
     let mut beside = vec![
-        ("record MiB/s", stretch.record_mib_per_s()),
+        (RECORD_MIB, stretch.record_mib_per_s()),
         ("written MiB/s", stretch.written_mib_per_s()),
         (
             goals::DEVICE_SHARE,

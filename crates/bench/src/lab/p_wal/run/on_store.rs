@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use azekura_workload::tpcc::{Mix, Scale};
 
+use super::super::goals::{IN_FLIGHT, P99, RECORD_MIB};
 use super::super::ground::Ground;
 use super::super::store::{self, Tpcc, Updates};
-use super::{IN_FLIGHT, Into, P50, P99, Run};
+use super::{Into, P50, Run};
 use crate::error::BenchError;
 use crate::lab::figures::median;
 
@@ -70,7 +71,7 @@ impl Run<'_> {
             let series = format!("{}, {manner}", cell.variant.store_name());
             let latencies = &stretch.latencies;
             let beside = [
-                ("record MiB/s", stretch.log_mib_per_s),
+                (RECORD_MIB, stretch.log_mib_per_s),
                 (IN_FLIGHT, stretch.rate * latencies.mean_us() / 1e6),
                 (P50, latencies.quantile_us(0.5)),
                 (P99, latencies.quantile_us(0.99)),

@@ -106,21 +106,18 @@ impl Run<'_> {
         );
         self.progress.begin(name, self.lab.records.len() as u64);
         for (done, &records) in (1..).zip(&self.lab.records) {
-            for streams in [1, 4] {
+            for (streams, redo_threads) in [(1, None), (4, None), (4, Some(1))] {
                 let mut restarted = Vec::new();
                 for _ in 0..self.lab.runs {
-                    restarted.push(restart::restart_store(records / 2, streams)?);
+                    restarted.push(restart::restart_store(records / 2, streams, redo_threads)?);
                 }
                 let rate = |run: &restart::Restarted| run.records as f64 / 1e6 / run.took.as_secs_f64();
                 let Some((middle, spread)) = median(&mut restarted, rate) else { continue };
                 let (rate, ms) = (rate(middle), middle.took.as_secs_f64() * 1e3);
                 let at = usize::try_from(middle.records).unwrap_or(usize::MAX);
-                let place = Into { figure: name, series: format!("{streams} streams"), at };
-                self.point(
-                    place,
-                    (rate, spread),
-                    &[("ms", ms), (goals::PER_CPU, middle.rate_per_cpu() / 1e6)],
-                );
+                let series = format!("{streams} streams{}", redo_threads.map_or("", |_| goals::BY_ONE));
+                let beside = [("ms", ms), (goals::PER_CPU, middle.rate_per_cpu() / 1e6)];
+                self.point(Into { figure: name, series, at }, (rate, spread), &beside);
             }
             self.progress.at(done);
         }
