@@ -56,7 +56,7 @@ pub fn build(library: &Embedded<'_>) {
 /// A new file in the place of one that may have other names, too.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => std::fs::write(path, bytes),
     }
 }

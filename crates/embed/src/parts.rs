@@ -47,7 +47,8 @@ pub(crate) fn relative(from: &Path, to: &Path) -> PathBuf {
     let (mut from, mut way) = (from.components().peekable(), to.components().peekable());
     let mut common = 0;
     while from.peek().is_some() && from.peek() == way.peek() {
-        (from.next(), way.next());
+        from.next();
+        way.next();
         common += 1;
     }
     // Nothing but the root in common: it lies elsewhere altogether.

@@ -10,7 +10,7 @@ fn with_library(value: &str) -> (bool, String, String) {
         .args(["far", "--server", "127.0.0.1:9", "--", "echo", "ran"])
         .env("AZEKURA_FAR_PRELOAD", value)
         .output()
-        .unwrap();
+        .expect("the command runs");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (out.status.success(), text(&out.stdout), text(&out.stderr))
 }
