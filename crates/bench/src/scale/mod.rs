@@ -20,8 +20,9 @@ pub use work::Work;
 
 use azekura_io::DeviceModel;
 use azekura_sim::Profile;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::busy::Watch;
 use crate::error::BenchError;
 use crate::progress::Progress;
 
@@ -51,7 +52,7 @@ impl Scale {
         Self { profile, work, processors, device: DeviceModel::plp(), window: 64, time: None, seed: 1 }
     }
 
-    /// Runs all of it. The second number of each pair is how many operations were simulated per minute of real time.
+    /// Runs all of it. The second list says, by point, how many operations were simulated per minute of a real processor's time.
     ///
     /// # Errors
     ///
@@ -65,9 +66,10 @@ impl Scale {
         );
         let (mut points, mut speeds) = (Vec::new(), Vec::new());
         for &processors in &self.processors {
-            let began = Instant::now();
+            let watch = Watch::begin();
             let point = run::point(self, &filled, processors)?;
-            speeds.push(point.all_ops as f64 / began.elapsed().as_secs_f64() * 60.0);
+            let (time, busy) = watch.end();
+            speeds.push(point.all_ops as f64 / (busy.own * time.as_secs_f64()) * 60.0);
             points.push(point);
             progress.at(points.len() as u64);
         }

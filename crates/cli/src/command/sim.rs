@@ -215,7 +215,7 @@ impl Scale {
         // Real time: not part of the output, which is the same each time.
         for (point, speed) in report.points.iter().zip(speeds) {
             progress.line(&format!(
-                "{} processors: {:.2} million operations simulated per minute",
+                "{} processors: {:.2} million operations simulated per minute of a processor's time",
                 point.processors,
                 speed / 1e6
             ));
