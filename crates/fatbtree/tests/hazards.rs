@@ -93,6 +93,45 @@ fn b4_a_crash_at_any_moment_of_a_move_leaves_the_leaf_whole_at_one_of_the_two() 
     assert!(undone > 5 && done > 5, "{undone} undone and {done} done: the moments lie on both sides");
 }
 
+/// A write that waits for its leaf finds it split when it gets the lock: the key is in the other half by then, which may already be on its way elsewhere.
+/// So fences are compared under the lock (NODE-1).
+#[test]
+fn b6_a_write_that_waited_for_a_split_is_not_lost_when_the_other_half_moves() {
+    let mut waited = 0;
+    for seed in 0..40 {
+        let mut options = options(2);
+        options.store_delay = Duration::from_millis(2);
+        let cluster = started(seed, options);
+        put_rows(&cluster);
+        let (source, executor) = (node(&cluster, SOURCE), cluster.executor().clone());
+        let page = source.leaves()[0].page;
+        let splitter = Rc::clone(&source);
+        let split = async move { splitter.split_leaf(page, vec![3]).await.expect("it has five rows") };
+        executor.spawn_in(executor.group(), Box::pin(split));
+        let (left, begun) = (Rc::new(Cell::new(3)), source.leaves().len());
+        executor.run_for(Duration::from_micros(200));
+        for key in 3..=5_u8 {
+            let (source, left) = (Rc::clone(&source), Rc::clone(&left));
+            let write = async move {
+                source.write([key], Work::Put(vec![key, 1])).await.expect("all run");
+                left.set(left.get() - 1);
+            };
+            executor.spawn_in(executor.group(), Box::pin(write));
+        }
+        waited += usize::from(source.leaves().len() == begun);
+        assert!(executor.run_until(|| source.leaves().len() > begun), "seed {seed}");
+        let (mover, right) = (Rc::clone(&source), source.leaves()[1].page);
+        wait(&cluster, async move { mover.move_leaf(right, RECEIVER).await }).expect("both run");
+        assert!(executor.run_until(|| left.get() == 0), "seed {seed}");
+        for key in 3..=5_u8 {
+            let reader = node(&cluster, RECEIVER);
+            let value = wait(&cluster, async move { reader.get([key]).await }).expect("both run");
+            assert_eq!(value, Some(vec![key, 1]), "seed {seed}: key {key}");
+        }
+    }
+    assert!(waited > 20, "{waited} of 40 came while the leaf was split");
+}
+
 /// The paper's servers stop when their threads all wait (section 3.4.1). Here a thousand requests wait for one leaf, and another is served meanwhile.
 #[test]
 fn b5_any_number_of_requests_can_wait_for_a_leaf_and_hold_up_nobody_else() {
