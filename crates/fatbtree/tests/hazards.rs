@@ -1,11 +1,14 @@
 //! Hazards B3 to B5, each by a small cluster that is driven into it.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
 use azekura_fatbtree::sim::{Cluster, ClusterOptions, Faults};
-use azekura_fatbtree::{BuildOptions, KeyRange, Node, PeId, Placement, Protocol, Rng, Work, build};
+use azekura_fatbtree::{
+    BuildOptions, Clock, KeyRange, Node, PageNo, PeId, Placement, Protocol, Rng, Work, build,
+};
 
 const SOURCE: PeId = PeId(0);
 const RECEIVER: PeId = PeId(1);
@@ -91,6 +94,130 @@ fn b4_a_crash_at_any_moment_of_a_move_leaves_the_leaf_whole_at_one_of_the_two() 
         }
     }
     assert!(undone > 5 && done > 5, "{undone} undone and {done} done: the moments lie on both sides");
+}
+
+/// A write that waits for its leaf finds it split when it gets the lock: the key is in the other half by then, which may already be on its way elsewhere.
+/// So fences are compared under the lock (NODE-1).
+#[test]
+fn b6_a_write_that_waited_for_a_split_is_not_lost_when_the_other_half_moves() {
+    let mut waited = 0;
+    for seed in 0..40 {
+        let mut options = options(2);
+        options.store_delay = Duration::from_millis(2);
+        let cluster = started(seed, options);
+        put_rows(&cluster);
+        let (source, executor) = (node(&cluster, SOURCE), cluster.executor().clone());
+        let page = source.leaves()[0].page;
+        let splitter = Rc::clone(&source);
+        let split = async move { splitter.split_leaf(page, vec![3]).await.expect("it has five rows") };
+        executor.spawn_in(executor.group(), Box::pin(split));
+        let (left, begun) = (Rc::new(Cell::new(3)), source.leaves().len());
+        executor.run_for(Duration::from_micros(200));
+        for key in 3..=5_u8 {
+            let (source, left) = (Rc::clone(&source), Rc::clone(&left));
+            let write = async move {
+                source.write([key], Work::Put(vec![key, 1])).await.expect("all run");
+                left.set(left.get() - 1);
+            };
+            executor.spawn_in(executor.group(), Box::pin(write));
+        }
+        waited += usize::from(source.leaves().len() == begun);
+        assert!(executor.run_until(|| source.leaves().len() > begun), "seed {seed}");
+        let (mover, right) = (Rc::clone(&source), source.leaves()[1].page);
+        wait(&cluster, async move { mover.move_leaf(right, RECEIVER).await }).expect("both run");
+        assert!(executor.run_until(|| left.get() == 0), "seed {seed}");
+        for key in 3..=5_u8 {
+            let reader = node(&cluster, RECEIVER);
+            let value = wait(&cluster, async move { reader.get([key]).await }).expect("both run");
+            assert_eq!(value, Some(vec![key, 1]), "seed {seed}: key {key}");
+        }
+    }
+    assert!(waited > 20, "{waited} of 40 came while the leaf was split");
+}
+
+fn page_of(node: &Node, key: u8) -> Option<PageNo> {
+    node.leaves().into_iter().find(|leaf| leaf.range.contains(&[key])).map(|leaf| leaf.page)
+}
+
+/// The leaf of a key changes hands, and back.
+async fn move_there_and_back(source: &Node, receiver: &Node, key: u8) {
+    let page = page_of(source, key).expect("it came back");
+    source.move_leaf(page, RECEIVER).await.expect("both run");
+    // Decided is not yet installed.
+    while page_of(receiver, key).is_none() {
+        receiver.get([key]).await.expect("both run");
+    }
+    let page = page_of(receiver, key).expect("just looked");
+    receiver.move_leaf(page, SOURCE).await.expect("both run");
+    while page_of(source, key).is_none() {
+        source.get([key]).await.expect("both run");
+    }
+}
+
+/// Leaves are split and merged under writers that never stop, and at once what came of it is moved: nobody may write under the lock of a leaf that
+/// his key is not in any more.
+#[test]
+fn b6_no_write_is_lost_when_a_leaf_moves_right_after_a_split_or_a_merge() {
+    let (mut splits, mut merges) = (0, 0);
+    for seed in 0..12 {
+        let mut options = options(2);
+        options.store_delay = Duration::from_millis(2);
+        // All 17 rows fit into a leaf; less than ten are few.
+        options.node.leaf_rows = 40;
+        let cluster = started(seed, options);
+        put_rows(&cluster);
+        let (source, receiver) = (node(&cluster, SOURCE), node(&cluster, RECEIVER));
+        let executor = cluster.executor().clone();
+        let (is_over, left) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(12)));
+        let acked: Rc<RefCell<BTreeMap<Vec<u8>, Vec<u8>>>> = Rc::default();
+        for writer in 0..12_u8 {
+            let (source, is_over, left) = (Rc::clone(&source), Rc::clone(&is_over), Rc::clone(&left));
+            let (acked, clock) = (Rc::clone(&acked), executor.clone());
+            let write = async move {
+                // A key of its own in either half; there at first, so that it changes no leaf's size.
+                let key = vec![2 + writer % 4, writer];
+                for number in 0_u32.. {
+                    if is_over.get() {
+                        break;
+                    }
+                    let value = number.to_be_bytes().to_vec();
+                    source.write(key.clone(), Work::Put(value.clone())).await.expect("all run");
+                    acked.borrow_mut().insert(key.clone(), value);
+                    clock.sleep(Duration::from_micros(clock.below(300) as u64)).await;
+                }
+                left.set(left.get() - 1);
+            };
+            executor.spawn_in(executor.group(), Box::pin(write));
+        }
+        let (one, two) = (Rc::clone(&source), Rc::clone(&receiver));
+        wait(&cluster, async move {
+            for _ in 0..6 {
+                let page = page_of(&one, 3).expect("all is there");
+                // It may have been split just so already.
+                let _ = one.split_leaf(page, vec![4]).await;
+                move_there_and_back(&one, &two, 5).await;
+                for key in 1..=5_u8 {
+                    one.write([key], Work::Delete).await.expect("all run");
+                }
+                move_there_and_back(&one, &two, 3).await;
+                for key in 1..=5_u8 {
+                    one.write([key], Work::Put(vec![key])).await.expect("all run");
+                }
+            }
+        });
+        is_over.set(true);
+        assert!(executor.run_until(|| left.get() == 0), "seed {seed}");
+        for (key, value) in acked.take() {
+            let reader = Rc::clone(&receiver);
+            let found = wait(&cluster, async move { reader.get(key).await }).expect("both run");
+            assert_eq!(found, Some(value), "seed {seed}");
+        }
+        for node in [&source, &receiver] {
+            splits += node.counts().splits;
+            merges += node.counts().merges;
+        }
+    }
+    assert!(splits > 12 && merges > 0, "{splits} splits, {merges} merges");
 }
 
 /// The paper's servers stop when their threads all wait (section 3.4.1). Here a thousand requests wait for one leaf, and another is served meanwhile.

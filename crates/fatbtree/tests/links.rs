@@ -55,8 +55,7 @@ fn node() -> (NodeThread, TcpListener) {
         rows: "rows".to_owned(),
     };
     let db = settled(&config.members);
-    let application =
-        |_| -> std::rc::Rc<dyn azekura_fatbtree::Application> { std::rc::Rc::new(NoApplication) };
+    let application = |_| -> Rc<dyn Application> { Rc::new(NoApplication) };
     let node = NodeThread::start(db, Arc::new(NoAttachments), application, config).expect("it starts");
     played.set_nonblocking(true).expect("a socket");
     (node, played)

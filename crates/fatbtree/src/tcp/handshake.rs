@@ -153,7 +153,7 @@ impl Hello {
         (bytes[8], bytes[9]) = self.versions;
         bytes[10] = self.verdict;
         let Credentials { birth, is_settled, is_loss_accepted } = self.store;
-        bytes[11] = u8::from(is_settled) * SETTLED | u8::from(is_loss_accepted) * LOSS_ACCEPTED;
+        bytes[11] = (u8::from(is_settled) * SETTLED) | (u8::from(is_loss_accepted) * LOSS_ACCEPTED);
         bytes[12..16].copy_from_slice(&self.epoch.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.cluster.to_le_bytes());
         bytes[24..26].copy_from_slice(&self.from.0.to_le_bytes());

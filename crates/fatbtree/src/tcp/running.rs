@@ -104,6 +104,8 @@ pub struct NodeStatus {
     pub pe: PeId,
     /// Why it takes no requests, if it takes none.
     pub failure: Option<String>,
+    /// Whether its store has had its keys.
+    pub is_settled: bool,
     /// Leaves here.
     pub leaves: usize,
     /// Index pages here, and their levels.
@@ -123,6 +125,7 @@ impl Here {
         NodeStatus {
             pe: self.me,
             failure: self.node.failure(),
+            is_settled: self.node.is_settled(),
             leaves: self.node.leaves().len(),
             index: self.node.index_size(),
             counts: self.node.counts(),

@@ -130,6 +130,7 @@ fn lines(status: &NodeStatus) -> Vec<(&'static str, String)> {
         ("azekura_node", status.pe.0.to_string()),
         ("azekura_nodes", (status.links.len() + 1).to_string()),
         ("azekura_nodes_reached", up.to_string()),
+        ("azekura_settled", u8::from(status.is_settled).to_string()),
         ("azekura_leaves", status.leaves.to_string()),
         ("azekura_index_pages", status.index.0.to_string()),
         ("azekura_index_levels", status.index.1.to_string()),

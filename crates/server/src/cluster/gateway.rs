@@ -20,6 +20,7 @@ use azekura_fatbtree::{Answer, Error, Fact, Key, Target, Task, Work};
 
 use super::Cluster;
 use super::flight::Errand;
+use super::watched::Watched;
 use super::wire::{self, Bytes, Call, Replies};
 use crate::command::{self, Spec};
 use crate::error::CommandError;
@@ -40,13 +41,15 @@ impl Cluster {
         self.walk(shared, spec, request)
     }
 
-    /// Runs what `MULTI` has queued, as one transaction at the node that has all keys.
+    /// Runs what `MULTI` has queued, as one transaction at the node that has all keys, the watched ones too. `None`: one of those has changed.
     pub(crate) fn run_queue<'a>(
         &self,
         queue: impl Iterator<Item = &'a (&'static Spec, OwnedRequest)>,
+        watched: Watched,
         protocol: Protocol,
-    ) -> Result<Vec<Reply>, CommandError> {
+    ) -> Result<Option<Vec<Reply>>, CommandError> {
         let (mut keys, mut commands, mut is_write) = (Vec::new(), Vec::new(), false);
+        let watched_keys: Vec<_> = watched.iter().map(|(key, _)| key.0.clone()).collect();
         for (spec, request) in queue {
             let own = command::keys_of(spec, request.as_request());
             if own.is_empty() {
@@ -60,10 +63,13 @@ impl Cluster {
             commands.push(wire::arguments(request.as_request().iter()));
             is_write |= spec.is_write;
         }
-        if commands.is_empty() {
-            return Ok(Vec::new());
+        keys.extend(watched_keys.iter().map(Vec::as_slice));
+        if keys.is_empty() {
+            return Ok(Some(Vec::new()));
         }
-        let (target, work) = transaction(&keys, is_write, true, commands, protocol)?;
+        let call =
+            Call::Commands { is_resp3: protocol == Protocol::Resp3, is_queue: true, commands, watched };
+        let (target, work) = transaction(&keys, is_write, &call)?;
         let (answer, _) = self.ask(target, work)?;
         replies(&answer)
     }
@@ -99,35 +105,38 @@ pub(super) async fn perform(
     max_reply_bytes: usize,
 ) -> Result<Reply, CommandError> {
     let (spec, keys) = (errand.spec, errand.keys());
-    let commands = vec![wire::arguments(errand.request.as_request().iter())];
-    let (target, work) = transaction(&keys, spec.is_write, false, commands, protocol)?;
+    let (target, work) =
+        transaction(&keys, spec.is_write, &one(errand.request.as_request().iter(), protocol))?;
     let done = match here.node.call(target, work).await {
         Ok((Answer::Ran(answer), _)) => replies(&answer),
         Ok(_) => Err(refusal(Error::Protocol)),
         Err(error) => Err(refusal(error)),
     };
     match done {
-        Ok(mut replies) => replies.pop().ok_or_else(no_reply),
+        Ok(replies) => replies.and_then(|mut replies| replies.pop()).ok_or_else(no_reply),
         Err(CommandError::CrossNode) => each_key(here, spec, &keys, protocol, max_reply_bytes).await,
         Err(error) => Err(error),
     }
 }
 
-/// Commands as one transaction at the node that has their keys: where, and what. It answers with one reply for each.
-fn transaction(
-    keys: &[&[u8]],
-    is_write: bool,
-    is_queue: bool,
-    commands: Vec<Vec<Bytes>>,
-    protocol: Protocol,
-) -> Result<(Target, Work), CommandError> {
+/// A command by itself.
+fn one<'a>(arguments: impl Iterator<Item = &'a [u8]>, protocol: Protocol) -> Call {
+    Call::Commands {
+        is_resp3: protocol == Protocol::Resp3,
+        is_queue: false,
+        commands: vec![wire::arguments(arguments)],
+        watched: Vec::new(),
+    }
+}
+
+/// Commands as one transaction at the node that has their keys: where, and what.
+fn transaction(keys: &[&[u8]], is_write: bool, call: &Call) -> Result<(Target, Work), CommandError> {
     let mut keys: Vec<Key> = keys.iter().map(|key| key.to_vec()).collect();
     keys.sort_unstable();
     keys.dedup();
     let mut others = keys.into_iter();
     let target = Target::At(others.next().ok_or_else(no_reply)?);
-    let call = Call::Commands { is_resp3: protocol == Protocol::Resp3, is_queue, commands };
-    Ok((target, Work::Run { is_write, others: others.collect(), bytes: wire::encode(&call) }))
+    Ok((target, Work::Run { is_write, others: others.collect(), bytes: wire::encode(call) }))
 }
 
 /// Runs a command for each of its keys by itself, some of them at once, and puts the replies together.
@@ -146,8 +155,8 @@ async fn each_key(
     let (mut found, mut bytes, mut sum) = (Vec::new(), 0, 0);
     for some in keys.chunks(KEYS_AT_ONCE) {
         let calls = some.iter().map(|key| {
-            let commands = vec![wire::arguments([single, *key].into_iter())];
-            let (target, work) = transaction(&[*key], spec.is_write, false, commands, protocol)?;
+            let call = one([single, *key].into_iter(), protocol);
+            let (target, work) = transaction(&[*key], spec.is_write, &call)?;
             Ok(here.beside(|here| Box::pin(async move { here.node.call(target, work).await })))
         });
         for call in calls.collect::<Result<Vec<_>, CommandError>>()? {
@@ -157,7 +166,8 @@ async fn each_key(
                 Some(Err(error)) => return Err(refusal(error)),
                 None => return Err(refusal(Error::Stopped)),
             };
-            let Some(Reply::Encoded(reply)) = replies(&answer)?.pop() else { return Err(no_reply()) };
+            let reply = replies(&answer)?.and_then(|mut replies| replies.pop());
+            let Some(Reply::Encoded(reply)) = reply else { return Err(no_reply()) };
             if reply.first() == Some(&b'-') {
                 return Ok(Reply::Encoded(reply));
             }
@@ -192,9 +202,9 @@ fn no_reply() -> CommandError {
     CommandError::Unavailable("the owner answered less than it was asked".into())
 }
 
-fn replies(answer: &[u8]) -> Result<Vec<Reply>, CommandError> {
-    let replies: Replies = wire::decode(answer)?;
-    Ok(replies.into_iter().map(|Bytes(bytes)| Reply::Encoded(bytes)).collect())
+fn replies(answer: &[u8]) -> Result<Option<Vec<Reply>>, CommandError> {
+    let replies: Option<Replies> = wire::decode(answer)?;
+    Ok(replies.map(|replies| replies.into_iter().map(|Bytes(bytes)| Reply::Encoded(bytes)).collect()))
 }
 
 fn integer_in(reply: &[u8]) -> Result<i64, CommandError> {

@@ -6,6 +6,7 @@
 //! | `gateway` | a request of one of our clients, until it is answered |
 //! | `scan` | walks over the leaves of all nodes, in order |
 //! | `owner` | what is done where the keys are |
+//! | `watched` | keys that a client watches |
 //! | `admin` | `AZ.CLUSTER` |
 //! | `wire` | what gateway and owner say to each other |
 //!
@@ -21,6 +22,7 @@ mod flight;
 mod gateway;
 mod owner;
 mod scan;
+mod watched;
 mod wire;
 
 use std::net::TcpListener;
@@ -37,6 +39,8 @@ use crate::options::ServerOptions;
 use crate::server::{self, Shared};
 
 pub(crate) use flight::{Errand, Flight};
+pub(crate) use watched::Watched;
+pub(crate) use wire::Bytes;
 
 /// Longest value in a cluster: a leaf must fit into a frame between nodes, also when one value has made it too large.
 const MAX_VALUE_BYTES: usize = 4 << 20;

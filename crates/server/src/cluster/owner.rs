@@ -8,8 +8,9 @@ use std::sync::Arc;
 use azekura::CommitTicket;
 use azekura_fatbtree::store::Attachments;
 use azekura_fatbtree::tcp::Tools;
-use azekura_fatbtree::{Application, Asked, Ran, RunError, Task};
+use azekura_fatbtree::{Application, Asked, Ran, RunError, Target, Task};
 
+use super::watched::{self, Fingerprint};
 use super::wire::{self, Bytes, Call, Replies, Step, Walk, With};
 use crate::command::{self, Run, Spec};
 use crate::engine::{Pending, run_inside};
@@ -56,11 +57,20 @@ fn work(shared: &Shared, asked: &Asked) -> Result<Done, RunError> {
     let mut pending = Pending::default();
     let call = wire::decode(&asked.bytes).map_err(refused)?;
     let (answer, rows) = match &call {
-        Call::Commands { is_resp3, is_queue, commands } => {
+        Call::Commands { is_resp3, is_queue, commands, watched } => {
             let protocol = wire::protocol(*is_resp3);
             let parsed = parse(commands, asked).map_err(refused)?;
-            let replies = run_commands(shared, &parsed, *is_queue, protocol, &mut pending);
+            if !watched.iter().all(|(key, _)| is_locked(asked, &key.0)) {
+                return Err(refused(CommandError::NotInside("WATCH".into(), "a transaction of a cluster")));
+            }
+            let todo = Todo { commands: &parsed, watched, is_write: asked.is_write, is_queue: *is_queue };
+            let replies = run_commands(shared, &todo, protocol, &mut pending);
             (wire::encode(&replies), parsed.iter().map(|(spec, _)| more_rows(spec)).sum())
+        }
+        Call::Look => {
+            let Target::At(key) = &asked.target else { return Err(refused(CommandError::Syntax)) };
+            let seen = shared.engine.run(&mut pending, |keys| watched::look(keys, key)).map_err(refused)?;
+            (wire::encode(&seen), 0)
         }
         Call::Walk(walk) => {
             if walk.with == With::Remove && !asked.is_write {
@@ -85,6 +95,19 @@ fn more_rows(spec: &Spec) -> isize {
 
 type Parsed = (&'static Spec, OwnedRequest);
 
+/// What is to be done in one transaction.
+struct Todo<'a> {
+    commands: &'a [Parsed],
+    watched: &'a [(Bytes, Fingerprint)],
+    is_write: bool,
+    is_queue: bool,
+}
+
+/// Whether the leaf of a key is locked for a request.
+fn is_locked(asked: &Asked, key: &[u8]) -> bool {
+    asked.range.contains(key) || asked.others.iter().any(|other| other == key)
+}
+
 /// The commands, if they are such as can come, and touch only what is locked for them.
 fn parse(commands: &[Vec<Bytes>], asked: &Asked) -> Result<Vec<Parsed>, CommandError> {
     let parse_one = |arguments: &Vec<Bytes>| {
@@ -96,10 +119,8 @@ fn parse(commands: &[Vec<Bytes>], asked: &Asked) -> Result<Vec<Parsed>, CommandE
             return Err(CommandError::Arity(name()));
         }
         let keys = command::keys_of(spec, request.as_request());
-        let is_locked =
-            |key: &&[u8]| asked.range.contains(key) || asked.others.iter().any(|other| other == key);
         let may_run = matches!(spec.run, Run::Data(_)) && (asked.is_write || !spec.is_write);
-        if !may_run || keys.is_empty() || !keys.iter().all(is_locked) {
+        if !may_run || keys.is_empty() || !keys.iter().all(|key| is_locked(asked, key)) {
             return Err(CommandError::NotInside(name(), "a transaction of a cluster"));
         }
         Ok((spec, request))
@@ -107,15 +128,19 @@ fn parse(commands: &[Vec<Bytes>], asked: &Asked) -> Result<Vec<Parsed>, CommandE
     commands.iter().map(parse_one).collect()
 }
 
+/// One reply for each command; none if a watched key has changed.
 fn run_commands(
     shared: &Shared,
-    commands: &[Parsed],
-    is_queue: bool,
+    todo: &Todo<'_>,
     protocol: Protocol,
     pending: &mut Pending,
-) -> Replies {
+) -> Option<Replies> {
+    let Todo { commands, watched, is_write, is_queue } = *todo;
     let engine = &shared.engine;
     let done = engine.run(pending, |keys| {
+        if !watched::are_unchanged(keys, watched, is_write)? {
+            return Ok(None);
+        }
         let mut replies = Vec::with_capacity(commands.len());
         for (spec, request) in commands {
             keys.charge(size_of::<Reply>())?;
@@ -125,15 +150,15 @@ fn run_commands(
                 done => done?,
             });
         }
-        Ok(replies)
+        Ok(Some(replies))
     });
-    let replies = done.unwrap_or_else(|error| vec![Reply::Error(error)]);
+    let replies = done.unwrap_or_else(|error| Some(vec![Reply::Error(error)]))?;
     let encoded = |reply: &Reply| {
         let mut bytes = Vec::new();
         reply.encode(protocol, &mut bytes);
         Bytes(bytes)
     };
-    replies.iter().map(encoded).collect()
+    Some(replies.iter().map(encoded).collect())
 }
 
 /// A step of a walk, inside the leaf.

@@ -11,7 +11,7 @@ use super::Cluster;
 use super::wire::{self, Bytes, Call, Step, Walk, With};
 use crate::command::{self, RangeOptions, ScanOptions, Spec};
 use crate::error::CommandError;
-use crate::keyspace::KeyRange;
+use crate::keyspace::{self, KeyRange};
 use crate::resp::{Reply, Request};
 use crate::server::Shared;
 
@@ -71,6 +71,10 @@ impl Cluster {
                 Ok(bulks(self.go(Wanted { pattern: Some(pattern), ..Wanted::all(range, With::Keys) })?))
             }
             "scan" => self.scan(shared, request),
+            "randomkey" => {
+                let any = keyspace::any_key(|range, walk| self.end_of(range, walk), command::any_of)?;
+                Ok(Reply::bulk_or_null(any))
+            }
             "az.range" => {
                 let (range, options) = command::range_request(request, &["REV", "LIMIT", "KEYS"])?;
                 let RangeOptions { is_backward, limit, keys_only } = options;
@@ -111,6 +115,14 @@ impl Cluster {
         let items = if options.is_other_type { Vec::new() } else { found.items };
         let items = items.into_iter().map(|Bytes(key)| Reply::Bulk(key)).collect();
         Ok(Reply::Array(vec![Reply::text(next.to_string()), Reply::Array(items)]))
+    }
+
+    /// The first key that a walk over `range` meets.
+    fn end_of(&self, range: &KeyRange, walk: keyspace::Walk) -> Result<Option<Key>, CommandError> {
+        let is_backward = matches!(walk, keyspace::Walk::Backward);
+        let found =
+            self.go(Wanted { is_backward, most_found: 1, ..Wanted::all(range.clone(), With::Keys) })?;
+        Ok(found.items.into_iter().next().map(|Bytes(key)| key))
     }
 
     /// Walks, step by step.

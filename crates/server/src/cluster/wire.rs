@@ -6,6 +6,7 @@ use azekura_fatbtree::Key;
 use serde::de::{Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
+use super::watched::Watched;
 use crate::error::CommandError;
 use crate::keyspace::KeyRange;
 use crate::resp::Protocol;
@@ -41,14 +42,18 @@ impl<'de> Deserialize<'de> for Bytes {
 /// What the owner has to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Call {
-    /// Commands, each with its arguments, in one transaction; the answer is a [`Replies`].
+    /// Commands, each with its arguments, in one transaction; the answer is [`Replies`], or none if a watched key has changed.
     Commands {
         /// In which version replies are wanted.
         is_resp3: bool,
         /// A command that is refused leaves the others' effects, as `EXEC` has it; else it leaves nothing.
         is_queue: bool,
         commands: Vec<Vec<Bytes>>,
+        /// Keys that must be as they were, or nothing is done.
+        watched: Watched,
     },
+    /// What the target's key is; the answer is a [`Fingerprint`](super::watched::Fingerprint).
+    Look,
     /// A step of a walk inside one leaf; the answer is a [`Step`].
     Walk(Walk),
 }
@@ -172,7 +177,9 @@ mod tests {
             most_bytes: 1 << 40,
         };
         let commands = vec![arguments([&b"GET"[..], b"", &[0; 300]].into_iter())];
-        for call in [Call::Walk(walk), Call::Commands { is_resp3: true, is_queue: false, commands }] {
+        let watched = vec![(Bytes(key(1)), None), (Bytes(key(2)), Some(Bytes(vec![7; 32])))];
+        let commands = Call::Commands { is_resp3: true, is_queue: false, commands, watched };
+        for call in [Call::Walk(walk), commands] {
             let bytes = encode(&call);
             assert_eq!(decode::<Call>(&bytes).expect("whole"), call);
             assert!(decode::<Call>(&bytes[..bytes.len() - 1]).is_err());

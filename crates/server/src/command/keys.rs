@@ -123,10 +123,14 @@ fn unknown_word(command: &'static str, request: Request<'_>) -> Failure {
 
 /// `RANDOMKEY`
 pub(super) fn random_key(keys: &Keyspace<'_>, _: Request<'_>) -> CommandResult {
+    Ok(Reply::bulk_or_null(keys.any_key(any_of)?))
+}
+
+/// Any number below `count`, or 0.
+pub(crate) fn any_of(count: usize) -> usize {
     // Each state begins with other keys, so each number is another one.
-    let number = || RandomState::new().build_hasher().finish();
-    let key = keys.any_key(|count| usize::try_from(number() % count as u64).unwrap_or(0))?;
-    Ok(Reply::bulk_or_null(key))
+    let number = RandomState::new().build_hasher().finish();
+    number.checked_rem(count as u64).and_then(|rest| usize::try_from(rest).ok()).unwrap_or(0)
 }
 
 /// `FLUSHDB`, `FLUSHALL [ASYNC | SYNC]`

@@ -20,7 +20,7 @@ use crate::keyspace::Keyspace;
 use crate::resp::{Reply, Request};
 
 pub(crate) use arguments::{integer, is_word};
-pub(crate) use keys::{ScanOptions, Step, flush_options, range_of, step};
+pub(crate) use keys::{ScanOptions, Step, any_of, flush_options, range_of, step};
 pub(crate) use ordered::{RangeOptions, range_request};
 pub(crate) use table::TABLE;
 

@@ -21,6 +21,7 @@ use std::ops::{Bound, ControlFlow};
 use azekura::{Error, OpenTable, Savepoint, Table, Transaction};
 
 pub(crate) use expiry::drop_ended;
+pub(crate) use pick::any_key;
 pub(crate) use record::{Record, RecordRef};
 pub(crate) use rows::{attach, detach};
 

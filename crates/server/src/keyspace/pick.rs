@@ -5,39 +5,48 @@ use std::ops::{Bound, ControlFlow};
 use super::{KeyRange, Keyspace, Walk};
 use crate::error::Failure;
 
+/// A key that is there. `choose` picks one of so many; `end_of` finds the first key that a walk over a range meets.
+///
+/// Takes the way from the first byte on which keys differ to a key, and at each byte any of those between the least and the greatest. So each
+/// key can come, but those with few neighbours come more often. Costs two or three looks for each byte at which it chooses.
+pub(crate) fn any_key<E>(
+    mut end_of: impl FnMut(&KeyRange, Walk) -> Result<Option<Vec<u8>>, E>,
+    mut choose: impl FnMut(usize) -> usize,
+) -> Result<Option<Vec<u8>>, E> {
+    let Some(mut first) = end_of(&KeyRange::ALL, Walk::KeysForward)? else { return Ok(None) };
+    let mut range = KeyRange::ALL;
+    while let Some(last) = end_of(&range, Walk::Backward)?
+        && first != last
+    {
+        let shared = first.iter().zip(&last).take_while(|(a, b)| a == b).count();
+        let ends_here = first.len() == shared;
+        let second = if ends_here {
+            end_of(&range.clone().after(first.clone()), Walk::KeysForward)?.unwrap_or_else(|| last.clone())
+        } else {
+            first.clone()
+        };
+        // Where keys come and go meanwhile, they need not fit together.
+        let (Some(&low), Some(&high)) = (second.get(shared), last.get(shared)) else { break };
+        let bytes = low..=high;
+        let mut chosen = choose(bytes.len() + usize::from(ends_here));
+        if ends_here {
+            let Some(behind) = chosen.checked_sub(1) else { break };
+            chosen = behind;
+        }
+        let mut from = first[..shared].to_vec();
+        from.extend(bytes.clone().nth(chosen).or(bytes.last()));
+        let above = KeyRange { lower: Bound::Included(from), upper: Bound::Included(last) };
+        let Some(next) = end_of(&above, Walk::KeysForward)? else { break };
+        range = KeyRange::prefix(next.get(..=shared).unwrap_or(&next));
+        first = next;
+    }
+    Ok(Some(first))
+}
+
 impl Keyspace<'_> {
     /// A key that is there. `choose` picks one of so many.
-    ///
-    /// Takes the way from the first byte on which keys differ to a key, and at each byte any of those between the least and the greatest. So each
-    /// key can come, but those with few neighbours come more often. Costs two or three looks into the store for each byte at which it chooses.
-    pub(crate) fn any_key(&self, mut choose: impl FnMut(usize) -> usize) -> Result<Option<Vec<u8>>, Failure> {
-        let Some(mut first) = self.end_of(&KeyRange::ALL, Walk::KeysForward)? else { return Ok(None) };
-        let mut range = KeyRange::ALL;
-        while let Some(last) = self.end_of(&range, Walk::Backward)?
-            && first != last
-        {
-            let shared = first.iter().zip(&last).take_while(|(a, b)| a == b).count();
-            let ends_here = first.len() == shared;
-            let second = if ends_here {
-                self.end_of(&range.clone().after(first.clone()), Walk::KeysForward)?
-                    .unwrap_or_else(|| last.clone())
-            } else {
-                first.clone()
-            };
-            let bytes = second[shared]..=last[shared];
-            let mut chosen = choose(bytes.len() + usize::from(ends_here));
-            if ends_here {
-                let Some(behind) = chosen.checked_sub(1) else { break };
-                chosen = behind;
-            }
-            let mut from = first[..shared].to_vec();
-            from.extend(bytes.clone().nth(chosen).or(bytes.last()));
-            let above = KeyRange { lower: Bound::Included(from), upper: Bound::Included(last) };
-            let Some(next) = self.end_of(&above, Walk::KeysForward)? else { break };
-            range = KeyRange::prefix(&next[..=shared]);
-            first = next;
-        }
-        Ok(Some(first))
+    pub(crate) fn any_key(&self, choose: impl FnMut(usize) -> usize) -> Result<Option<Vec<u8>>, Failure> {
+        any_key(|range, walk| self.end_of(range, walk), choose)
     }
 
     /// The first live key that a walk over `range` meets.

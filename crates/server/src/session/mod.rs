@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use crate::clients::Client;
-use crate::cluster::{Errand, Flight};
+use crate::cluster::{Errand, Flight, Watched};
 use crate::command::{self, Run, SessionCommand, Spec};
 use crate::engine::Pending;
 use crate::error::CommandError;
@@ -48,6 +48,8 @@ pub(crate) struct Session {
     queue: Option<Queue>,
     watched: WatchSet,
     open: Open,
+    /// What is watched, in a cluster.
+    seen: Watched,
     /// Requests whose replies are not in yet; in a cluster only.
     flight: Flight,
     ends: bool,
@@ -68,6 +70,7 @@ impl Session {
             queue: None,
             watched: WatchSet::default(),
             open: Open::None,
+            seen: Vec::new(),
             flight: Flight::default(),
             ends: false,
         }
@@ -250,7 +253,7 @@ impl Session {
             }
             return Err(CommandError::NotInside(spec.name.to_ascii_uppercase(), inside));
         }
-        if self.shared.cluster.get().is_some() && matches!(command, Watch | Begin | Txn) {
+        if self.shared.cluster.get().is_some() && matches!(command, Begin | Txn) {
             let why = "a transaction over several requests stays at one node; MULTI is offered";
             return Err(CommandError::NotInCluster(spec.name.to_ascii_uppercase(), why));
         }

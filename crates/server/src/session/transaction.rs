@@ -8,7 +8,7 @@ use std::time::Instant;
 use azekura::{Durability, Transaction};
 
 use super::Session;
-use crate::cluster::Cluster;
+use crate::cluster::{Bytes, Cluster, Watched};
 use crate::command::{Run, Spec, is_word};
 use crate::engine::{Pending, run_inside};
 use crate::error::{CommandError, Failure};
@@ -74,10 +74,11 @@ impl Session {
     pub(super) fn exec(&mut self, pending: &mut Pending) -> Result<Reply, CommandError> {
         let queue = self.queue.take().ok_or(CommandError::Without("EXEC", "MULTI"))?;
         let mut watched = std::mem::take(&mut self.watched);
+        let seen = std::mem::take(&mut self.seen);
         let done = if queue.is_spoilt {
             Err(CommandError::ExecAbort)
         } else {
-            self.run_queue(&queue, &watched, pending)
+            self.run_queue(&queue, &watched, seen, pending)
         };
         watched.clear(&self.shared.engine.around.watches);
         done
@@ -87,11 +88,12 @@ impl Session {
         &mut self,
         queue: &Queue,
         watched: &WatchSet,
+        seen: Watched,
         pending: &mut Pending,
     ) -> Result<Reply, CommandError> {
         let shared = std::sync::Arc::clone(&self.shared);
         if let Some(cluster) = shared.cluster.get() {
-            return self.run_queue_in(cluster, queue);
+            return self.run_queue_in(cluster, queue, seen);
         }
         let writes = queue.commands.iter().any(|(spec, _)| spec.is_write);
         shared.engine.run(pending, |keys| {
@@ -117,10 +119,18 @@ impl Session {
     }
 
     /// Runs the queue at the node that has all of its keys.
-    fn run_queue_in(&mut self, cluster: &Cluster, queue: &Queue) -> Result<Reply, CommandError> {
+    fn run_queue_in(
+        &mut self,
+        cluster: &Cluster,
+        queue: &Queue,
+        seen: Watched,
+    ) -> Result<Reply, CommandError> {
         let is_data = |spec: &Spec| !matches!(spec.run, Run::Session(_));
         let commands = queue.commands.iter().filter(|(spec, _)| is_data(spec));
-        let mut replies = cluster.run_queue(commands, self.protocol)?.into_iter();
+        let Some(replies) = cluster.run_queue(commands, seen, self.protocol)? else {
+            return Ok(Reply::NullArray);
+        };
+        let mut replies = replies.into_iter();
         let all = queue.commands.iter().map(|(spec, request)| match spec.run {
             Run::Session(command) => {
                 Ok(self.plain(command, request.as_request()).unwrap_or_else(Reply::Error))
@@ -140,13 +150,17 @@ impl Session {
     ) -> Result<Reply, CommandError> {
         let shared = &self.shared;
         for key in request.from(1) {
-            if self.watched.contains(key) {
+            if self.watched.contains(key) || self.seen.iter().any(|(seen, _)| seen.0 == key) {
                 continue;
             }
-            if self.watched.len() >= MAX_WATCHED {
+            if self.watched.len().max(self.seen.len()) >= MAX_WATCHED {
                 return Err(CommandError::Protocol(format!(
                     "a connection watches {MAX_WATCHED} keys at most"
                 )));
+            }
+            if let Some(cluster) = shared.cluster.get() {
+                self.seen.push((Bytes(key.to_vec()), cluster.fingerprint(key)?));
+                continue;
             }
             // WATCH-2: first the registration, then the lock.
             shared.engine.around.watches.register(key, self.watched.changed());
@@ -159,6 +173,7 @@ impl Session {
 
     pub(super) fn unwatch(&mut self) -> Reply {
         self.watched.clear(&self.shared.engine.around.watches);
+        self.seen.clear();
         Reply::OK
     }
 

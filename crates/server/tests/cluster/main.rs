@@ -11,3 +11,4 @@ mod restarts;
 #[path = "../door/support.rs"]
 #[allow(dead_code, reason = "the door's own tests use the rest")]
 mod support;
+mod watches;

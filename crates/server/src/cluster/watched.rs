@@ -1,0 +1,58 @@
+//! Watched keys in a cluster: what they were when they were watched, compared in the transaction that `EXEC` runs.
+//!
+//! Nobody keeps anything for a client that watches: a leaf may move meanwhile, its node may start anew. A key that was changed, and back to the same
+//! value and end, passes for unchanged; what the client has read is true all the same, so the transaction is serializable.
+
+use azekura_fatbtree::{Key, Target, Work};
+use sha2::{Digest, Sha256};
+
+use super::Cluster;
+use super::wire::{self, Bytes, Call};
+use crate::error::{CommandError, Failure};
+use crate::keyspace::{Keyspace, RecordRef};
+
+/// What a key is, short: of its value and its end; `None`: not there.
+pub(crate) type Fingerprint = Option<Bytes>;
+
+/// Keys that a client watches, and what they were.
+pub(crate) type Watched = Vec<(Bytes, Fingerprint)>;
+
+fn fingerprint_of(record: RecordRef<'_>) -> Bytes {
+    let mut digest = Sha256::new();
+    // Both of one size, so that no value looks like another one with an end.
+    digest.update([u8::from(record.expires_ms.is_some())]);
+    digest.update(record.expires_ms.unwrap_or(0).to_le_bytes());
+    digest.update(record.value);
+    Bytes(digest.finalize().to_vec())
+}
+
+/// What a key is now.
+pub(super) fn look(keys: &Keyspace<'_>, key: &[u8]) -> Result<Fingerprint, Failure> {
+    keys.look(key, fingerprint_of)
+}
+
+/// Whether all are as they were. Takes the locks of writes first if any will follow: two that both read and then write get into a deadlock.
+pub(super) fn are_unchanged(
+    keys: &Keyspace<'_>,
+    watched: &[(Bytes, Fingerprint)],
+    writes: bool,
+) -> Result<bool, Failure> {
+    for (key, before) in watched {
+        if writes {
+            keys.lock(&key.0)?;
+        }
+        if look(keys, &key.0)? != *before {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+impl Cluster {
+    /// What a key is now, wherever it is.
+    pub(crate) fn fingerprint(&self, key: &[u8]) -> Result<Fingerprint, CommandError> {
+        let work = Work::Run { is_write: false, others: Vec::new(), bytes: wire::encode(&Call::Look) };
+        let (answer, _) = self.ask(Target::At(Key::from(key)), work)?;
+        wire::decode(&answer)
+    }
+}

@@ -1,0 +1,124 @@
+//! `WATCH` through any node: `EXEC` goes ahead exactly if the watched keys are as they were.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+
+use crate::nodes::Nodes;
+use crate::support::Client;
+
+/// `MULTI`, the requests, `EXEC`; what that answers.
+fn transaction(client: &mut Client, requests: &[&str]) -> String {
+    assert_eq!(client.ask("MULTI"), "OK");
+    for request in requests {
+        assert_eq!(client.ask(request), "QUEUED");
+    }
+    client.ask("EXEC")
+}
+
+#[test]
+fn a_change_through_another_node_makes_exec_answer_nil() {
+    let nodes = Nodes::three();
+    let (mut client, mut other) = (nodes.client(0), nodes.client(2));
+    assert_eq!(client.ask("MSET i 1 j 1"), "OK");
+    let mut watched = |change: &str| {
+        assert_eq!(client.ask("WATCH i j"), "OK");
+        if !change.is_empty() {
+            other.ask(change);
+        }
+        let done = transaction(&mut client, &["INCR j", "GET i"]);
+        // Whatever came of it, nothing is watched any more.
+        assert!(transaction(&mut client, &["GET j"]).starts_with('['));
+        done
+    };
+    assert_eq!(watched(""), "[:2 1]");
+    assert_eq!(watched("SET i 2"), "nil-array");
+    assert_eq!(watched("SET k 2"), "[:3 2]");
+    assert_eq!(watched("DEL i"), "nil-array");
+    assert_eq!(watched("SET i 2 PX 5000"), "nil-array");
+    assert_eq!(watched("PERSIST i"), "nil-array");
+    assert_eq!(watched("GET i"), "[:4 2]");
+    // As it was is as good as untouched.
+    assert_eq!(watched("SETRANGE i 0 2"), "[:5 2]");
+    // A key that ends has changed, though nobody wrote.
+    assert_eq!(nodes.client(1).ask("PEXPIRE i 1000"), ":1");
+    assert_eq!(client.ask("WATCH i"), "OK");
+    nodes.now_ms.fetch_add(2000, Relaxed);
+    assert_eq!(transaction(&mut client, &["GET j"]), "nil-array");
+    // Nor is one that came.
+    assert_eq!(client.ask("WATCH i"), "OK");
+    assert_eq!(nodes.client(2).ask("SET i new"), "OK");
+    assert_eq!(transaction(&mut client, &["GET j"]), "nil-array");
+    assert_eq!(client.ask("WATCH i"), "OK");
+    assert_eq!(nodes.client(2).ask("SET i newer"), "OK");
+    assert_eq!(client.ask("UNWATCH"), "OK");
+    assert_eq!(transaction(&mut client, &["GET i"]), "[newer]");
+}
+
+#[test]
+fn what_is_watched_may_move_and_its_node_start_anew() {
+    let mut nodes = Nodes::three();
+    let mut client = nodes.client(0);
+    assert_eq!(client.ask("SET i 1"), "OK");
+    assert_eq!(client.ask("WATCH i"), "OK");
+    assert_eq!(client.ask("AZ.CLUSTER MOVE i 2"), "OK");
+    assert_eq!(transaction(&mut client, &["INCR i"]), "[:2]");
+    assert_eq!(client.ask("WATCH i"), "OK");
+    nodes.stop(2);
+    nodes.start(2);
+    assert_eq!(transaction(&mut client, &["GET i"]), "[2]");
+    // What is watched is part of the transaction, so all of it must be at one node.
+    assert_eq!(client.ask("WATCH a i"), "OK");
+    assert!(transaction(&mut client, &["INCR i"]).starts_with("-CROSSNODE"));
+    assert_eq!(client.ask("WATCH i"), "OK");
+    assert_eq!(transaction(&mut client, &["PING"]), "[PONG]");
+    assert_eq!(client.ask("GET i"), "2");
+}
+
+#[test]
+fn no_increment_by_watch_and_multi_is_lost() {
+    const EACH: usize = 40;
+    let nodes = Nodes::three();
+    assert_eq!(nodes.client(0).ask("MSET i 0 k 0"), "OK");
+    thread::scope(|scope| {
+        for door in 0..3 {
+            let nodes = &nodes;
+            scope.spawn(move || {
+                let mut client = nodes.client(door);
+                for _ in 0..EACH {
+                    loop {
+                        assert_eq!(client.ask("WATCH i"), "OK");
+                        let next = client.ask("GET i").parse::<usize>().unwrap() + 1;
+                        let done = transaction(&mut client, &[&format!("SET i {next}"), "INCR k"]);
+                        if done != "nil-array" {
+                            assert!(done.starts_with("[OK :"), "{done}");
+                            break;
+                        }
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(nodes.client(2).ask("MGET i k"), format!("[{0} {0}]", 3 * EACH));
+}
+
+#[test]
+fn any_key_of_any_node_can_come_at_random() {
+    let nodes = Nodes::with(&["", "h", "p"], |options| options.leaf_rows = 4);
+    let mut client = nodes.client(1);
+    assert_eq!(client.ask("RANDOMKEY"), "nil");
+    let keys: Vec<_> = (0..12).map(|number| format!("{}{number}", char::from(b'a' + number * 2))).collect();
+    for key in &keys {
+        assert_eq!(client.ask(&format!("SET {key} 1")), "OK");
+    }
+    let mut missing: std::collections::BTreeSet<_> = keys.iter().cloned().collect();
+    // Twelve of equal chance: that one does not come in 2000 draws is less likely than a wrong bit in memory.
+    for _ in 0..2000 {
+        let key = client.ask("RANDOMKEY");
+        assert!(keys.contains(&key), "{key}");
+        missing.remove(&key);
+        if missing.is_empty() {
+            return;
+        }
+    }
+    panic!("never came: {missing:?}");
+}
