@@ -3,16 +3,17 @@
 #
 #   scripts/redis-clients.sh [AZEKURA]             they work: compares answers; target/release/azekura unless given
 #   scripts/redis-clients.sh --bench [AZEKURA]     how fast: beside redis-server with appendfsync always and everysec, and kvrocks, those that there are
+#   scripts/redis-clients.sh --costs [AZEKURA]     what a request takes of the processors: beside redis-server with appendfsync always, in turn
 #   scripts/redis-clients.sh --ycsb [AZEKURA]      the YCSB mixes A to F, all servers in turn; E is ordered scans, which Redis does not have
 #
 # PYTHON may name an interpreter that has the package `redis`; RUNS (3), REQUESTS (200000) and CLIENTS (50) size the benchmark; for YCSB RECORDS (100000) and
-# SECONDS_EACH (2) too, and OPTIONS may be --json.
+# SECONDS_EACH (2) too, and OPTIONS may be --json. For --costs TESTS (set get) too, and SERVE may hold options of the server.
 # Debian has the programs in redis-tools and redis-server. Leaves nothing behind. Exit code 0: everything as it must be.
 set -euo pipefail
 export LC_ALL=C
 
 mode=check
-case "${1:-}" in --bench | --ycsb) mode=${1#--}; shift ;; esac
+case "${1:-}" in --bench | --costs | --ycsb) mode=${1#--}; shift ;; esac
 azekura=$(realpath "${1:-$(dirname "$0")/../target/release/azekura}")
 [ -x "$azekura" ] || { echo "no command $azekura; cargo build --release -p azekura-cli makes it" >&2; exit 2; }
 dir=$(mktemp -d "${TMPDIR:-/tmp}/redis-clients.XXXXXX")
@@ -210,6 +211,62 @@ compare() {
     done
 }
 
+# spent PID: microseconds of user and of system time, and switches between threads (of their own will, or not), so far.
+spent() {
+    awk -v tick="$(getconf CLK_TCK)" '{ print $14 * 1e6 / tick, $15 * 1e6 / tick }' "/proc/$1/stat"
+    cat "/proc/$1/task"/*/status | awk '/^voluntary/ { own += $2 } /^nonvoluntary/ { forced += $2 } END { print own, forced }'
+}
+
+# cost NAME PID TEST OPTIONS...: runs a test against the server on $port, and prints a line of what a request took.
+cost() {
+    local name=$1 pid=$2 test=$3 before after counts="" counter=""
+    shift 3
+    if perf stat -e instructions:u true 2>/dev/null >&2; then
+        perf stat -x, -e instructions:u,instructions:k -p "$pid" -o "$dir/counts" &
+        counter=$!
+        sleep 0.2
+    fi
+    before=$(spent "$pid" | tr '\n' ' ')
+    TIMEFORMAT='%U %S'
+    { time redis-benchmark -p "$port" -t "$test" -n "${REQUESTS:-200000}" -c "${CLIENTS:-50}" -r 1000000 "$@" --csv >"$dir/rate" 2>&1; } 2>"$dir/client"
+    after=$(spent "$pid" | tr '\n' ' ')
+    if [ -n "$counter" ]; then
+        kill -INT "$counter"
+        wait "$counter" || true
+        counts=$(awk -F, '/instructions/ { printf "%s ", $1 }' "$dir/counts")
+    fi
+    tr -d '"' <"$dir/rate" | awk -F, -v name="$name" -v test="$test" -v before="$before" -v after="$after" -v counts="$counts" \
+        -v client="$(tail -n 1 "$dir/client")" -v n="${REQUESTS:-200000}" '
+        $1 != "test" && NF > 2 { rate = $2 }
+        END {
+            split(before, b, " "); split(after, a, " "); split(counts, i, " "); split(client, c, " ")
+            printf "%-34s%-5s%10d%8.2f%8.2f%8.2f%8.2f%8.3f%8.3f", name, test, rate, (a[1] - b[1]) / n, (a[2] - b[2]) / n, c[1] * 1e6 / n, c[2] * 1e6 / n,
+                (a[3] - b[3]) / n, (a[4] - b[4]) / n
+            if (counts != "") printf "%9.0f%9.0f", i[1] / n, i[2] / n
+            print ""
+        }'
+}
+
+costs() {
+    have redis-benchmark && have redis-server || return 0
+    local run test
+    redis costs always
+    local redis_port=$port redis_pid=${pids[-1]}
+    # shellcheck disable=SC2086
+    serve costs-azekura ${SERVE:-}
+    local own_port=$port own_pid=${pids[-1]}
+    printf '%-39s%10s%16s%16s%16s%18s   µs of user and system time, switches (own, forced) and instructions per request; %s clients, load %s\n' "" "per second" \
+        "server" "client" "switches" "instructions" "${CLIENTS:-50}" "$(cut -d' ' -f1 /proc/loadavg)"
+    for run in $(seq "${RUNS:-3}"); do
+        for test in ${TESTS:-set get}; do
+            port=$redis_port
+            cost "redis appendfsync always" "$redis_pid" "$test" "$@"
+            port=$own_port
+            cost "azekura" "$own_pid" "$test" "$@"
+        done
+    done
+}
+
 # The servers run side by side, but only one of them is asked at a time.
 ycsb() {
     local addresses sync
@@ -232,6 +289,7 @@ ycsb() {
 
 case "$mode" in
 bench) compare ;;
+costs) costs ;;
 ycsb) ycsb ;;
 check)
     serve db

@@ -236,6 +236,21 @@ impl Database {
         Ok((value, tx.commit_async()?))
     }
 
+    /// As [`transact_async`](Self::transact_async), for one of several commits that the caller waits for together: see
+    /// [`Transaction::commit_batched`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`transact`](Self::transact).
+    pub fn transact_batched<T>(
+        &self,
+        body: impl FnMut(&Transaction) -> Result<T, Error>,
+    ) -> Result<(T, CommitTicket), Error> {
+        let _transaction = crate::probe::transaction();
+        let (value, tx) = self.retry(body)?;
+        Ok((value, tx.commit_batched()?))
+    }
+
     /// Names of all tables, in byte order.
     ///
     /// # Errors

@@ -14,7 +14,8 @@ use azekura_wal::{Ticket, Wal};
 use crate::Error;
 use crate::database::Door;
 
-/// Tells when a commit is durable; made by [`Transaction::commit_async`](crate::Transaction::commit_async).
+/// Tells when a commit is durable; made by [`Transaction::commit_async`](crate::Transaction::commit_async) and
+/// [`commit_batched`](crate::Transaction::commit_batched).
 ///
 /// The commit goes on whether or not the ticket is looked at; dropping it is fine. As a `Future` it needs no particular runtime.
 ///
@@ -58,6 +59,12 @@ impl CommitTicket {
     pub(crate) fn new(db: &Arc<Door>, lsn: Lsn) -> Self {
         machine::adds(&**db); // the count
         Self(Wal::ticket_through(LogDoor(Arc::clone(db)), lsn))
+    }
+
+    /// One whose flush nobody is asked for before it is waited for.
+    pub(crate) fn quiet(db: &Arc<Door>, lsn: Lsn) -> Self {
+        machine::adds(&**db); // the count
+        Self(Wal::quiet_ticket_through(LogDoor(Arc::clone(db)), lsn))
     }
 
     /// Blocks until the commit survives power loss.

@@ -5,7 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
-use azekura::{Database, LogProtocol, Table};
+use azekura::{CommitTicket, Database, LogProtocol, Table};
 
 const ROWS: Table<u32, u32> = Table::new("rows");
 
@@ -75,4 +75,16 @@ fn a_split_with_all_its_pages_draws_once() {
     assert_eq!(draws, records);
     // A leaf of 8 KiB takes some hundreds of such rows.
     assert!((5..60).contains(&beyond), "{beyond} records for the splits of 8000 insertions");
+}
+
+#[test]
+fn commits_that_are_waited_for_together_are_one_flush() {
+    let db = store(LogProtocol::PWal);
+    let flushes = db.stats().log.flushes;
+    let commit = |key: u32| db.transact_batched(|tx| tx.table(&ROWS)?.insert(&key, &1)).unwrap().1;
+    let tickets: Vec<_> = (0..100).map(commit).collect();
+    assert!(tickets.iter().all(|ticket| !ticket.is_durable().unwrap()), "nobody was asked to write");
+    assert_eq!(db.stats().log.flushes, flushes);
+    tickets.into_iter().reduce(CommitTicket::later).unwrap().wait().unwrap();
+    assert_eq!(db.stats().log.flushes, flushes + 1);
 }

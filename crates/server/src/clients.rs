@@ -19,7 +19,8 @@ pub(crate) struct Client {
     pub(crate) about: Mutex<About>,
     /// Place of the last command in the table of commands.
     pub(crate) last_command: AtomicUsize,
-    pub(crate) requests: AtomicU64,
+    /// Written by its connection only.
+    requests: AtomicU64,
 }
 
 /// What a client said about itself.
@@ -32,6 +33,12 @@ pub(crate) struct About {
 }
 
 impl Client {
+    /// Counts one more; called by its connection, which one thread at a time has.
+    pub(crate) fn count_request(&self) {
+        // Relaxed: a count. No addition in one step, as nobody else writes it.
+        self.requests.store(self.requests.load(Relaxed) + 1, Relaxed);
+    }
+
     /// A line of `CLIENT LIST`.
     pub(crate) fn line(&self) -> String {
         let about = self.about.lock().clone();

@@ -1,6 +1,11 @@
 //! What is counted, for `INFO` and `/metrics`.
+//!
+//! What every request counts is spread: each thread adds on lines of its own, so that reactors on several processors do not take a line from each other with
+//! each request.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use azekura_base::striped::{StripedCounter, stripe_count, thread_stripe};
 
 use crate::command::TABLE;
 
@@ -36,38 +41,103 @@ impl Count {
     }
 }
 
+/// A count of what happens with each request.
+#[derive(Debug, Default)]
+pub(crate) struct SpreadCount {
+    total: StripedCounter,
+    /// As in [`Count`].
+    forgotten: AtomicU64,
+}
+
+impl SpreadCount {
+    pub(crate) fn add(&self, more: u64) {
+        self.total.add(more);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.total.sum()
+    }
+
+    pub(crate) fn recent(&self) -> u64 {
+        self.get().saturating_sub(self.forgotten.load(Relaxed))
+    }
+
+    fn forget(&self) {
+        self.forgotten.store(self.get(), Relaxed);
+    }
+}
+
+/// How often each command was called, by its place in the table of commands; a row for each stripe of threads.
+#[derive(Debug)]
+pub(crate) struct Calls {
+    rows: Box<[Box<[AtomicU64]>]>,
+    /// As in [`Count`], for all rows together.
+    forgotten: Box<[AtomicU64]>,
+}
+
+impl Calls {
+    fn new() -> Self {
+        let row = || TABLE.iter().map(|_| AtomicU64::new(0)).collect();
+        Self { rows: (0..stripe_count()).map(|_| row()).collect(), forgotten: row() }
+    }
+
+    pub(crate) fn inc(&self, at: usize) {
+        self.rows[thread_stripe() % self.rows.len()][at].fetch_add(1, Relaxed);
+    }
+
+    /// Of the command at this place, since the server began.
+    pub(crate) fn get(&self, at: usize) -> u64 {
+        self.rows.iter().map(|row| row[at].load(Relaxed)).sum()
+    }
+
+    /// The same since statistics were reset.
+    pub(crate) fn recent(&self, at: usize) -> u64 {
+        self.get(at).saturating_sub(self.forgotten[at].load(Relaxed))
+    }
+
+    /// Of all commands, since statistics were reset.
+    pub(crate) fn recent_of_all(&self) -> u64 {
+        (0..TABLE.len()).map(|at| self.recent(at)).sum()
+    }
+
+    fn forget(&self) {
+        for (at, forgotten) in self.forgotten.iter().enumerate() {
+            forgotten.store(self.get(at), Relaxed);
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Counters {
     pub(crate) connections: Count,
     /// For want of room.
     pub(crate) rejected: Count,
     /// By place in the table of commands.
-    pub(crate) calls: Vec<Count>,
-    pub(crate) failed_calls: Vec<Count>,
+    pub(crate) calls: Calls,
+    pub(crate) failed_calls: Calls,
     /// Requests that named no command, had the wrong number of arguments, or came before a password.
     pub(crate) refused: Count,
     pub(crate) protocol_errors: Count,
     pub(crate) failed_logins: Count,
     pub(crate) transaction_timeouts: Count,
-    pub(crate) bytes_in: Count,
-    pub(crate) bytes_out: Count,
+    pub(crate) bytes_in: SpreadCount,
+    pub(crate) bytes_out: SpreadCount,
     pub(crate) expired: Count,
 }
 
 impl Counters {
     pub(crate) fn new() -> Self {
-        let per_command = || TABLE.iter().map(|_| Count::default()).collect();
         Self {
             connections: Count::default(),
             rejected: Count::default(),
-            calls: per_command(),
-            failed_calls: per_command(),
+            calls: Calls::new(),
+            failed_calls: Calls::new(),
             refused: Count::default(),
             protocol_errors: Count::default(),
             failed_logins: Count::default(),
             transaction_timeouts: Count::default(),
-            bytes_in: Count::default(),
-            bytes_out: Count::default(),
+            bytes_in: SpreadCount::default(),
+            bytes_out: SpreadCount::default(),
             expired: Count::default(),
         }
     }
@@ -79,7 +149,37 @@ impl Counters {
             protocol_errors, failed_logins, transaction_timeouts, bytes_in, bytes_out, expired, ..
         } = self;
         let single = [connections, rejected, refused, protocol_errors, failed_logins, transaction_timeouts];
-        single.into_iter().chain([bytes_in, bytes_out, expired]).for_each(Count::forget);
-        calls.iter().chain(failed_calls).for_each(Count::forget);
+        single.into_iter().chain([expired]).for_each(Count::forget);
+        [bytes_in, bytes_out].into_iter().for_each(SpreadCount::forget);
+        [calls, failed_calls].into_iter().for_each(Calls::forget);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_threads_count_side_by_side_adds_up_and_is_forgotten_once() {
+        let counters = Counters::new();
+        let count = |at: usize| {
+            std::thread::scope(|s| {
+                for _ in 0..3 {
+                    s.spawn(|| {
+                        for _ in 0..100 {
+                            counters.calls.inc(at);
+                            counters.bytes_in.add(7);
+                        }
+                    });
+                }
+            });
+        };
+        count(2);
+        counters.forget();
+        count(5);
+        assert_eq!((counters.calls.get(2), counters.calls.recent(2)), (300, 0));
+        assert_eq!((counters.calls.recent(5), counters.calls.recent_of_all()), (300, 300));
+        assert_eq!((counters.bytes_in.get(), counters.bytes_in.recent()), (4200, 2100));
+        assert_eq!(counters.failed_calls.recent_of_all(), 0);
     }
 }

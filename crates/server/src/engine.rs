@@ -137,7 +137,7 @@ impl Engine {
         pending: &mut Pending,
         mut body: impl FnMut(&Keyspace<'_>) -> Result<T, Failure>,
     ) -> Result<T, CommandError> {
-        let done = self.db.transact_async(|tx| {
+        let done = self.db.transact_batched(|tx| {
             let keys = Keyspace::open(tx, self.clock.now_ms(), &self.around)?;
             Ok(body(&keys)?)
         });

@@ -101,8 +101,9 @@ impl Snapshot {
         ] {
             let mut family =
                 out.encode_descriptor(name, help, None, ConstCounter::new(0_u64).metric_type())?;
-            for (spec, count) in TABLE.iter().zip(counts).filter(|(_, count)| count.get() > 0) {
-                ConstCounter::new(count.get()).encode(family.encode_family(&[("command", spec.name)])?)?;
+            let counts = TABLE.iter().enumerate().map(|(at, spec)| (spec, counts.get(at)));
+            for (spec, count) in counts.filter(|(_, count)| *count > 0) {
+                ConstCounter::new(count).encode(family.encode_family(&[("command", spec.name)])?)?;
             }
         }
         Ok(())

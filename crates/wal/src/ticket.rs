@@ -87,13 +87,15 @@ impl Wakers {
 pub struct Ticket<W: Deref<Target = Wal> = Arc<Wal>> {
     wal: W,
     lsn: Lsn,
+    /// Nobody was asked to flush the record yet: who polls does.
+    is_quiet: bool,
     /// Of our entry among the wakers, once there was one.
     id: Option<u64>,
 }
 
 impl<W: Deref<Target = Wal>> Ticket<W> {
-    pub(crate) const fn new(wal: W, lsn: Lsn) -> Self {
-        Self { wal, lsn, id: None }
+    pub(crate) const fn new(wal: W, lsn: Lsn, is_quiet: bool) -> Self {
+        Self { wal, lsn, is_quiet, id: None }
     }
 
     /// The record.
@@ -142,6 +144,9 @@ impl<W: Deref<Target = Wal> + Unpin> Future for Ticket<W> {
         }
         if !log.is_acknowledged(ticket.lsn) && log.failure.get().is_none() {
             log.wakers.register(ticket.lsn.0, &mut ticket.id, context.waker());
+            if std::mem::take(&mut ticket.is_quiet) {
+                ticket.wal.request_for_ticket(ticket.lsn);
+            }
         }
         match ticket.is_durable() {
             Ok(false) => Poll::Pending,

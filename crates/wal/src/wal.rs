@@ -159,12 +159,24 @@ impl Wal {
 
     /// The same, through any reference to the log: [`Wal::ticket`]'s is counted on one line, which all threads then write.
     pub fn ticket_through<W: Deref<Target = Self>>(wal: W, lsn: Lsn) -> Ticket<W> {
+        wal.request_for_ticket(lsn);
+        Ticket::new(wal, lsn, false)
+    }
+
+    /// The same without the request, for one of several tickets that the caller is about to wait for: then the first wait flushes all, most often in
+    /// the caller's own thread, and no other is woken for it. A ticket that is polled makes the request then. A record whose ticket is dropped
+    /// rests as long as one that nobody asks for (`WalOptions::max_delay`).
+    pub fn quiet_ticket_through<W: Deref<Target = Self>>(wal: W, lsn: Lsn) -> Ticket<W> {
+        Ticket::new(wal, lsn, true)
+    }
+
+    /// Has a record flushed by the background threads, if there are any and it is not durable.
+    pub(crate) fn request_for_ticket(&self, lsn: Lsn) {
+        let log = &self.log;
         // An epoch ends by itself.
-        let log = &wal.log;
         if log.options.background && log.epochs.is_none() && log.horizon.reached() < lsn {
             log.request_flush(lsn);
         }
-        Ticket::new(wal, lsn)
     }
 
     /// Has everything that is buffered flushed soon, by the background threads; without them, now, by the caller.

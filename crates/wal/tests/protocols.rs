@@ -4,12 +4,14 @@
 
 mod common;
 
+use std::future::Future;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use azekura_base::{DurableLog, Lsn};
 use azekura_io::FaultFs;
-use azekura_wal::{LogProtocol, Wal, WalOptions};
+use azekura_wal::{LogProtocol, Ticket, Wal, WalOptions};
 use common::*;
 
 /// Appends by `threads` threads, waiting for some of the records; everything comes back.
@@ -146,5 +148,51 @@ fn a_lone_committer_writes_by_itself_and_switches_no_thread() {
         let after = wal.stats();
         let costs = (after.chunks - before.chunks, after.threads_woken - before.threads_woken);
         assert_eq!(costs, (200, 0), "writes, and threads woken");
+    }
+}
+
+#[test]
+fn commits_whose_tickets_are_quiet_are_one_write_of_who_waits_for_them() {
+    let long = Duration::from_secs(3600);
+    for background in [false, true] {
+        let options = WalOptions { background, max_delay: long, segment_bytes: 4 << 20, ..small(2, 1) };
+        let wal = create(&FaultFs::new(), options);
+        let before = wal.stats();
+        for n in 0..200 {
+            let tickets: Vec<_> = (0..10)
+                .map(|i| wal.append(worker(0), &body(i, n, 12)).expect("appends"))
+                .map(|lsn| Wal::quiet_ticket_through(Arc::clone(&wal), lsn))
+                .collect();
+            assert!(
+                tickets.iter().all(|ticket| ticket.is_durable() == Ok(false)),
+                "nobody had a reason to write"
+            );
+            let newest = tickets.into_iter().reduce(Ticket::later).expect("there are ten");
+            newest.wait().expect("acknowledged");
+        }
+        let after = wal.stats();
+        let costs = (after.chunks - before.chunks, after.threads_woken - before.threads_woken);
+        assert_eq!(costs, (200, 0), "writes, and threads woken");
+    }
+}
+
+#[test]
+fn a_quiet_ticket_that_is_awaited_has_itself_flushed() {
+    for protocol in protocols() {
+        let long = Duration::from_secs(3600);
+        let wal = create(
+            &FaultFs::new(),
+            WalOptions { protocol, background: true, max_delay: long, ..small(2, 2) },
+        );
+        for n in 0..50 {
+            let lsn = wal.append(worker(n), b"commit").expect("appends");
+            let mut ticket = std::pin::pin!(Wal::quiet_ticket_through(Arc::clone(&wal), lsn));
+            let mut context = Context::from_waker(Waker::noop());
+            // The first poll asks for it, and nobody else does.
+            while ticket.as_mut().poll(&mut context).is_pending() {
+                std::thread::yield_now();
+            }
+            assert!(wal.acknowledged_lsn() >= lsn);
+        }
     }
 }

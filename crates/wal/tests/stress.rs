@@ -41,7 +41,7 @@ fn client(wal: &Arc<Wal>, c: u32, count: u64) -> Records {
         let body = body(c, n, 12 + (n as usize * 13 + c as usize) % 300);
         let lsn = wal.append(wal.worker(), &body).expect("appends");
         model.insert(lsn.0, body);
-        match c % 4 {
+        match c % 5 {
             0 => wal.make_durable(lsn).expect("durable"),
             1 => block_on(wal.ticket(lsn)).expect("durable"),
             2 => {
@@ -51,6 +51,15 @@ fn client(wal: &Arc<Wal>, c: u32, count: u64) -> Records {
                     let lsn = ticket.lsn();
                     ticket.wait().expect("durable");
                     assert!(wal.durable_lsn() >= lsn);
+                }
+            }
+            3 => {
+                // Of a batch of eight the last is waited for, or polled, and nobody was asked before.
+                let ticket = Wal::quiet_ticket_through(Arc::clone(wal), lsn);
+                match n % 16 {
+                    7 => ticket.wait().expect("durable"),
+                    15 => block_on(ticket).expect("durable"),
+                    _ => drop(ticket),
                 }
             }
             _ => {

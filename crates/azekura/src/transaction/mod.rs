@@ -167,6 +167,38 @@ impl Transaction {
         Ok(CommitTicket::new(&self.db, lsn))
     }
 
+    /// As [`commit_async`](Self::commit_async), for one of several commits that the caller waits for together: nobody is asked to write the log
+    /// yet. The first [`wait`](CommitTicket::wait) writes it for all of them, most often in the caller's own thread, where `commit_async` has
+    /// the log's thread woken at once.
+    ///
+    /// A ticket that nobody waits for or polls becomes durable with the next flush, or in some 10 ms (without background threads: with the next
+    /// flush only).
+    ///
+    /// ```
+    /// # use azekura::{Database, Error, Table};
+    /// # const T: Table<u64, u64> = Table::new("t");
+    /// # fn main() -> Result<(), Error> {
+    /// # let db = Database::in_memory()?;
+    /// let mut newest = None;
+    /// for i in 0..100 {
+    ///     let tx = db.begin()?;
+    ///     tx.table(&T)?.insert(&i, &i)?;
+    ///     newest = Some(tx.commit_batched()?);
+    /// }
+    /// newest.map_or(Ok(()), azekura::CommitTicket::wait)?; // one write of the log for all; what was committed before is durable too
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`commit`](Self::commit).
+    pub fn commit_batched(self) -> Result<CommitTicket, Error> {
+        let _commit = probe::commit();
+        let lsn = self.commit_record()?;
+        Ok(CommitTicket::quiet(&self.db, lsn))
+    }
+
     /// Ends the transaction and undoes all of it. Dropping does the same, without telling what went wrong.
     ///
     /// # Errors

@@ -11,10 +11,11 @@ use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 use azekura_base::blocking;
 
-use super::{Arrival, Bunk, Fleet, Parcel, Posted, Reactor, SPARE_PATIENCE};
+use super::{Arrival, Bunk, Fleet, Parcel, Posted, Reactor, SPARE_PATIENCE, Seat};
 use crate::connection::Connection;
 
 enum Hold {
@@ -79,34 +80,55 @@ fn turn(fleet: &Arc<Fleet>, mut reactor: Box<Reactor>) -> Option<Box<Reactor>> {
         return Some(reactor);
     }
     let batch = std::mem::take(&mut reactor.waiting);
-    lend(reactor);
-    commit(fleet, number, batch)
+    commit(fleet, number, Some(reactor), batch)
 }
 
-/// Waits for commits and answers, batch after batch (PLACE-5). `None`: the reactor is another thread's.
+/// Waits for commits and answers, batch after batch (PLACE-5), as the committer of a reactor, which it may have itself. `None`: the reactor is
+/// another thread's.
 #[expect(clippy::vec_box, reason = "connections move between slots, threads and here as boxes")]
-fn commit(fleet: &Arc<Fleet>, number: usize, mut batch: Vec<Box<Connection>>) -> Option<Box<Reactor>> {
-    let place = &fleet.seats[number].place;
+fn commit(
+    fleet: &Arc<Fleet>,
+    number: usize,
+    mut reactor: Option<Box<Reactor>>,
+    mut batch: Vec<Box<Connection>>,
+) -> Option<Box<Reactor>> {
+    let seat = &fleet.seats[number];
     while !batch.is_empty() {
-        // The newest first: most often the others are durable with it.
-        batch.iter_mut().rev().for_each(|connection| guarded(connection, Connection::wait));
-        let mut mine = take_back(fleet);
+        reactor = wait_for(fleet, reactor, seat, &mut batch);
         for connection in batch.drain(..) {
-            match &mut mine {
+            match &mut reactor {
                 Some(reactor) => reactor.answer(connection),
-                None => mine = answer_from_afar(fleet, number, connection),
+                None => reactor = answer_from_afar(fleet, number, connection),
             }
         }
-        place.next_commits(&mut batch);
-        if let Some(mut reactor) = mine {
-            if batch.is_empty() {
-                reactor.waiting = batch; // its memory
-                return Some(reactor);
-            }
-            lend(reactor);
-        }
+        seat.place.next_commits(&mut batch);
     }
-    None
+    if let Some(reactor) = &mut reactor {
+        reactor.waiting = batch; // its memory
+    }
+    reactor
+}
+
+/// Waits until all of a batch is durable: with the reactor in hand if that is expected to be quick, or else with the reactor lent (REACT-2).
+#[expect(clippy::vec_box, reason = "connections move between slots, threads and here as boxes")]
+fn wait_for(
+    fleet: &Fleet,
+    reactor: Option<Box<Reactor>>,
+    seat: &Seat,
+    batch: &mut Vec<Box<Connection>>,
+) -> Option<Box<Reactor>> {
+    let kept = reactor.and_then(|reactor| {
+        if seat.commit_time.is_short() {
+            return Some(reactor);
+        }
+        lend(reactor);
+        None
+    });
+    let begun = Instant::now();
+    // The newest first: most often the others are durable with it.
+    batch.iter_mut().rev().for_each(|connection| guarded(connection, Connection::wait));
+    seat.commit_time.note(begun.elapsed());
+    kept.or_else(|| take_back(fleet))
 }
 
 /// A step of a connection outside its requests. A panic in it ends the connection, and nothing else: a thread that unwound from here would
@@ -140,7 +162,7 @@ fn finish(fleet: &Arc<Fleet>, number: usize, token: Option<usize>, served: Parce
             if fleet.seats[number].place.queue_commits(&mut batch) {
                 return None;
             }
-            commit(fleet, number, batch)
+            commit(fleet, number, None, batch)
         }
         Some(connection) => answer_from_afar(fleet, number, connection),
         None => give_back(fleet, number, Arrival { token, item: None, is_ready: false }),

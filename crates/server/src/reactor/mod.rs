@@ -2,8 +2,9 @@
 //!
 //! A thread that has a reactor takes the connections for which something arrived, one after another: it reads, runs every whole request, and answers.
 //! Those whose replies have to wait for the log are put together; when nothing else is there to be done the thread waits for the newest commit
-//! among them, which is one flush for all, and answers them. What comes meanwhile is the next batch of the same *committer*: so a reactor needs
-//! two threads for any number of commits, one that runs requests and one that waits for the log.
+//! among them, which is one flush for all, and answers them. Most often it writes that flush itself, and no other thread is woken for it. Where the device is
+//! quick (`commit_time`) it keeps its reactor meanwhile. Where it is slow the reactor goes to another thread, and what is run there is the next batch of
+//! the same *committer*: so a reactor needs two threads for any number of commits, one that runs requests and one that waits for the log.
 //!
 //! A request may *block*: on the lock of a transaction that stays open between requests, on a page that is read from the device, on
 //! the log. The store announces that ([`azekura_base::blocking`]), and the thread then hands its reactor to a spare thread, keeps the connections that it is
@@ -19,13 +20,15 @@
 //!
 //! - **REACT-1** A reactor is a value that one thread has, or that lies in its [`Place`] (PLACE-1); a connection is a value too, in a slot or with one thread.
 //! - **REACT-2** While a thread runs anything that may block, its reactor is *lent* to the hook of that thread: the hook gives it away, or leaves it
-//!   in its place if it has no other connection, and afterwards the thread looks what is left of it.
+//!   in its place if it has no other connection, and afterwards the thread looks what is left of it. But for waits for commits that are expected
+//!   to be short: those wait for the log alone, which no connection of this reactor can hold up.
 //! - **REACT-3** Who gives a reactor away gives all of it but the connections it works on: those queued, and those that wait for their commits, go along.
 //! - **REACT-4** An event for a connection that is away is noted (PLACE-4); the connection is looked at when it is back.
 //!
 //! Threads: one for each reactor and one for its commits, one for each connection that blocks otherwise, and spare ones that end after a while. Should the system give no more threads,
 //! a reactor stays with its thread until that goes on.
 
+mod commit_time;
 mod crew;
 mod drive;
 mod place;
@@ -41,6 +44,7 @@ use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
 
 use crate::connection::Connection;
+use commit_time::CommitTime;
 use crew::{Bunk, Crew};
 use place::{Arrival, Place, Posted};
 
@@ -73,6 +77,7 @@ pub(crate) struct Fleet {
 struct Seat {
     place: Place<Box<Reactor>, Parcel, Box<Connection>>,
     waker: Waker,
+    commit_time: CommitTime,
 }
 
 impl Fleet {
@@ -81,7 +86,7 @@ impl Fleet {
         let polls: Vec<Poll> = (0..reactors.max(1)).map(|_| Poll::new()).collect::<io::Result<_>>()?;
         let seat = |poll: &Poll| {
             let waker = Waker::new(poll.registry(), WAKE)?;
-            Ok(Seat { place: Place::default(), waker })
+            Ok(Seat { place: Place::default(), waker, commit_time: CommitTime::default() })
         };
         let fleet = Arc::new(Self {
             seats: polls.iter().map(seat).collect::<io::Result<_>>()?,

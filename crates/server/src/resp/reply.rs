@@ -1,7 +1,6 @@
 //! Replies, in either version of the protocol.
 
 use std::borrow::Cow;
-use std::io::Write;
 
 use crate::error::CommandError;
 
@@ -64,7 +63,7 @@ impl Reply {
     pub(crate) fn encode(&self, protocol: Protocol, out: &mut Vec<u8>) {
         match self {
             Self::Simple(text) => line(out, b'+', text.as_bytes()),
-            Self::Integer(number) => head(out, b':', *number),
+            Self::Integer(number) => integer(out, *number),
             Self::Bulk(bytes) => {
                 head(out, b'$', bytes.len());
                 out.extend_from_slice(bytes);
@@ -99,9 +98,35 @@ impl Reply {
     }
 }
 
-fn head(out: &mut Vec<u8>, kind: u8, number: impl std::fmt::Display) {
+/// A kind and a length.
+fn head(out: &mut Vec<u8>, kind: u8, number: usize) {
     out.push(kind);
-    write!(out, "{number}\r\n").expect("memory takes what is written to it");
+    put_digits(out, number as u64);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn integer(out: &mut Vec<u8>, number: i64) {
+    out.push(b':');
+    if number < 0 {
+        out.push(b'-');
+    }
+    put_digits(out, number.unsigned_abs());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The digits of a number, without the detour over a formatter: most replies have one.
+fn put_digits(out: &mut Vec<u8>, mut number: u64) {
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
 }
 
 fn line(out: &mut Vec<u8>, kind: u8, text: &[u8]) {
@@ -126,6 +151,19 @@ mod tests {
         assert_eq!(encoded(&map, Protocol::Resp2), "*2\r\n$1\r\na\r\n$-1\r\n");
         assert_eq!(encoded(&map, Protocol::Resp3), "%1\r\n$1\r\na\r\n_\r\n");
         assert_eq!(encoded(&Reply::NullArray, Protocol::Resp2), "*-1\r\n");
+    }
+
+    #[test]
+    fn numbers_are_those_that_the_standard_library_writes() {
+        let powers = (0..64).flat_map(|bit| [1_i64 << bit, (1_i64 << bit).wrapping_sub(1)]);
+        let tens = (0..19).map(|power| 10_i64.pow(power));
+        for number in powers.chain(tens).flat_map(|n| [n, n.wrapping_neg(), n.wrapping_sub(1)]) {
+            assert_eq!(encoded(&Reply::Integer(number), Protocol::Resp2), format!(":{number}\r\n"));
+        }
+        for len in [0, 1, 9, 10, 99, 100, 12_345] {
+            let bulk = encoded(&Reply::Bulk(vec![b'x'; len]), Protocol::Resp2);
+            assert_eq!(bulk, format!("${len}\r\n{}\r\n", "x".repeat(len)));
+        }
     }
 
     #[test]

@@ -98,6 +98,8 @@ fn shown(byte: u8) -> String {
 
 /// Longest line: of a length, or of an inline request.
 const MAX_LINE_BYTES: usize = 64 << 10;
+/// Digits of a length that is read without looking for the end of its line first.
+const SHORT_DIGITS: usize = 5;
 /// Space that a read gets at least.
 const READ_BYTES: usize = 16 << 10;
 /// A buffer that is larger than this is given back once it is empty.
@@ -351,12 +353,34 @@ impl RequestReader {
         Ok(true)
     }
 
+    /// The number of a whole length line with few digits, as most have, behind its first byte; `None`: look at the line in the general way.
+    fn short_length(&mut self) -> Option<usize> {
+        let rest = &self.bytes[self.at..self.end];
+        let mut length = 0;
+        for (i, &byte) in rest.iter().enumerate().take(1 + SHORT_DIGITS + 1).skip(1) {
+            match byte {
+                b'0'..=b'9' => length = 10 * length + usize::from(byte - b'0'),
+                b'\r' if i > 1 && rest.get(i + 1) == Some(&b'\n') => {
+                    self.at += i + 2;
+                    return Some(length);
+                }
+                _ => return None,
+            }
+        }
+        None
+    }
+
     fn array_head(&mut self) -> Result<Option<usize>, ProtocolError> {
-        let Some(line) = self.line()? else { return Ok(None) };
-        let count = number(&self.bytes[line.start + 1..line.end]);
-        let count = count.ok_or(ProtocolError::Length { what: "multibulk" })?;
-        // `*-1` and `*0` ask for nothing.
-        let count = usize::try_from(count).unwrap_or(0);
+        let count = match self.short_length() {
+            Some(count) => count,
+            None => {
+                let Some(line) = self.line()? else { return Ok(None) };
+                let count = number(&self.bytes[line.start + 1..line.end]);
+                let count = count.ok_or(ProtocolError::Length { what: "multibulk" })?;
+                // `*-1` and `*0` ask for nothing.
+                usize::try_from(count).unwrap_or(0)
+            }
+        };
         let max = self.limits.max_arguments;
         if count > max { Err(ProtocolError::TooManyArguments { count, max }) } else { Ok(Some(count)) }
     }
@@ -385,9 +409,15 @@ impl RequestReader {
         {
             return Err(ProtocolError::ExpectedBulk { got });
         }
-        let Some(line) = self.line()? else { return Ok(None) };
-        let len = number(&self.bytes[line.start + 1..line.end]).and_then(|len| usize::try_from(len).ok());
-        let len = len.ok_or(ProtocolError::Length { what: "bulk" })?;
+        let len = match self.short_length() {
+            Some(len) => len,
+            None => {
+                let Some(line) = self.line()? else { return Ok(None) };
+                let len = number(&self.bytes[line.start + 1..line.end]);
+                let len = len.and_then(|len| usize::try_from(len).ok());
+                len.ok_or(ProtocolError::Length { what: "bulk" })?
+            }
+        };
         let (max, max_request) = (self.limits.max_bulk_bytes, self.limits.max_request_bytes);
         if len > max {
             return Err(ProtocolError::ArgumentTooLong { len, max });
@@ -454,6 +484,19 @@ mod tests {
     }
 
     #[test]
+    fn a_length_may_be_written_with_any_number_of_digits_and_end_without_a_carriage_return() {
+        for width in 1..12 {
+            for end in ["\r\n", "\n"] {
+                let stream = format!("*{:0width$}{end}${:0width$}{end}hello\r\n", 1, 5);
+                for pieces in [1, 2, 3, stream.len()] {
+                    let found = read(stream.as_bytes(), pieces).expect("valid");
+                    assert_eq!(found, [[b"hello"]], "{stream:?} in pieces of {pieces}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn what_is_no_request_is_refused_by_name() {
         let refused = |bytes: &[u8]| read(bytes, 7).expect_err("no request").to_string();
         assert!(refused(b"*x\r\n").contains("multibulk length"));
@@ -461,6 +504,9 @@ mod tests {
         assert!(refused(b"*1\r\n$2000000000\r\n").contains("2000000000 bytes"));
         assert!(refused(b"*1\r\n$-1\r\n").contains("bulk length"));
         assert!(refused(b"*1\r\n$+1\r\n").contains("bulk length"));
+        assert!(refused(b"*\r\n").contains("multibulk length"));
+        assert!(refused(b"*1\r\n$\r\n").contains("bulk length"));
+        assert!(refused(b"*1\r\n$1\rx\n").contains("bulk length"));
         assert!(refused(b"*1\r\n:5\r\n").contains("expected '$', got ':'"));
         assert!(refused(b"*1\r\n*1\r\n").contains("got '*'"));
         assert!(refused(b"*1\r\n$1\r\nabc\r\n").contains("CR LF"));

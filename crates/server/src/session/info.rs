@@ -137,12 +137,8 @@ fn stats(shared: &Shared, text: &mut String) {
     let locks = shared.engine.db.stats().locks;
     put(text, "total_connections_received", counters.connections.recent());
     put(text, "rejected_connections", counters.rejected.recent());
-    put(text, "total_commands_processed", counters.calls.iter().map(|c| c.recent()).sum::<u64>());
-    put(
-        text,
-        "total_error_replies",
-        counters.refused.recent() + counters.failed_calls.iter().map(|c| c.recent()).sum::<u64>(),
-    );
+    put(text, "total_commands_processed", counters.calls.recent_of_all());
+    put(text, "total_error_replies", counters.refused.recent() + counters.failed_calls.recent_of_all());
     put(text, "total_net_input_bytes", counters.bytes_in.recent());
     put(text, "total_net_output_bytes", counters.bytes_out.recent());
     put(text, "protocol_errors", counters.protocol_errors.recent());
@@ -178,7 +174,7 @@ pub(super) fn cluster_command(request: Request<'_>) -> Result<Reply, CommandErro
 
 fn command_stats(shared: &Shared, text: &mut String) {
     for (at, spec) in TABLE.iter().enumerate() {
-        let (calls, failed) = (shared.counters.calls[at].recent(), shared.counters.failed_calls[at].recent());
+        let (calls, failed) = (shared.counters.calls.recent(at), shared.counters.failed_calls.recent(at));
         if calls > 0 {
             put(text, &format!("cmdstat_{}", spec.name), format_args!("calls={calls},failed_calls={failed}"));
         }

@@ -227,7 +227,7 @@ impl Session {
             Open::None => Err(CommandError::Without("AZ.COMMIT", "AZ.BEGIN")),
             Open::Failed(error) => Err(error),
             Open::Live { tx, .. } => {
-                let ticket = tx.commit_async().map_err(Failure::from)?;
+                let ticket = tx.commit_batched().map_err(Failure::from)?;
                 if self.shared.engine.durability == Durability::Immediate {
                     pending.add(ticket);
                 }
