@@ -13,8 +13,8 @@ use azekura_fatbtree::store::{Change, DatabaseStore, Inline, LeafStore, NoAttach
 use azekura_fatbtree::tcp::handshake::{self, Identity};
 use azekura_fatbtree::tcp::{LinkState, LinkStatus, NodeConfig, NodeThread};
 use azekura_fatbtree::{
-    Answer, Credentials, Find, Member, Membership, Message, NoApplication, Options, PageNo, PeId, RequestId,
-    Target, Work,
+    Answer, Application, Credentials, Find, Member, Membership, Message, NoApplication, Options, PageNo,
+    PeId, RequestId, Target, Work,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
