@@ -161,7 +161,7 @@ impl Session {
         let Some(cluster) = shared.cluster.get() else { return };
         for (at, reply) in cluster.fly(&mut self.flight, self.protocol) {
             if reply.is_err() {
-                shared.counters.failed_calls[at].inc();
+                shared.counters.failed_calls.inc(at);
             }
             reply.unwrap_or_else(Reply::Error).encode(self.protocol, out);
         }
