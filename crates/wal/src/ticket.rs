@@ -104,13 +104,15 @@ impl<W: Deref<Target = Wal>> Ticket<W> {
         self.lsn
     }
 
-    /// Blocks until the record, and every one before it, is durable. The log's threads write; without them, the caller.
+    /// Blocks until the record, and every one before it, is durable. The log's threads write; without them, or if nobody was asked for the flush before, the
+    /// caller, as [`Wal::wait_acknowledged`] has it.
     ///
     /// # Errors
     ///
     /// [`LogFailed`]: the log failed before that; whether the record is on disk is unknown until the next recovery.
     pub fn wait(self) -> Result<(), LogFailed> {
-        self.wal.log().wait_requested(self.lsn)
+        let log = self.wal.log();
+        if self.is_quiet { log.wait_acknowledged(self.lsn) } else { log.wait_requested(self.lsn) }
     }
 
     /// The one of two that is durable last: when it is, both are.

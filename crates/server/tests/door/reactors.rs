@@ -2,9 +2,12 @@
 
 use std::io::Read;
 use std::net::Shutdown;
+use std::sync::Arc;
 use std::time::Duration;
 
-use azekura::{Table, Transaction};
+use azekura::{Database, Table, Transaction};
+use azekura_io::MemFs;
+use azekura_io::device::{Device, DeviceFs, DeviceModel};
 
 use crate::support::{Client, Door, encoded};
 
@@ -137,4 +140,33 @@ fn many_connections_share_few_threads_and_each_gets_its_own_answers() {
             assert_eq!(client.reply(), format!("{round}.{i}"));
         }
     }
+}
+
+#[test]
+fn commits_are_answered_in_order_whether_their_thread_keeps_the_reactor_meanwhile_or_gives_it_away() {
+    // By turns the device takes no time, so the thread comes to keep its reactor, and a millisecond and more, so it gives it away.
+    let device = Device::new(DeviceModel::free());
+    let disk = DeviceFs::on(Arc::new(MemFs::new()), Arc::clone(&device));
+    let db = Database::builder().file_system(Arc::new(disk)).cache_bytes(32 << 20).wal_streams(1).open("/db");
+    let door = Door::over(db.unwrap(), |options| options.reactors = 1);
+    let mut clients: Vec<Client> = (0..12).map(|_| door.client()).collect();
+    let slow = DeviceModel { write_ns: 500_000, flush_ns: 1_000_000, ..DeviceModel::plp() };
+    for round in 1..=105 {
+        device.change(if round % 35 < 30 { DeviceModel::free() } else { slow.without_jitter() });
+        for (i, client) in clients.iter_mut().enumerate() {
+            client.send(&["INCR", &format!("n{i}")]);
+            client.send(&["GET", &format!("n{i}")]);
+            if i % 3 == 0 {
+                client.send(&["INCR", "all"]);
+            }
+        }
+        for (i, client) in clients.iter_mut().enumerate() {
+            assert_eq!(client.reply(), format!(":{round}"));
+            assert_eq!(client.reply(), round.to_string());
+            if i % 3 == 0 {
+                assert!(client.reply().starts_with(':'));
+            }
+        }
+    }
+    assert_eq!(door.client().ask("GET all"), (105 * 4).to_string());
 }
