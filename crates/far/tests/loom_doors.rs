@@ -146,3 +146,18 @@ fn who_wants_room_has_it_when_the_session_that_waits_has_gone() {
         session.join().expect("no panic");
     });
 }
+
+#[test]
+fn who_comes_back_as_the_session_ends_by_itself_finds_its_stream_closed() {
+    model(|| {
+        let house = Arc::new(House::default());
+        let door = house.doors.open(NAME, FIRST);
+        let back = {
+            let house = Arc::clone(&house);
+            thread::spawn(move || house.come_back())
+        };
+        drop(door);
+        back.join().expect("no panic");
+        assert_eq!((house.closed.load(SeqCst), house.doors.count()), (1, 0), "no stream is left open");
+    });
+}
