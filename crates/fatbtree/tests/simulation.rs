@@ -22,6 +22,8 @@ struct Plan {
     lose_one_in: usize,
     most_delay: Duration,
     store_delay: Duration,
+    /// Longer than anything takes, or shorter than a frame may: then questions overtake what they ask for.
+    remind_interval: Duration,
     moves: usize,
     crashes: usize,
     cuts: usize,
@@ -47,6 +49,7 @@ impl Plan {
             lose_one_in: if has_faults { 20 + pick(6, 80) as usize } else { 0 },
             most_delay: Duration::from_micros(200 + pick(7, 20_000)),
             store_delay: Duration::from_micros(pick(8, 3_000)),
+            remind_interval: Duration::from_millis(if pick(12, 2) == 0 { 1 } else { 50 }),
             // One in four is a storm of moves.
             moves: if pick(11, 4) == 0 { 150 } else { 4 + pick(9, 12) as usize },
             crashes: if has_faults { pick(10, 4) as usize } else { 0 },
@@ -62,7 +65,7 @@ impl Plan {
         options.node.request_timeout = Duration::from_secs(4);
         options.node.read_timeout = Duration::from_millis(300);
         options.node.move_timeout = Duration::from_millis(300);
-        options.node.remind_interval = Duration::from_millis(50);
+        options.node.remind_interval = self.remind_interval;
         options.store_delay = self.store_delay;
         options.faults = Faults {
             least_delay: Duration::from_micros(50),
