@@ -3,9 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
 use azekura_bench::Progress;
-use azekura_bench::lab::nb_gclock::cache::Kind;
-use azekura_bench::lab::nb_gclock::zipf::Skew;
-use azekura_bench::lab::{nb_gclock, p_wal};
+use azekura_bench::lab::p_wal;
 
 #[global_allocator]
 static ALLOCATOR: azekura_sim::LineAllocator = azekura_sim::LineAllocator;
@@ -22,39 +20,4 @@ fn a_serial_log_that_writes_groups_of_sixteen_has_its_peak_early_and_p_wal_grows
     assert!(serial_16 < 1.05 * serial_2, "serial: {serial_2} with 2 workers, {serial_16} with 16");
     assert!(p_wal_8 > 3.5 * p_wal_2 && p_wal_16 > 1.1 * p_wal_8, "P-WAL: {p_wal_2}, {p_wal_8}, {p_wal_16}");
     assert!(p_wal_16 > 6.0 * serial_16, "{p_wal_16} and {serial_16} with 16 workers; the paper: ten times");
-}
-
-#[test]
-#[ignore = "exploration"]
-fn which_workload_bends_the_atomic_hand() {
-    for (draw_ns, pages_per_frame, skew) in [
-        (1200, 1.5, Skew::LITERAL_086),
-        (1200, 122.0, Skew::NAMED_80_20),
-        (1200, 122.0, Skew::LITERAL_086),
-        (300, 1.5, Skew::LITERAL_086),
-        (0, 1.5, Skew::LITERAL_086),
-        (0, 122.0, Skew::NAMED_80_20),
-        (0, 122.0, Skew::LITERAL_086),
-    ] {
-        let lab = nb_gclock::simulate::Simulated {
-            kinds: vec![Kind::NbAtomic, Kind::NbStriped],
-            processors: vec![8, 16, 32, 48, 64],
-            pages_per_frame,
-            skew,
-            draw_ns,
-            ..nb_gclock::simulate::Simulated::new(64)
-        };
-        let report = lab.run(&Progress::hidden()).unwrap();
-        println!("draw {draw_ns} ns, {pages_per_frame} pages per frame, {}", skew.name);
-        for point in report.points.iter().filter(|p| p.case != "every page has a frame") {
-            let stall = point.stalls.first().map(|s| (s.share, s.place.clone()));
-            println!(
-                "  {} {}: {:.2} M, hits {:.2}, {stall:?}",
-                point.cache,
-                point.processors,
-                point.rate / 1e6,
-                point.hit_ratio
-            );
-        }
-    }
 }

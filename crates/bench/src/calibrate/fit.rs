@@ -59,7 +59,7 @@ mod tests {
         let rate = |gap: f64| {
             simulated += 1;
             // Not quite a line: short gaps hide behind stores.
-            Ok::<f64, ()>(1e9 / (base_ns + accesses * gap + 20.0 * (-gap).exp()))
+            Ok::<f64, ()>(1e9 / (base_ns + accesses * gap + 20.0 * (1.0 - (-gap).exp())))
         };
         let (gap, _) = gap(real, rate).unwrap_or_default();
         (gap, simulated)
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn the_gap_is_found_in_a_few_simulations() {
         for (accesses, gap) in [(10.0, 1.5), (130.0, 3.0), (130.0, 40.0), (500.0, 0.3)] {
-            let real = 1e9 / (200.0 + accesses * gap + 20.0 * f64::exp(-gap));
+            let real = 1e9 / (200.0 + accesses * gap + 20.0 * (1.0 - f64::exp(-gap)));
             let (found, simulated) = found(real, 200.0, accesses);
             assert!((found - gap).abs() * accesses < 0.02 * 1e9 / real, "{found} instead of {gap}");
             assert!(simulated <= 6, "{simulated}");

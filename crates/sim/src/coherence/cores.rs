@@ -69,7 +69,7 @@ mod tests {
             assert_eq!(one.meets(&set), a.contains(&core));
             assert_eq!(one.exceeds(&set), !a.contains(&core));
             assert_eq!(one.meets_between(&small, &set), a.contains(&core) && !b.contains(&core));
-            assert_eq!(set.without(core).has(core), false);
+            assert!(!set.without(core).has(core));
         }
         assert!(!Cores::default().meets(&set) && !Cores::default().exceeds(&Cores::default()));
     }
