@@ -110,12 +110,11 @@ fn commit(
 }
 
 /// Waits until all of a batch is durable: with the reactor in hand if that is expected to be quick, or else with the reactor lent (REACT-2).
-#[expect(clippy::vec_box, reason = "connections move between slots, threads and here as boxes")]
 fn wait_for(
     fleet: &Fleet,
     reactor: Option<Box<Reactor>>,
     seat: &Seat,
-    batch: &mut Vec<Box<Connection>>,
+    batch: &mut [Box<Connection>],
 ) -> Option<Box<Reactor>> {
     let kept = reactor.and_then(|reactor| {
         if seat.commit_time.is_short() {
