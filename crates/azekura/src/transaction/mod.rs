@@ -150,8 +150,8 @@ impl Transaction {
     pub fn commit(self) -> Result<(), Error> {
         let _commit = probe::commit();
         let relaxed = self.durability == Durability::Relaxed;
-        let lsn = self.commit_record()?;
-        if relaxed { Ok(()) } else { self.db.wait_durable(lsn) }
+        let commit = self.commit_record()?;
+        if relaxed { Ok(()) } else { self.db.wait_durable(commit) }
     }
 
     /// Ends the transaction and returns at once with a ticket that tells when it is durable.
@@ -163,8 +163,8 @@ impl Transaction {
     /// As for [`commit`](Self::commit).
     pub fn commit_async(self) -> Result<CommitTicket, Error> {
         let _commit = probe::commit();
-        let lsn = self.commit_record()?;
-        Ok(CommitTicket::new(&self.db, lsn))
+        let commit = self.commit_record()?;
+        Ok(CommitTicket::new(&self.db, commit))
     }
 
     /// As [`commit_async`](Self::commit_async), for one of several commits that the caller waits for together: nobody is asked to write the log
