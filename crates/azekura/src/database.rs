@@ -286,6 +286,14 @@ impl Database {
         let _ = self.shared.wal.flush(WorkerId::from_index(stream));
     }
 
+    /// Begins a transaction whose records go to this buffer of the log: for crash tests whose runs must be the same each time.
+    #[doc(hidden)]
+    pub fn begin_on_log_worker(&self, worker: usize) -> Result<Transaction, Error> {
+        let tx = self.begin()?;
+        tx.use_log_worker(WorkerId::from_index(worker));
+        Ok(tx)
+    }
+
     /// Counts of what the store did and has.
     #[must_use]
     pub fn stats(&self) -> Stats {

@@ -22,6 +22,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use azekura_base::TxnId;
+use azekura_wal::WorkerId;
 
 use crate::Error;
 use crate::database::{Door, Shared};
@@ -207,6 +208,13 @@ impl Transaction {
     /// room again if the disk was full ([`Error::LogFull`]), or when the store is opened anew.
     pub fn abort(self) -> Result<(), Error> {
         self.roll_back()
+    }
+
+    /// For tests; before the first call.
+    pub(crate) fn use_log_worker(&self, worker: WorkerId) {
+        if let Some(state) = self.state.borrow_mut().as_mut() {
+            state.worker = worker;
+        }
     }
 
     pub(crate) fn shared(&self) -> &Shared {
