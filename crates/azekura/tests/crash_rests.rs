@@ -23,6 +23,7 @@ use rand::{RngExt, SeedableRng};
 /// Rows that all clients read and update.
 const SHARED: Table<u32, [u8]> = Table::new("shared");
 const SHARED_ROWS: u32 = 150;
+const HOT_ROWS: u32 = 10;
 const CLIENTS: usize = 16;
 const OWN_ROWS: u32 = 40;
 const LIVES: u64 = 3;
@@ -178,6 +179,8 @@ struct Life<'a> {
     alone: u32,
     /// How many of ten ends are aborts or commits that nobody waits for.
     relaxed: u32,
+    /// Only the first so many clients wait for commits, and only their log streams are written alone.
+    favoured: usize,
     numbers: Vec<u64>,
     next_tag: &'a mut u64,
     open: BTreeMap<usize, Open>,
@@ -189,7 +192,7 @@ impl Life<'_> {
         for _ in 0..TURNS {
             let client = self.rng.random_range(0..self.clients);
             match self.rng.random_range(0..100) {
-                n if n < self.alone => self.db.write_one_log_stream(self.rng.random_range(0..CLIENTS)),
+                n if n < self.alone => self.db.write_one_log_stream(self.rng.random_range(0..self.favoured)),
                 n if n < self.alone + 60 => self.work(client)?,
                 n if n < self.alone + 61 => self.db.checkpoint_step(self.rng.random_range(0..8))?,
                 n if n < self.alone + 62 => self.look()?,
@@ -212,7 +215,9 @@ impl Life<'_> {
     }
 
     fn draw(&mut self, client: usize) -> Option<Step> {
-        let (key, own_key) = (self.rng.random_range(0..SHARED_ROWS), self.rng.random_range(0..OWN_ROWS));
+        // Few rows are hot: read and changed again before they are durable.
+        let rows = if self.rng.random_bool(0.5) { HOT_ROWS } else { SHARED_ROWS };
+        let (key, own_key) = (self.rng.random_range(0..rows), self.rng.random_range(0..OWN_ROWS));
         let len = if self.rng.random_ratio(1, 6) { self.rng.random_range(300..900) } else { 40 };
         let step = match self.rng.random_range(0..10) {
             0..=1 => Step::Read(key),
@@ -255,7 +260,7 @@ impl Life<'_> {
             return tx.abort();
         }
         tx.table(&marker(client))?.insert(&0, &txn.number)?;
-        let is_relaxed = end < self.relaxed;
+        let is_relaxed = end < self.relaxed || client >= self.favoured;
         if is_relaxed {
             tx.set_durability(Durability::Relaxed);
         }
@@ -345,11 +350,13 @@ fn history(first: LogShape, seed: u64, met: &mut Met) {
         let db = open(&disk, shape).unwrap_or_else(|e| panic!("{context}: open: {e} ({e:?})"));
         disk.cut_power_at(rng.random_range(40..500));
         let (alone, relaxed) = (rng.random_range(0..16), rng.random_range(4..=9));
+        let favoured = rng.random_range(1..=shape.workers);
         let mut this = Life {
             db: &db,
             clients: shape.workers,
             alone,
             relaxed,
+            favoured,
             numbers: world.committed.clone(),
             next_tag: &mut next_tag,
             open: BTreeMap::new(),
