@@ -182,14 +182,14 @@ struct Life<'a> {
     /// Only the first so many clients wait for commits, and only their log streams are written alone.
     favoured: usize,
     numbers: Vec<u64>,
-    next_tag: &'a mut u64,
+    next_tag: u64,
     open: BTreeMap<usize, Open>,
     committed: Vec<Txn>,
 }
 
 impl Life<'_> {
-    fn run(&mut self) -> Result<(), Error> {
-        for _ in 0..TURNS {
+    fn run(&mut self, turns: usize) -> Result<(), Error> {
+        for _ in 0..turns {
             let client = self.rng.random_range(0..self.clients);
             match self.rng.random_range(0..100) {
                 n if n < self.alone => self.db.write_one_log_stream(self.rng.random_range(0..self.favoured)),
@@ -238,8 +238,8 @@ impl Life<'_> {
     fn work(&mut self, client: usize) -> Result<(), Error> {
         if !self.open.contains_key(&client) {
             let tx = self.db.begin_on_log_worker(client)?;
-            *self.next_tag += 1;
-            let (tag, number) = (*self.next_tag, self.numbers[client] + 1);
+            self.next_tag += 1;
+            let (tag, number) = (self.next_tag, self.numbers[client] + 1);
             let txn = Txn { client, number, tag, steps: Vec::new(), is_acknowledged: false };
             let (read, updated) = Default::default();
             self.open.insert(client, Open { tx, txn, digest: tag, read, updated });
@@ -337,46 +337,67 @@ fn outlived(world: &World, committed: &[Txn]) -> usize {
     committed.iter().skip_while(survives).filter(survives).count()
 }
 
-fn history(first: LogShape, seed: u64, met: &mut Met) {
-    let mut rng = StdRng::seed_from_u64(seed);
-    let mut disk = FaultFs::new();
-    let (mut world, mut next_tag) = (World::new(), 0);
-    let db = open(&disk, first).unwrap();
+/// One life of the store on `disk`: works until the power goes at I/O `cut` or `turns` are over, and is gone. Gives the disk then, and
+/// who had committed.
+fn live(
+    disk: &FaultFs,
+    shape: LogShape,
+    (turns, cut): (usize, u64),
+    before: &World,
+    rng: &mut StdRng,
+    met: &mut Met,
+) -> (FaultFs, Vec<Txn>) {
+    let db = open(disk, shape).unwrap_or_else(|e| panic!("open as {shape:?}: {e} ({e:?})"));
+    disk.cut_power_at(cut);
+    let (alone, relaxed) = (rng.random_range(0..16), rng.random_range(4..=9));
+    let favoured = rng.random_range(1..=shape.workers);
+    let next_tag = rng.random_range(1..1 << 40);
+    let seed = next_tag;
+    let mut life = Life {
+        db: &db,
+        clients: shape.workers,
+        alone,
+        relaxed,
+        favoured,
+        numbers: before.committed.clone(),
+        next_tag,
+        open: BTreeMap::new(),
+        committed: Vec::new(),
+        rng,
+    };
+    if let Err(error) = life.run(turns) {
+        assert!(disk.power_is_off(), "{shape:?}: {error}");
+    }
+    let Life { open: left_open, committed, .. } = life;
+    met.above_a_hole += db.stats().log.answered_above_a_hole;
+    let crashed = disk.crash(seed);
+    drop(left_open);
+    drop(db); // which closes, on a disk that is not looked at any more
+    met.acknowledged += committed.iter().filter(|txn| txn.is_acknowledged).count();
+    (crashed, committed)
+}
+
+/// A store with what [`World::new`] says, closed.
+fn filled() -> (FaultFs, World) {
+    let (disk, world) = (FaultFs::new(), World::new());
+    let db = open(&disk, LogShape { protocol: RFA, workers: 1, streams: 1 }).unwrap();
     world.fill(&db).unwrap();
     db.close().unwrap();
+    (disk, world)
+}
+
+fn history(first: LogShape, seed: u64, met: &mut Met) {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let (mut disk, mut world) = filled();
     for life in 0..LIVES {
         let shape = if life == 0 { first } else { draw_shape(&mut rng) };
         let context = format!("AZEKURA_CRASH_SEED={seed}, life {life} as {shape:?}");
-        let db = open(&disk, shape).unwrap_or_else(|e| panic!("{context}: open: {e} ({e:?})"));
-        disk.cut_power_at(rng.random_range(40..500));
-        let (alone, relaxed) = (rng.random_range(0..16), rng.random_range(4..=9));
-        let favoured = rng.random_range(1..=shape.workers);
-        let mut this = Life {
-            db: &db,
-            clients: shape.workers,
-            alone,
-            relaxed,
-            favoured,
-            numbers: world.committed.clone(),
-            next_tag: &mut next_tag,
-            open: BTreeMap::new(),
-            committed: Vec::new(),
-            rng: &mut rng,
-        };
-        match this.run() {
-            Ok(()) => {}
-            Err(error) => assert!(disk.power_is_off(), "{context}: {error}"),
-        }
-        let (left_open, committed) = (std::mem::take(&mut this.open), std::mem::take(&mut this.committed));
-        met.above_a_hole += db.stats().log.answered_above_a_hole;
-        let crashed = disk.crash(seed * LIVES + life);
-        drop(left_open);
-        drop(db); // which closes, on a disk that is not looked at any more
+        let cut = rng.random_range(40..500);
+        let (crashed, committed) = live(&disk, shape, (TURNS, cut), &world, &mut rng, met);
         disk = recover_and_be_cut(crashed, &world, &committed, &mut rng, &context, met);
         let db = open(&disk, draw_shape(&mut rng)).unwrap_or_else(|e| panic!("{context}: {e} ({e:?})"));
         let (found, survivors) = assert_survivors(&db, &world, &committed, &context);
         db.close().unwrap();
-        met.acknowledged += committed.iter().filter(|txn| txn.is_acknowledged).count();
         met.outlived += outlived(&found, &committed);
         met.lost += committed.len() - survivors;
         world = found;
@@ -435,5 +456,30 @@ fn what_was_acknowledged_survives_and_what_survives_rests_on_nothing_that_does_n
             assert!(met.outlived > histories && met.lost > 3 * histories, "too little was lost: {met:?}");
             assert!(met.cut_recoveries > histories, "too few recoveries were cut: {met:?}");
         }
+    }
+}
+
+/// The same life with its power cut at each of its I/Os in turn.
+#[test]
+fn the_power_may_go_at_any_io_of_a_life() {
+    for (seed, workers, streams) in [(1, 3, 2), (2, 5, 5)] {
+        let shape = LogShape { protocol: RFA, workers, streams };
+        let (base, world) = filled();
+        let mut met = Met::default();
+        let mut cut = 1;
+        loop {
+            let context = format!("seed {seed}, power cut at I/O {cut} of a life as {shape:?}");
+            let disk = base.crash(1);
+            let mut rng = StdRng::seed_from_u64(seed);
+            let (crashed, committed) = live(&disk, shape, (150, cut), &world, &mut rng, &mut met);
+            let is_over = !disk.power_is_off();
+            let mut rng = StdRng::seed_from_u64(cut);
+            recover_and_be_cut(crashed, &world, &committed, &mut rng, &context, &mut met);
+            if is_over {
+                break;
+            }
+            cut += 1;
+        }
+        assert!(cut > 30, "{cut} I/Os in a life are too few to mean anything");
     }
 }
