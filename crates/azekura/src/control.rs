@@ -305,4 +305,44 @@ mod tests {
         let refused = ControlFile::open(&fs, Path::new("db")).unwrap_err();
         assert!(matches!(refused, Error::UnsupportedFormat { found: 9, supported: FORMAT_VERSION, .. }));
     }
+
+    #[test]
+    fn tails_come_back_and_an_older_build_is_told_when_it_would_overlook_them() {
+        let fs = MemFs::new();
+        let mut control = created(&fs);
+        let version = |at: u64| {
+            let mut slot = vec![0; SLOT_BYTES];
+            ControlFile::open(&fs, Path::new("db")).unwrap().file.read_at(at, &mut slot).unwrap();
+            u32::from_le_bytes(slot[8..12].try_into().unwrap())
+        };
+        assert_eq!(version(SLOT_BYTES as u64), DENSE_VERSION);
+        let tail = |worker, last| Tail { worker, last_lsn: Lsn(last) };
+        let cut = LogRange {
+            last_lsn: Some(Lsn(0)),
+            tails: vec![tail(0, 7), tail(15, 3)],
+            ..LogRange::open(1, Lsn(1))
+        };
+        let ranges = vec![cut, LogRange::open(2, Lsn(60))];
+        let second = Control { ranges, tells_rests: true, ..first() };
+        control.write(second.clone()).unwrap();
+        assert_eq!(version(0), FORMAT_VERSION);
+        let reopened = ControlFile::open(&fs, Path::new("db")).unwrap();
+        assert_eq!(reopened.current(), &Control { sequence: 2, ..second });
+    }
+
+    #[test]
+    fn tails_that_cannot_be_are_refused() {
+        let with = |last_lsn, tails: &[(u64, u64)]| {
+            let tails = tails.iter().map(|&(worker, last)| Tail { worker, last_lsn: Lsn(last) }).collect();
+            let range = LogRange { last_lsn, tails, ..LogRange::open(1, Lsn(1)) };
+            let control =
+                Control { ranges: vec![range, LogRange::open(2, Lsn(60))], tells_rests: true, ..first() };
+            Control::decode(FORMAT_VERSION, &control.encode()).is_some()
+        };
+        assert!(with(Some(Lsn(4)), &[(0, 6), (1, 5)]));
+        assert!(!with(Some(Lsn(4)), &[(0, 4)]), "not above the cut");
+        assert!(!with(Some(Lsn(4)), &[(1, 6), (1, 7)]), "twice");
+        assert!(!with(Some(Lsn(4)), &[(0, MOST + 1)]));
+        assert!(!with(None, &[(0, 6)]), "above no cut");
+    }
 }

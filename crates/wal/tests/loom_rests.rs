@@ -41,8 +41,7 @@ impl Log {
         let mut page = self.page.lock();
         let (buffer, before) = (&self.buffers[worker], *page);
         let rests_on = buffer.foreign(&self.horizon, Lsn(before));
-        let done =
-            buffer.append_resting(&self.horizon, b"x", Admission::All, rests_on).expect("room");
+        let done = buffer.append_resting(&self.horizon, b"x", Admission::All, rests_on).expect("room");
         *page = done.lsn.0;
         (CommitPoint::of_worker(done.lsn, worker, done.rests_on), before)
     }

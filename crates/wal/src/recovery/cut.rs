@@ -29,7 +29,7 @@ pub(crate) struct Damage {
     pub(crate) durable: Lsn,
 }
 
-/// Judges a log whose dense part ends before `missing`; `lost` is the least record above that an earlier recovery found and this one did not.
+/// Judges a log whose dense part ends before `missing`; `lost` is a record above that an earlier recovery found and this one did not.
 pub(crate) fn judge(
     survey: &Survey,
     range: &LogRange,

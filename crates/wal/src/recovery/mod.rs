@@ -173,7 +173,7 @@ impl<E> RangeReplay<'_, '_, '_, E> {
         Ok(())
     }
 
-    /// Hands over what counts from the first missing LSN on. Returns the least record that should have been there and is not.
+    /// Hands over what counts from the first missing LSN on. Returns the end of a tail that should have been there and is not, the least if there are several.
     fn tails(&mut self, missing: u64) -> Result<Option<u64>, ReplayError<E>> {
         match self.range.last_lsn {
             None => self.find_tails(missing).map(|()| None),
