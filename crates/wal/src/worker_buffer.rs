@@ -350,7 +350,7 @@ mod tests {
         one.take(&horizon, &mut batch, Admission::All);
         let mut cursor = Cursor { expected: batch.first_lsn, rests_on: batch.rests_on };
         let mut input = batch.bytes.as_slice();
-        let mut told = || cursor.take(&mut input).and_then(|_| cursor.rests_on);
+        let mut told = || cursor.take(&mut input).and(cursor.rests_on);
         assert_eq!([(); 5].map(|()| told()), [Some(0), Some(0), Some(second.0), Some(second.0), None]);
         append(&one, Lsn(0));
         batch.clear();
