@@ -158,12 +158,14 @@ impl History {
         let next = last.max(found.max_lsn_seen.0) + 1;
         let range = self.ranges.last_mut().expect("a range");
         (range.last_lsn, range.tails) = (Some(found.last_lsn), found.tails);
-        // The next opening may crash before it has logged anything.
-        let mut ranges = self.ranges.clone();
-        ranges.push(open_range(u32::MAX - 1, next));
-        let (_, again) = try_read(fs, &ranges, self.from).unwrap_or_else(|e| panic!("{}: {e:?}", what()));
-        assert!(again == self.expected, "{}: a recovery of the recovery differs", what());
-        self.met.repeated += usize::from(ranges.iter().any(|range| !range.tails.is_empty()));
+        if self.ranges.iter().any(|range| !range.tails.is_empty()) {
+            // The next opening may crash before it has logged anything.
+            let mut ranges = self.ranges.clone();
+            ranges.push(open_range(u32::MAX - 1, next));
+            let (_, again) = try_read(fs, &ranges, self.from).unwrap_or_else(|e| panic!("{}: {e:?}", what()));
+            assert!(again == self.expected, "{}: a recovery of the recovery differs", what());
+            self.met.repeated += 1;
+        }
         next
     }
 
