@@ -196,8 +196,8 @@ impl Transaction {
     /// As for [`commit`](Self::commit).
     pub fn commit_batched(self) -> Result<CommitTicket, Error> {
         let _commit = probe::commit();
-        let lsn = self.commit_record()?;
-        Ok(CommitTicket::quiet(&self.db, lsn))
+        let commit = self.commit_record()?;
+        Ok(CommitTicket::quiet(&self.db, commit))
     }
 
     /// Ends the transaction and undoes all of it. Dropping does the same, without telling what went wrong.
