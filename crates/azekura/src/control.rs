@@ -4,7 +4,7 @@
 //! - **CONTROL-2** What a slot says is already true on disk when it is written: pages below `redo_lsn` are synced, the
 //!   log up to the checkpoint is durable.
 //! - **CONTROL-3** `ranges` lists, oldest first, the incarnations whose log still counts. All but the last have a fixed end (their
-//!   cut); whatever they hold above it is void for ever (W5).
+//!   cut, and the tails of workers that count above it); whatever else they hold above it is void for ever (W5).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,12 +12,14 @@ use std::sync::Arc;
 use azekura_base::varint::{put_u64, take_u64};
 use azekura_base::{Lsn, PageBuf, TxnId, checksum, page};
 use azekura_io::{File, Fs, OpenOptions};
-use azekura_wal::recovery::LogRange;
+use azekura_wal::recovery::{LogRange, Tail};
 
 use crate::Error;
 
 /// Version of the whole on-disk format; a store with a newer one is refused.
-pub(crate) const FORMAT_VERSION: u32 = 1;
+pub(crate) const FORMAT_VERSION: u32 = 2;
+/// Version without tails: of a store whose log never tells what its records rest on. Older builds read it.
+const DENSE_VERSION: u32 = 1;
 pub(crate) const CONTROL_NAME: &str = "CONTROL";
 
 const MAGIC: [u8; 8] = *b"AZEKURA\x01";
@@ -42,9 +44,15 @@ pub(crate) struct Control {
     /// Streams that the device's measured flush parallelism asked for; 0 = not measured yet.
     pub(crate) streams: u64,
     pub(crate) ranges: Vec<LogRange>,
+    /// Some incarnation in `ranges` may have written a log whose records tell what they rest on, which older builds would take for one that ends.
+    pub(crate) tells_rests: bool,
 }
 
 impl Control {
+    const fn version(&self) -> u32 {
+        if self.tells_rests { FORMAT_VERSION } else { DENSE_VERSION }
+    }
+
     fn encode(&self) -> Vec<u8> {
         let mut body = Vec::new();
         for value in [
@@ -64,11 +72,18 @@ impl Control {
             put_u64(&mut body, range.first_lsn.0);
             // 0 = open end; an LSN is at least 1, so +1 keeps "ends before its first record" apart from it.
             put_u64(&mut body, range.last_lsn.map_or(0, |l| l.0 + 1));
+            if self.tells_rests {
+                put_u64(&mut body, range.tails.len() as u64);
+                for tail in &range.tails {
+                    put_u64(&mut body, tail.worker);
+                    put_u64(&mut body, tail.last_lsn.0);
+                }
+            }
         }
         body
     }
 
-    fn decode(mut body: &[u8]) -> Option<Self> {
+    fn decode(version: u32, mut body: &[u8]) -> Option<Self> {
         let input = &mut body;
         let mut control = Self {
             sequence: take_u64(input)?,
@@ -79,13 +94,20 @@ impl Control {
             next_txn: TxnId(take_u64(input)?),
             streams: take_u64(input)?,
             ranges: Vec::new(),
+            tells_rests: version != DENSE_VERSION,
         };
         for _ in 0..take_u64(input)? {
-            control.ranges.push(LogRange {
+            let mut range = LogRange {
                 incarnation: u32::try_from(take_u64(input)?).ok()?,
                 first_lsn: Lsn(take_u64(input)?),
                 last_lsn: take_u64(input)?.checked_sub(1).map(Lsn),
-            });
+                tails: Vec::new(),
+            };
+            let tails = if control.tells_rests { take_u64(input)? } else { 0 };
+            for _ in 0..tails {
+                range.tails.push(Tail { worker: take_u64(input)?, last_lsn: Lsn(take_u64(input)?) });
+            }
+            control.ranges.push(range);
         }
         let is_whole = input.is_empty() && !control.ranges.is_empty();
         (is_whole && control.has_sound_numbers()).then_some(control)
@@ -95,7 +117,13 @@ impl Control {
     fn has_sound_numbers(&self) -> bool {
         let is_lsn = |lsn: Lsn| (1..=MOST).contains(&lsn.0);
         let is_range = |r: &LogRange| {
-            r.incarnation < u32::MAX && is_lsn(r.first_lsn) && r.last_lsn.is_none_or(|last| last.0 <= MOST)
+            let rises = r.tails.is_sorted_by(|a, b| a.worker < b.worker);
+            let is_tail = |tail: &Tail| is_lsn(tail.last_lsn) && Some(tail.last_lsn) > r.last_lsn;
+            let has_tails = r.last_lsn.is_some() && rises && r.tails.iter().all(is_tail);
+            r.incarnation < u32::MAX
+                && is_lsn(r.first_lsn)
+                && r.last_lsn.is_none_or(|last| last.0 <= MOST)
+                && (r.tails.is_empty() || has_tails)
         };
         is_lsn(self.redo_lsn)
             && is_lsn(self.scan_lsn)
@@ -129,7 +157,9 @@ fn read_slot(bytes: &[u8]) -> Slot {
         return Slot::Invalid;
     }
     match u32_at(8) {
-        FORMAT_VERSION => Control::decode(body).map_or(Slot::Invalid, Slot::Valid),
+        version @ (DENSE_VERSION | FORMAT_VERSION) => {
+            Control::decode(version, body).map_or(Slot::Invalid, Slot::Valid)
+        }
         version => Slot::Newer(version),
     }
 }
@@ -202,7 +232,7 @@ impl ControlFile {
         }
         let mut slot = PageBuf::zeroed(SLOT_BYTES);
         slot[..8].copy_from_slice(&MAGIC);
-        slot[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        slot[8..12].copy_from_slice(&next.version().to_le_bytes());
         slot[12..16].copy_from_slice(&(body.len() as u32).to_le_bytes());
         let crc = checksum::crc32c_append(checksum::crc32c(&slot[..16]), &body);
         slot[16..20].copy_from_slice(&crc.to_le_bytes());
@@ -228,7 +258,8 @@ mod tests {
             scan_lsn: Lsn(1),
             next_txn: TxnId(1),
             streams: 0,
-            ranges: vec![LogRange { incarnation: 1, first_lsn: Lsn(1), last_lsn: None }],
+            ranges: vec![LogRange::open(1, Lsn(1))],
+            tells_rests: false,
         }
     }
 
@@ -244,8 +275,8 @@ mod tests {
         let second = Control {
             redo_lsn: Lsn(50),
             ranges: vec![
-                LogRange { incarnation: 1, first_lsn: Lsn(1), last_lsn: Some(Lsn(49)) },
-                LogRange { incarnation: 2, first_lsn: Lsn(60), last_lsn: None },
+                LogRange { last_lsn: Some(Lsn(49)), ..LogRange::open(1, Lsn(1)) },
+                LogRange::open(2, Lsn(60)),
             ],
             ..first()
         };
@@ -273,5 +304,45 @@ mod tests {
         control.file.write_at(SLOT_BYTES as u64, &slot).unwrap();
         let refused = ControlFile::open(&fs, Path::new("db")).unwrap_err();
         assert!(matches!(refused, Error::UnsupportedFormat { found: 9, supported: FORMAT_VERSION, .. }));
+    }
+
+    #[test]
+    fn tails_come_back_and_an_older_build_is_told_when_it_would_overlook_them() {
+        let fs = MemFs::new();
+        let mut control = created(&fs);
+        let version = |at: u64| {
+            let mut slot = vec![0; SLOT_BYTES];
+            ControlFile::open(&fs, Path::new("db")).unwrap().file.read_at(at, &mut slot).unwrap();
+            u32::from_le_bytes(slot[8..12].try_into().unwrap())
+        };
+        assert_eq!(version(SLOT_BYTES as u64), DENSE_VERSION);
+        let tail = |worker, last| Tail { worker, last_lsn: Lsn(last) };
+        let cut = LogRange {
+            last_lsn: Some(Lsn(0)),
+            tails: vec![tail(0, 7), tail(15, 3)],
+            ..LogRange::open(1, Lsn(1))
+        };
+        let ranges = vec![cut, LogRange::open(2, Lsn(60))];
+        let second = Control { ranges, tells_rests: true, ..first() };
+        control.write(second.clone()).unwrap();
+        assert_eq!(version(0), FORMAT_VERSION);
+        let reopened = ControlFile::open(&fs, Path::new("db")).unwrap();
+        assert_eq!(reopened.current(), &Control { sequence: 2, ..second });
+    }
+
+    #[test]
+    fn tails_that_cannot_be_are_refused() {
+        let with = |last_lsn, tails: &[(u64, u64)]| {
+            let tails = tails.iter().map(|&(worker, last)| Tail { worker, last_lsn: Lsn(last) }).collect();
+            let range = LogRange { last_lsn, tails, ..LogRange::open(1, Lsn(1)) };
+            let control =
+                Control { ranges: vec![range, LogRange::open(2, Lsn(60))], tells_rests: true, ..first() };
+            Control::decode(FORMAT_VERSION, &control.encode()).is_some()
+        };
+        assert!(with(Some(Lsn(4)), &[(0, 6), (1, 5)]));
+        assert!(!with(Some(Lsn(4)), &[(0, 4)]), "not above the cut");
+        assert!(!with(Some(Lsn(4)), &[(1, 6), (1, 7)]), "twice");
+        assert!(!with(Some(Lsn(4)), &[(0, MOST + 1)]));
+        assert!(!with(None, &[(0, 6)]), "above no cut");
     }
 }

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use azekura_base::striped::{stripe_count, thread_stripe};
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use azekura_base::sync::{Mutex, RwLock, machine, random, thread};
-use azekura_base::{CachePadded, Lsn, TxnId};
+use azekura_base::{CachePadded, TxnId};
 use azekura_btree::{Deferred, Env};
 use azekura_buffer::{BufferPool, Cleaner};
 use azekura_io::FileLock;
 use azekura_lock::LockTable;
-use azekura_wal::{Wal, WorkerId};
+use azekura_wal::{CommitPoint, Wal, WorkerId};
 
 use crate::active::ActiveList;
 use crate::catalog::Catalog;
@@ -100,8 +100,8 @@ impl Shared {
         self.pool.page_size()
     }
 
-    pub(crate) fn wait_durable(&self, lsn: Lsn) -> Result<(), Error> {
-        self.wal.wait_acknowledged(lsn).map_err(Error::from)
+    pub(crate) fn wait_durable(&self, commit: CommitPoint) -> Result<(), Error> {
+        self.wal.wait_acknowledged(commit).map_err(Error::from)
     }
 }
 
@@ -284,6 +284,14 @@ impl Database {
     pub fn write_one_log_stream(&self, stream: usize) {
         // What fails here fails again where somebody waits for it.
         let _ = self.shared.wal.flush(WorkerId::from_index(stream));
+    }
+
+    /// Begins a transaction whose records go to this buffer of the log: for crash tests whose runs must be the same each time.
+    #[doc(hidden)]
+    pub fn begin_on_log_worker(&self, worker: usize) -> Result<Transaction, Error> {
+        let tx = self.begin()?;
+        tx.use_log_worker(WorkerId::from_index(worker));
+        Ok(tx)
     }
 
     /// Counts of what the store did and has.

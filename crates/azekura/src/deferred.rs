@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use azekura_base::PageId;
+use azekura_base::{Lsn, PageId};
 use azekura_btree::record::encode;
 use azekura_btree::{Deferred, Env, Head, UndoLog, Writer, free_step};
 
@@ -60,12 +60,14 @@ impl Leftovers {
 
 /// Logs that nothing more is to be done for the transaction.
 pub(crate) fn append_end(env: &Env, writer: Writer) -> Result<(), Error> {
-    append(env, writer, &Head::End { txn: writer.txn }).map(drop)
+    let end = encoded(&Head::End { txn: writer.txn });
+    env.log().append(writer.worker, &end, Lsn(0))?;
+    Ok(())
 }
 
-/// Appends a record without page operations.
-pub(crate) fn append(env: &Env, writer: Writer, head: &Head<'_>) -> Result<azekura_base::Lsn, Error> {
+/// The body of a record without page operations.
+pub(crate) fn encoded(head: &Head<'_>) -> Vec<u8> {
     let mut body = Vec::with_capacity(16);
     encode(&mut body, head, std::iter::empty());
-    Ok(env.log().append(writer.worker, &body)?)
+    body
 }

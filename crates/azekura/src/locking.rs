@@ -31,13 +31,15 @@
 //! version is validated (reads). If one cannot be had, the operation backs out, waits for it with no latch held, and looks again.
 //!
 //! **Answers wait for what they saw** (W8). Locks are released at commit before the log is on disk; the lock table keeps the newest commit
-//! LSN released per slot and hands it to the next holder, whose `depends_on` grows; a read-only commit waits for it.
+//! LSN released per slot and hands it to the next holder, whose `depends_on` grows; a read-only commit waits for it. What the holder logs from then on
+//! rests on it, in a log that wants to know ([`azekura_wal::commit_point`]).
 
 use azekura_base::{Lsn, TreeId};
 use azekura_btree::{Blocked, GapWant, KeyLocks, NextKey};
 use azekura_lock::{
     GapMode, KeyMode, KeyRef, LockError, LockTable, RecordMode, TableMode, TxnLocks, WouldBlock,
 };
+use azekura_wal::{Wal, WorkerId};
 
 /// A cell of the table above, which a test can have left out to see whether it would notice; see `Builder::leave_out`.
 #[doc(hidden)]
@@ -122,6 +124,8 @@ impl Wanted {
 #[derive(Debug)]
 pub(crate) struct OperationLocks<'a> {
     table: &'a LockTable,
+    /// The log, and the worker to which the operation appends.
+    log: (&'a Wal, WorkerId),
     held: &'a mut TxnLocks,
     /// The key that is inserted or removed; `None` for scans.
     key: Option<&'a [u8]>,
@@ -139,11 +143,21 @@ pub(crate) struct OperationLocks<'a> {
 impl<'a> OperationLocks<'a> {
     pub(crate) fn new(
         table: &'a LockTable,
+        log: (&'a Wal, WorkerId),
         held: &'a mut TxnLocks,
         key: Option<&'a [u8]>,
         table_mode: Option<TableMode>,
     ) -> Self {
-        Self { table, held, key, table_mode, depends_on: Lsn(0), wanted: None, records: 0, left_out: None }
+        let (depends_on, wanted) = (Lsn(0), None);
+        Self { table, log, held, key, table_mode, depends_on, wanted, records: 0, left_out: None }
+    }
+
+    /// Notes what a granted lock leads to; at once, as the record that comes next rests on it (REST-1).
+    fn depend_on(&mut self, lsn: Lsn) {
+        if lsn > self.depends_on {
+            self.depends_on = lsn;
+            self.log.0.rest_on(self.log.1, lsn);
+        }
     }
 
     fn lock(&mut self, tree: TreeId, key: KeyRef<'_>, mode: KeyMode) -> Result<(), Blocked> {
@@ -153,7 +167,7 @@ impl<'a> OperationLocks<'a> {
         }
         match self.table.try_lock_key(self.held, tree, key, mode) {
             Ok(depends_on) => {
-                self.depends_on = self.depends_on.max(depends_on);
+                self.depend_on(depends_on);
                 Ok(())
             }
             Err(WouldBlock) => self.blocked(tree, key, mode, false),
@@ -167,7 +181,7 @@ impl<'a> OperationLocks<'a> {
         }
         match self.table.try_test_key(self.held, tree, key, mode) {
             Ok(depends_on) => {
-                self.depends_on = self.depends_on.max(depends_on);
+                self.depend_on(depends_on);
                 Ok(())
             }
             Err(WouldBlock) => self.blocked(tree, key, mode, true),

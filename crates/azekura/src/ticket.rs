@@ -7,9 +7,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use azekura_base::Lsn;
 use azekura_base::sync::machine;
-use azekura_wal::{Ticket, Wal};
+use azekura_wal::{CommitPoint, Ticket, Wal};
 
 use crate::Error;
 use crate::database::Door;
@@ -56,15 +55,15 @@ impl fmt::Debug for LogDoor {
 }
 
 impl CommitTicket {
-    pub(crate) fn new(db: &Arc<Door>, lsn: Lsn) -> Self {
+    pub(crate) fn new(db: &Arc<Door>, commit: CommitPoint) -> Self {
         machine::adds(&**db); // the count
-        Self(Wal::ticket_through(LogDoor(Arc::clone(db)), lsn))
+        Self(Wal::ticket_through(LogDoor(Arc::clone(db)), commit))
     }
 
     /// One whose flush nobody is asked for before it is waited for.
-    pub(crate) fn quiet(db: &Arc<Door>, lsn: Lsn) -> Self {
+    pub(crate) fn quiet(db: &Arc<Door>, commit: CommitPoint) -> Self {
         machine::adds(&**db); // the count
-        Self(Wal::quiet_ticket_through(LogDoor(Arc::clone(db)), lsn))
+        Self(Wal::quiet_ticket_through(LogDoor(Arc::clone(db)), commit))
     }
 
     /// Blocks until the commit survives power loss.
@@ -77,7 +76,7 @@ impl CommitTicket {
         self.0.wait().map_err(Error::from)
     }
 
-    /// The one of two of the same store that is durable last: when it is, both are.
+    /// A ticket for both of two of the same store: when it is durable, both are.
     pub fn later(self, other: Self) -> Self {
         Self(self.0.later(other.0))
     }

@@ -25,6 +25,8 @@ pub struct Measured {
     pub took: Duration,
     /// Bytes of log records of it, if the engine can tell.
     pub log_bytes: Option<u64>,
+    /// Commits of it that waited for their own log only, if the engine can tell.
+    pub commits_alone: Option<u64>,
     /// Bytes that the process had written to files, if the system tells: log, data, compaction and all.
     pub written_bytes: Option<u64>,
 }
@@ -74,7 +76,8 @@ pub fn run(
     std::thread::scope(|scope| {
         let clients: Vec<_> =
             streams.iter_mut().map(|stream| scope.spawn(|| client(store, stream, manner, &shared))).collect();
-        let (log, written) = (store.log_bytes(), crate::machine::process_written_bytes());
+        let (log, alone) = (store.log_bytes(), store.commits_alone());
+        let written = crate::machine::process_written_bytes();
         shared.start.wait();
         supervise(&shared, end, watch);
         let ended: Vec<Ended> = clients
@@ -84,6 +87,9 @@ pub fn run(
         Ok(Measured {
             took: length(&ended),
             log_bytes: log.zip(store.log_bytes()).map(|(before, after)| after.saturating_sub(before)),
+            commits_alone: alone
+                .zip(store.commits_alone())
+                .map(|(before, after)| after.saturating_sub(before)),
             written_bytes: written
                 .zip(crate::machine::process_written_bytes())
                 .map(|(before, after)| after.saturating_sub(before)),

@@ -119,7 +119,7 @@ impl Bench {
         }
         wal.close()?;
         let first_lsn = Lsn(u64::from(self.incarnation) << 40);
-        let range = LogRange { incarnation: self.incarnation, first_lsn, last_lsn: None };
+        let range = LogRange::open(self.incarnation, first_lsn);
         let start = Instant::now();
         let mut sum = 0_u64;
         let found = replay(&OsFs::new(), &self.dir, 1, &[range], first_lsn, &mut |_, body| {

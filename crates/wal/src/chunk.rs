@@ -25,7 +25,8 @@
 //! | 104..128 | zero |
 //!
 //! The payload is a row of blocks, one per worker that had something to say: worker, number of records, first LSN,
-//! bytes (four varints), then the [records](crate::record).
+//! bytes (four varints), then the [records](crate::record). In version 2, of a log whose records tell
+//! [what they rest on](crate::commit_point), a fifth varint before the bytes is what the worker rested on before the block's first record.
 //!
 //! - **CHUNK-1** A header counts only at the very place (database, incarnation, stream, segment, offset) that it
 //!   names, so a chunk left in a recycled segment never passes for a new one (W6).
@@ -34,7 +35,7 @@
 use azekura_base::checksum::crc32c;
 use azekura_base::varint;
 
-use crate::record;
+use crate::record::Cursor;
 use crate::worker_buffer::Batch;
 
 /// Chunks start at, and are padded to, multiples of this.
@@ -43,10 +44,12 @@ pub const UNIT_BYTES: usize = 4096;
 pub const HEADER_BYTES: usize = 128;
 /// Version of the format of chunks, blocks and records.
 pub const FORMAT_VERSION: u32 = 1;
+/// Version where records tell what they rest on. A chunk has the one or the other; this reader reads both.
+pub const RESTING_VERSION: u32 = 2;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"AzWL");
 /// Most bytes that a block adds to its records.
-const MAX_BLOCK_OVERHEAD: usize = 40;
+const MAX_BLOCK_OVERHEAD: usize = 50;
 
 /// Where a chunk is, or claims to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +69,8 @@ pub struct Place {
 pub struct Header {
     /// Where it is.
     pub place: Place,
+    /// Whether its records tell what they rest on, which is the format's version.
+    pub tells_rests: bool,
     /// The opening of the database that wrote it.
     pub incarnation: u32,
     /// Its number in the stream and incarnation.
@@ -108,7 +113,7 @@ impl Header {
         let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
         put(4, &self.payload_crc.to_le_bytes());
         put(8, &MAGIC.to_le_bytes());
-        put(12, &FORMAT_VERSION.to_le_bytes());
+        put(12, &(if self.tells_rests { RESTING_VERSION } else { FORMAT_VERSION }).to_le_bytes());
         put(16, &self.place.database_id.to_le_bytes());
         put(24, &self.incarnation.to_le_bytes());
         put(28, &self.place.stream.to_le_bytes());
@@ -133,13 +138,16 @@ impl Header {
         let bytes: &[u8; HEADER_BYTES] = bytes.get(..HEADER_BYTES)?.try_into().ok()?;
         let u32_at = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
         let u64_at = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
-        if u32_at(8) != MAGIC || u32_at(12) != FORMAT_VERSION || u32_at(0) != crc32c(&bytes[4..]) {
+        let version = u32_at(12);
+        let is_known = matches!(version, FORMAT_VERSION | RESTING_VERSION);
+        if u32_at(8) != MAGIC || !is_known || u32_at(0) != crc32c(&bytes[4..]) {
             return None;
         }
         let place =
             Place { database_id: u64_at(16), stream: u32_at(28), segment: u64_at(32), offset: u64_at(40) };
         Some(Self {
             place,
+            tells_rests: version == RESTING_VERSION,
             incarnation: u32_at(24),
             number: u64_at(48),
             payload_bytes: u32_at(56),
@@ -181,6 +189,9 @@ pub(crate) fn put_block_head(out: &mut Vec<u8>, worker: usize, batch: &Batch) {
     varint::put_u64(out, worker as u64);
     varint::put_u64(out, batch.records);
     varint::put_u64(out, batch.first_lsn);
+    if let Some(rests_on) = batch.rests_on {
+        varint::put_u64(out, rests_on);
+    }
     varint::put_u64(out, batch.len() as u64);
 }
 
@@ -193,6 +204,8 @@ pub struct Block<'a> {
     pub records: u64,
     /// LSN of the first one.
     pub first_lsn: u64,
+    /// What the worker rested on before the first one, if records tell.
+    pub rests_on: Option<u64>,
     /// The framed records.
     pub bytes: &'a [u8],
 }
@@ -207,8 +220,9 @@ pub fn parse_payload<'a>(header: &Header, payload: &'a [u8]) -> Option<Vec<Block
         let worker = varint::take_u64(&mut input)?;
         let records = varint::take_u64(&mut input)?;
         let first_lsn = varint::take_u64(&mut input)?;
+        let rests_on = if header.tells_rests { Some(varint::take_u64(&mut input)?) } else { None };
         let bytes = varint::take_bytes(&mut input)?;
-        let block = Block { worker, records, first_lsn, bytes };
+        let block = Block { worker, records, first_lsn, rests_on, bytes };
         first = first.min(first_lsn);
         last = last.max(last_lsn(block)?);
         blocks.push(block);
@@ -218,11 +232,18 @@ pub fn parse_payload<'a>(header: &Header, payload: &'a [u8]) -> Option<Vec<Block
     fits.then_some(blocks)
 }
 
+impl Block<'_> {
+    /// Before the first record.
+    pub(crate) const fn cursor(&self) -> Cursor {
+        Cursor { expected: self.first_lsn, rests_on: self.rests_on }
+    }
+}
+
 /// Walks a block's records: the last LSN, if the records are whole and as many as the block says.
 fn last_lsn(block: Block<'_>) -> Option<u64> {
-    let (mut input, mut expected, mut count, mut last) = (block.bytes, block.first_lsn, 0, None);
+    let (mut input, mut cursor, mut count, mut last) = (block.bytes, block.cursor(), 0, None);
     while !input.is_empty() {
-        let (lsn, _) = record::take(&mut input, &mut expected)?;
+        let (lsn, _) = cursor.take(&mut input)?;
         if last.is_none() && lsn != block.first_lsn {
             return None;
         }
@@ -235,10 +256,12 @@ fn last_lsn(block: Block<'_>) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record;
 
     fn header() -> Header {
         Header {
             place: Place { database_id: 7, stream: 1, segment: 3, offset: 8192 },
+            tells_rests: false,
             incarnation: 2,
             number: 9,
             payload_bytes: 4000,
@@ -304,5 +327,22 @@ mod tests {
         assert_eq!(parse_payload(&Header { last_lsn: 103, ..fits }, &payload), None);
         assert_eq!(parse_payload(&Header { blocks: 1, ..fits }, &payload), None);
         assert_eq!(parse_payload(&fits, &payload[..payload.len() - 1]), None);
+    }
+
+    #[test]
+    fn a_payload_whose_records_tell_what_they_rest_on_is_read_by_its_version_only() {
+        let mut batch =
+            Batch { first_lsn: 100, last_lsn: 101, records: 2, rests_on: Some(90), ..Batch::default() };
+        record::put_resting(&mut batch.bytes, 100, 100, 0, b"one");
+        record::put_resting(&mut batch.bytes, 101, 101, 8, b"two");
+        let mut payload = Vec::new();
+        put_block(&mut payload, 3, &batch);
+        let plain = Header { blocks: 1, first_lsn: 100, last_lsn: 101, ..header() };
+        let resting = Header { tells_rests: true, ..plain };
+        let blocks = parse_payload(&resting, &payload).expect("fits");
+        assert_eq!((blocks[0].worker, blocks[0].rests_on), (3, Some(90)));
+        assert_eq!(parse_payload(&plain, &payload), None);
+        assert_eq!(Header::decode(&resting.encode()), Some(resting));
+        assert_eq!(Header::decode(&plain.encode()), Some(plain));
     }
 }

@@ -98,6 +98,19 @@ impl DurableHorizon {
         workers.map(|w| self.marks[w].load(Acquire)).min().filter(|&mark| mark != IDLE)
     }
 
+    /// Whether all of a worker's records up to `lsn`, which it drew, are durable.
+    #[must_use]
+    pub fn is_durable_in(&self, worker: usize, lsn: Lsn) -> bool {
+        // Acquire: as in `compute`. Who knows of the record sees the mark that was stored for it, or a later one. No later one is below the
+        // next LSN of the worker: an idle worker's is the counter as read under the buffer latch, which whoever drew `lsn` held before.
+        self.marks[worker].load(Acquire) > lsn.0
+    }
+
+    /// The least LSN of the worker that may not be durable; `u64::MAX` if it is idle.
+    pub(crate) fn mark(&self, worker: usize) -> u64 {
+        self.marks[worker].load(Acquire) // as in `compute`
+    }
+
     /// Whether all of a worker's records are durable.
     #[must_use]
     pub fn is_idle(&self, worker: usize) -> bool {

@@ -37,10 +37,10 @@ pub(crate) fn start(log: &Arc<Log>) -> Result<Vec<JoinHandle<()>>, WalError> {
             LogProtocol::Epoch { interval } => {
                 spawn("azekura-wal-epoch".into(), Box::new(move |log| turn_until_stopped(log, interval)))
             }
-            LogProtocol::PWal if log.is_adaptive() => {
+            LogProtocol::PWal | LogProtocol::Rfa if log.is_adaptive() => {
                 spawn("azekura-wal-adapt".into(), Box::new(adapt_until_stopped))
             }
-            LogProtocol::PWal | LogProtocol::Serial => Ok(()),
+            LogProtocol::PWal | LogProtocol::Rfa | LogProtocol::Serial => Ok(()),
         });
     if let Err(source) = spawned {
         stop(log, threads);

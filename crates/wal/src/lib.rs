@@ -19,7 +19,7 @@
 //! assert_eq!(wal.durable_lsn(), lsn);
 //!
 //! // After a crash:
-//! let range = LogRange { incarnation: 1, first_lsn: Lsn(1), last_lsn: None };
+//! let range = LogRange::open(1, Lsn(1));
 //! let found = replay(&*fs, dir, 7, &[range], Lsn(1), &mut |lsn, body| {
 //!     assert_eq!((lsn, body), (Lsn(1), &b"a record"[..]));
 //!     Ok::<(), std::convert::Infallible>(())
@@ -39,6 +39,7 @@
 //! | [`epoch`] | commits acknowledged epoch by epoch | 6.3 (Silo) |
 //! | [`commit_gate`] | who flushes, who sleeps until when | 3.2.2 |
 //! | `gathering`, `manner`, `crowd` | who is waited for; whether committers lead or the log's thread; how many they are | |
+//! | [`commit_point`] | what a commit rests on in other workers' logs | beyond it |
 //! | [`ticket`] | promises to wait for or await | 3.1.3, 3.2.2 |
 //! | `stream`, `segment` | flushes and files | 3.1.2 |
 //! | `flusher`, [`bell`] | background threads and how they are woken | |
@@ -52,6 +53,7 @@ mod assignment;
 pub mod bell;
 pub mod chunk;
 pub mod commit_gate;
+pub mod commit_point;
 mod crowd;
 pub mod durable_lsn;
 pub mod epoch;
@@ -76,9 +78,10 @@ pub mod ticket;
 mod wal;
 pub mod worker_buffer;
 
+pub use commit_point::CommitPoint;
 pub use error::{AppendError, ReplayError, WalError};
 pub use options::{LogIdentity, LogProtocol, StreamCount, UnknownProtocol, WalOptions, WorkerId};
-pub use recovery::{LogRange, Replayed};
+pub use recovery::{LogRange, Replayed, Tail};
 pub use stats::WalStats;
 pub use ticket::Ticket;
 pub use wal::Wal;

@@ -16,12 +16,13 @@
 use azekura_base::sync::Mutex;
 use azekura_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::*, fence};
 use azekura_base::sync::time::Instant;
-use azekura_base::{LogFailed, Lsn};
+use azekura_base::{CachePadded, LogFailed, Lsn};
 
 use crate::adapt::Seen;
 use crate::assignment::Assignment;
 use crate::bell::Bell;
 use crate::commit_gate::{Lead, Turn};
+use crate::commit_point::{CommitCounts, CommitPoint};
 use crate::durable_lsn::DurableHorizon;
 use crate::epoch::EpochClock;
 use crate::error::AppendError;
@@ -32,7 +33,7 @@ use crate::segment::SegmentStore;
 use crate::stats::StreamCounters;
 use crate::stream::{Stream, Taken};
 use crate::ticket::Wakers;
-use crate::worker_buffer::Refused;
+use crate::worker_buffer::{Appended, Refused};
 
 #[derive(Debug)]
 pub(crate) struct Log {
@@ -53,6 +54,8 @@ pub(crate) struct Log {
     pub(crate) orphans: Vec<SegmentStore>,
     pub(crate) failure: Failure,
     pub(crate) wakers: Wakers,
+    /// One for each worker.
+    pub(crate) commits: Box<[CachePadded<CommitCounts>]>,
     /// Of the thread that prepares segments.
     pub(crate) preparer: Bell,
     /// The background threads end. Set once.
@@ -69,7 +72,13 @@ impl Log {
         &self.streams[self.assignment.stream_of(worker)]
     }
 
-    pub(crate) fn append(&self, worker: WorkerId, body: &[u8]) -> Result<Lsn, AppendError> {
+    /// Appends a record that rests on the [foreign](LogBuffer::foreign) LSN `rests_on` and all before.
+    pub(crate) fn append(
+        &self,
+        worker: WorkerId,
+        body: &[u8],
+        rests_on: Lsn,
+    ) -> Result<Appended, AppendError> {
         let max = self.options.max_body_bytes();
         if body.len() > max {
             return Err(AppendError::TooLarge { bytes: body.len(), max });
@@ -77,15 +86,15 @@ impl Log {
         let buffer = self.buffer(worker);
         loop {
             self.failure.check()?;
-            let appended = buffer.append(&self.horizon, body, worker.admission());
+            let appended = buffer.append(&self.horizon, body, worker.admission(), rests_on);
             let stream = || self.stream_of(buffer.worker()); // ASSIGN-3: now, not before
             match appended {
-                Ok((lsn, was_idle)) => {
-                    if was_idle && self.options.background {
+                Ok(done) => {
+                    if done.was_idle && self.options.background {
                         let stream = stream();
                         self.epochs.as_ref().map_or(&stream.bell, |epochs| &epochs.bell).rouse(); // W3
                     }
-                    return Ok(lsn);
+                    return Ok(done);
                 }
                 Err(Refused::NoRoom { first_lsn, taken }) => {
                     if self.options.background {
@@ -105,6 +114,19 @@ impl Log {
                 }
             }
         }
+    }
+
+    /// Appends a commit record; what must be durable before it is acknowledged.
+    pub(crate) fn append_commit(&self, worker: WorkerId, body: &[u8]) -> Result<CommitPoint, AppendError> {
+        let done = self.append(worker, body, Lsn(0))?;
+        if self.options.protocol != LogProtocol::Rfa {
+            return Ok(done.lsn.into());
+        }
+        let worker = self.buffer(worker).worker();
+        let counts = &self.commits[worker];
+        counts.commits.fetch_add(1, Relaxed);
+        counts.alone.fetch_add(u64::from(done.rests_on <= self.horizon.reached()), Relaxed);
+        Ok(CommitPoint::of_worker(done.lsn, worker, done.rests_on))
     }
 
     /// Makes a segment ready and opens the stream's buffers (W11).
@@ -141,26 +163,41 @@ impl Log {
         }
     }
 
-    /// Whether a commit may be acknowledged: everything up to `lsn` is durable, and, with epochs, all of its epoch.
-    pub(crate) fn is_acknowledged(&self, lsn: Lsn) -> bool {
+    /// Whether a commit may be acknowledged: everything up to it is durable, and, with epochs, all of its epoch; or its own log and what it
+    /// rests on (REST-3).
+    pub(crate) fn is_acknowledged(&self, commit: CommitPoint) -> bool {
         match &self.epochs {
-            None => self.horizon.has_reached(lsn),
-            Some(epochs) => epochs.published() >= lsn,
+            None => self.is_in_own(commit) && self.horizon.has_reached(commit.rests_on()),
+            Some(epochs) => epochs.published() >= commit.lsn(),
         }
+    }
+
+    /// Whether the commit's own worker has written all up to it, if the commit needs that.
+    pub(crate) fn is_in_own(&self, commit: CommitPoint) -> bool {
+        commit.own().is_none_or(|worker| self.horizon.is_durable_in(worker, commit.lsn()))
     }
 
     /// The same for who asks again and again, and will not sleep over the answer: with background threads, as of the end of the last flush. Whoever ends a
     /// flush computes the horizon; computing it here as well would have each look of each committer fetch the counter and all marks from
     /// those who write them.
-    pub(crate) fn is_known_acknowledged(&self, lsn: Lsn) -> bool {
+    pub(crate) fn is_known_acknowledged(&self, commit: CommitPoint) -> bool {
         if self.epochs.is_none() && self.options.background {
-            return self.horizon.reached() >= lsn;
+            return self.horizon.reached() >= commit.rests_on() && self.is_in_own(commit);
         }
-        self.is_acknowledged(lsn)
+        self.is_acknowledged(commit)
     }
 
     /// Blocks until a commit may be acknowledged, in the protocol's way; of records that were not drawn, those drawn so far.
-    pub(crate) fn wait_acknowledged(&self, lsn: Lsn) -> Result<(), LogFailed> {
+    pub(crate) fn wait_acknowledged(&self, commit: CommitPoint) -> Result<(), LogFailed> {
+        if let Some(worker) = commit.own() {
+            // Others only as far as the commit rests on them.
+            self.wait_for_own(worker, commit, |stream| self.join_flush(stream, commit.lsn().0))?;
+            self.make_durable(commit.rests_on())?;
+            let is_above = self.horizon.reached() < commit.lsn() && self.horizon.compute() < commit.lsn();
+            self.commits[worker].above_a_hole.fetch_add(u64::from(is_above), Relaxed);
+            return Ok(());
+        }
+        let lsn = commit.lsn();
         match (self.options.protocol, &self.epochs) {
             (_, Some(epochs)) => self.wait_for_epoch(epochs, lsn),
             (LogProtocol::Serial, _) if self.options.background => self.follow_commit_thread(lsn),
@@ -170,11 +207,34 @@ impl Log {
 
     /// The same for a commit whose flush was asked for before, by somebody who went on meanwhile and so most likely has others under way: the log's thread writes for
     /// it. Who led a flush here would do nothing else until it has ended.
-    pub(crate) fn wait_requested(&self, lsn: Lsn) -> Result<(), LogFailed> {
-        if self.options.background && self.epochs.is_none() {
-            return self.follow_commit_thread(lsn);
+    pub(crate) fn wait_requested(&self, commit: CommitPoint) -> Result<(), LogFailed> {
+        if !self.options.background || self.epochs.is_some() {
+            return self.wait_acknowledged(commit);
         }
-        self.wait_acknowledged(lsn)
+        if let Some(worker) = commit.own() {
+            self.wait_for_own(worker, commit, |stream| self.follow_flush(stream, commit.lsn()))?;
+        }
+        self.follow_commit_thread(commit.rests_on())
+    }
+
+    /// Has the worker's own log written, by `flush`.
+    fn wait_for_own(
+        &self,
+        worker: usize,
+        commit: CommitPoint,
+        flush: impl Fn(&Stream),
+    ) -> Result<(), LogFailed> {
+        while !self.horizon.is_durable_in(worker, commit.lsn()) {
+            self.failure.check()?;
+            flush(self.stream_of(worker));
+        }
+        Ok(())
+    }
+
+    /// Sleeps until a flush of the stream that covers `lsn` has ended, if one is needed; its thread writes.
+    fn follow_flush(&self, stream: &Stream, lsn: Lsn) {
+        let is_needed = || self.is_needed(stream, lsn.0);
+        stream.gate.follow(lsn.0, is_needed, || stream.bell.request());
     }
 
     /// Flush pipelining: the streams' threads write for all who wait here.
@@ -182,10 +242,7 @@ impl Log {
         let lsn = lsn.min(Lsn(self.horizon.next_lsn().0 - 1));
         while !self.horizon.has_reached(lsn) {
             self.failure.check()?;
-            for stream in &self.streams {
-                let is_needed = || self.is_needed(stream, lsn.0);
-                stream.gate.follow(lsn.0, is_needed, || stream.bell.request());
-            }
+            self.streams.iter().for_each(|stream| self.follow_flush(stream, lsn));
         }
         Ok(())
     }
@@ -275,6 +332,7 @@ impl Log {
             }
         };
         stream.workers().for_each(|worker| self.buffers[worker].settle(&self.horizon));
+        self.hand_over_tasks(stream);
         let acknowledged = self.acknowledge();
         if let Some(began) = began {
             stream.counters.note_adaptive(records, began.elapsed());
@@ -284,6 +342,14 @@ impl Log {
         self.count(stream, records, woken);
         if stream.store.is_short() {
             self.replenish(stream);
+        }
+    }
+
+    /// Tasks that waited for the stream's workers to have written have only the horizon to wait for now (TICKET-2).
+    pub(crate) fn hand_over_tasks(&self, stream: &Stream) {
+        if self.options.protocol == LogProtocol::Rfa {
+            fence(SeqCst); // TICKET-1
+            stream.workers().for_each(|worker| self.wakers.hand_over(worker, self.horizon.mark(worker)));
         }
     }
 
@@ -333,6 +399,21 @@ impl Log {
         }
     }
 
+    /// Asks the background threads, if there are any, for a commit to be acknowledged soon.
+    pub(crate) fn request_soon(&self, commit: CommitPoint) {
+        // An epoch ends by itself.
+        if !self.options.background || self.epochs.is_some() || self.horizon.reached() >= commit.lsn() {
+            return;
+        }
+        let Some(worker) = commit.own() else { return self.request_flush(commit.lsn()) };
+        if !self.horizon.is_durable_in(worker, commit.lsn()) {
+            self.stream_of(worker).bell.request();
+        }
+        if self.horizon.reached() < commit.rests_on() {
+            self.request_streams(commit.rests_on());
+        }
+    }
+
     /// Asks for everything up to `lsn` to be acknowledged soon: the epoch is ended, or the flushers begin.
     pub(crate) fn request_flush(&self, lsn: Lsn) {
         match &self.epochs {
@@ -359,7 +440,7 @@ impl Log {
         self.buffers.iter().for_each(LogBuffer::wake_everyone);
         fence(SeqCst); // TICKET-1, EPOCH-3: the failure is seen by who registers now
         self.epochs.iter().for_each(EpochClock::wake_everyone);
-        self.wakers.wake_through(Lsn::MAX);
+        self.wakers.wake_everyone();
     }
 
     /// Publishes everything drawn so far. The epoch thread has ended.

@@ -5,7 +5,7 @@ use azekura_base::Lsn;
 use crate::durable_lsn::DurableHorizon;
 use crate::options::{Admission, LogProtocol};
 use crate::serial::SerialBuffer;
-use crate::worker_buffer::{Batch, Refused, WorkerBuffer};
+use crate::worker_buffer::{Appended, Batch, Refused, WorkerBuffer};
 
 /// One of the log's buffers. The choice is made when the log is created: one well-predicted branch per call.
 #[derive(Debug)]
@@ -28,23 +28,44 @@ impl LogBuffer {
     pub(crate) fn new(protocol: LogProtocol, worker: usize, capacity_bytes: usize) -> Self {
         match protocol {
             LogProtocol::Serial => Self::Serial(Box::new(SerialBuffer::new(capacity_bytes))),
+            LogProtocol::Rfa => Self::Worker(WorkerBuffer::tracking(worker, capacity_bytes)),
             LogProtocol::PWal | LogProtocol::Epoch { .. } => {
                 Self::Worker(WorkerBuffer::new(worker, capacity_bytes))
             }
         }
     }
 
-    /// Draws an LSN and copies the record in; see [`WorkerBuffer::append`], [`SerialBuffer::append`].
+    /// Draws an LSN and copies the record in; see [`WorkerBuffer::append_resting`], [`SerialBuffer::append`].
     #[inline]
     pub(crate) fn append(
         &self,
         horizon: &DurableHorizon,
         body: &[u8],
         admission: Admission,
-    ) -> Result<(Lsn, bool), Refused> {
+        rests_on: Lsn,
+    ) -> Result<Appended, Refused> {
         match self {
-            Self::Worker(buffer) => buffer.append(horizon, body, admission),
-            Self::Serial(buffer) => buffer.append(horizon, body, admission),
+            Self::Worker(buffer) => buffer.append_resting(horizon, body, admission, rests_on),
+            Self::Serial(buffer) => {
+                let done = buffer.append(horizon, body, admission);
+                done.map(|(lsn, was_idle)| Appended { lsn, was_idle, rests_on: Lsn(0) })
+            }
+        }
+    }
+
+    /// See [`WorkerBuffer::foreign`].
+    #[inline]
+    pub(crate) fn foreign(&self, horizon: &DurableHorizon, lsn: Lsn) -> Lsn {
+        match self {
+            Self::Worker(buffer) => buffer.foreign(horizon, lsn),
+            Self::Serial(_) => Lsn(0),
+        }
+    }
+
+    /// See [`WorkerBuffer::rest_on`].
+    pub(crate) fn rest_on(&self, horizon: &DurableHorizon, lsn: Lsn) {
+        if let Self::Worker(buffer) = self {
+            buffer.rest_on(horizon, lsn);
         }
     }
 

@@ -39,6 +39,8 @@ pub enum StreamCount {
 /// | when | as soon as the stream is free | as soon as the stream is free | at the end of each [epoch](crate::epoch) |
 /// | acknowledged | once all before it is durable | the same | once all of its epoch is durable |
 ///
+/// `Rfa` is `PWal`, but a commit that [rests on](crate::commit_point) nothing in other workers' logs is acknowledged once its own is durable.
+///
 /// ```
 /// use std::time::Duration;
 /// use azekura_wal::LogProtocol;
@@ -53,6 +55,9 @@ pub enum LogProtocol {
     /// The parallel log of the P-WAL paper.
     #[default]
     PWal,
+    /// The same with remote-flush avoidance: a commit waits for its own log, and for another only if it [rests on](crate::commit_point)
+    /// something there.
+    Rfa,
     /// The serial log after Aether (Johnson et al., VLDB 2010), the paper's rival.
     Serial,
     /// Group commit by epochs after Silo (Tu et al., SOSP 2013): the paper's section 6.3.
@@ -67,11 +72,12 @@ impl LogProtocol {
     pub const SILO_EPOCH: Duration = Duration::from_millis(40);
 }
 
-/// `p-wal`, `serial`, `epoch:40` (milliseconds).
+/// `p-wal`, `p-wal-rfa`, `serial`, `epoch:40` (milliseconds).
 impl std::fmt::Display for LogProtocol {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::PWal => f.write_str("p-wal"),
+            Self::Rfa => f.write_str("p-wal-rfa"),
             Self::Serial => f.write_str("serial"),
             Self::Epoch { interval } => write!(f, "epoch:{}", interval.as_secs_f64() * 1e3),
         }
@@ -80,7 +86,7 @@ impl std::fmt::Display for LogProtocol {
 
 /// What a log protocol is called by someone who does not know them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no log: p-wal, serial, epoch, or epoch:MS with 0 < MS <= 60000 milliseconds")]
+#[error("{0:?} is no log: p-wal, p-wal-rfa, serial, epoch, or epoch:MS with 0 < MS <= 60000 milliseconds")]
 pub struct UnknownProtocol(String);
 
 impl std::str::FromStr for LogProtocol {
@@ -91,6 +97,7 @@ impl std::str::FromStr for LogProtocol {
         let unknown = || UnknownProtocol(name.to_owned());
         match name {
             "p-wal" => Ok(Self::PWal),
+            "p-wal-rfa" => Ok(Self::Rfa),
             "serial" => Ok(Self::Serial),
             "epoch" => Ok(Self::Epoch { interval: Self::SILO_EPOCH }),
             _ => {
@@ -263,7 +270,8 @@ mod tests {
     #[test]
     fn a_protocol_is_read_as_it_is_written() {
         for interval in [1, 400, 40_000, 1_500_000].map(Duration::from_micros) {
-            for protocol in [LogProtocol::PWal, LogProtocol::Serial, LogProtocol::Epoch { interval }] {
+            let epoch = LogProtocol::Epoch { interval };
+            for protocol in [LogProtocol::PWal, LogProtocol::Rfa, LogProtocol::Serial, epoch] {
                 assert_eq!(protocol.to_string().parse(), Ok(protocol));
             }
         }

@@ -213,6 +213,7 @@ impl Stream {
         let last_lsn = which.iter().map(|&i| writer.batches[i].last_lsn).max();
         let header = Header {
             place: self.store.place(writer.segment.number, offset),
+            tells_rests: which.iter().any(|&i| writer.batches[i].rests_on.is_some()),
             incarnation: self.identity.incarnation,
             number: writer.next_chunk,
             payload_bytes: (end - HEADER_BYTES) as u32,
@@ -357,7 +358,7 @@ mod tests {
 
     fn fill(buffers: &[LogBuffer], horizon: &DurableHorizon) -> u64 {
         let fill_one = |buffer: &LogBuffer| {
-            (0..).take_while(|_| buffer.append(horizon, &[7; 380], Admission::All).is_ok()).count()
+            (0..).take_while(|_| buffer.append(horizon, &[7; 380], Admission::All, Lsn(0)).is_ok()).count()
         };
         buffers.iter().map(|buffer| fill_one(buffer) as u64).sum()
     }
@@ -370,7 +371,8 @@ mod tests {
             let (mut appended, mut written) = (0, 0);
             for round in 0.. {
                 if round < small {
-                    appended += u64::from(buffers[0].append(&horizon, &[1; 10], Admission::All).is_ok());
+                    appended +=
+                        u64::from(buffers[0].append(&horizon, &[1; 10], Admission::All, Lsn(0)).is_ok());
                 } else {
                     appended += fill(&buffers, &horizon);
                 }

@@ -36,6 +36,7 @@ impl Log {
         if let Err(reason) = &changed {
             self.fail(reason);
         }
+        self.streams.iter().for_each(|stream| self.hand_over_tasks(stream));
         let acknowledged = self.acknowledge();
         for lead in leads {
             lead.finish();

@@ -11,42 +11,106 @@ use azekura_base::sync::Mutex;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::*, fence};
 use azekura_base::{LogFailed, Lsn};
 
+use crate::commit_point::CommitPoint;
 use crate::wal::Wal;
 
-/// The tasks that wait for the horizon, by LSN.
+/// The tasks that wait, by what they wait for.
 ///
-/// - **TICKET-1** A task registers, then looks at the horizon; a flusher moves the marks, then looks at the tasks.
+/// - **TICKET-1** A task registers, then looks at the marks; a flusher moves the marks, then looks at the tasks.
 ///   Both put a sequentially consistent fence between, so one of them sees the other.
+/// - **TICKET-2** A task whose commit needs its own worker's log, and others only [so far](crate::commit_point), waits first for its worker's mark and then for
+///   the horizon. Who moves the mark hands it over, and computes the horizon after that: another flusher who computed it before the task was handed over
+///   had moved its marks before, and by the mutex we see them.
 #[derive(Debug, Default)]
 pub struct Wakers {
-    waiting: Mutex<BTreeMap<(u64, u64), Waker>>,
-    /// Entries of `waiting`; changed under its mutex.
+    waiting: Mutex<Waiting>,
+    /// Entries; changed under the mutex.
     count: AtomicU64,
     next_id: AtomicU64,
 }
 
+#[derive(Debug, Default)]
+struct Waiting {
+    /// By the LSN that the horizon must reach, and the task's number.
+    for_all: BTreeMap<(u64, u64), Waker>,
+    /// By worker; then by the LSN that its mark must pass, and the task's number: what the commit rests on.
+    for_own: BTreeMap<usize, BTreeMap<(u64, u64), (u64, Waker)>>,
+}
+
+impl Waiting {
+    fn len(&self) -> u64 {
+        (self.for_all.len() + self.for_own.values().map(BTreeMap::len).sum::<usize>()) as u64
+    }
+
+    fn remove(&mut self, commit: CommitPoint, id: u64) -> Option<Waker> {
+        let of_own = commit.own().and_then(|worker| self.for_own.get_mut(&worker));
+        let own = of_own.and_then(|tasks| tasks.remove(&(commit.lsn().0, id)));
+        own.map(|(_, waker)| waker).or_else(|| self.for_all.remove(&(commit.rests_on().0, id)))
+    }
+}
+
 impl Wakers {
-    /// Registers a task for `lsn`, or renews its waker. The caller looks at the horizon afterwards (TICKET-1).
-    pub fn register(&self, lsn: u64, id: &mut Option<u64>, waker: &Waker) {
+    /// Registers a task for a commit, or renews its waker. `is_in_own` looks whether the commit's worker, if it names one, has written it. The caller
+    /// looks at the marks afterwards (TICKET-1).
+    pub fn register(
+        &self,
+        commit: CommitPoint,
+        id: &mut Option<u64>,
+        waker: &Waker,
+        is_in_own: impl Fn() -> bool,
+    ) {
         // Relaxed: only distinctness matters.
         let id = *id.get_or_insert_with(|| self.next_id.fetch_add(1, Relaxed));
+        let own = commit.own().filter(|_| !is_in_own());
+        self.put(commit, own, id, waker);
+        if own.is_some() && is_in_own() {
+            // Who moved the mark has perhaps not met us: TICKET-1.
+            self.put(commit, None, id, waker);
+        }
+    }
+
+    fn put(&self, commit: CommitPoint, own: Option<usize>, id: u64, waker: &Waker) {
         let mut waiting = self.waiting.lock();
-        waiting.insert((lsn, id), waker.clone());
-        self.count.store(waiting.len() as u64, Relaxed);
+        let before = waiting.remove(commit, id);
+        let rests_on = commit.rests_on().0;
+        match own {
+            Some(worker) => {
+                let tasks = waiting.for_own.entry(worker).or_default();
+                tasks.insert((commit.lsn().0, id), (rests_on, waker.clone()));
+            }
+            None => _ = waiting.for_all.insert((rests_on, id), waker.clone()),
+        }
+        self.count.store(waiting.len(), Relaxed);
         drop(waiting);
+        drop(before); // a task's own code may run here: no lock is held
         fence(SeqCst); // pairs with the one in `wake_through`
     }
 
     /// Takes a task's entry out again.
-    pub fn forget(&self, lsn: u64, id: u64) {
+    pub fn forget(&self, commit: CommitPoint, id: u64) {
         let mut waiting = self.waiting.lock();
-        let forgotten = waiting.remove(&(lsn, id));
-        self.count.store(waiting.len() as u64, Relaxed);
+        let forgotten = waiting.remove(commit, id);
+        self.count.store(waiting.len(), Relaxed);
         drop(waiting);
-        drop(forgotten); // a task's own code may run here: no lock is held
+        drop(forgotten); // as above
     }
 
-    /// Wakes every task that waits for an LSN up to this one, without a lock in hand. The caller has moved the marks,
+    /// Has the tasks whose commits lie below this mark of their worker wait for the horizon only (TICKET-2). The caller has moved the mark and put a fence,
+    /// and then puts a fence, computes the horizon and calls [`wake_through`](Self::wake_through).
+    pub fn hand_over(&self, worker: usize, mark: u64) {
+        // Relaxed: ordered by the fences.
+        if self.count.load(Relaxed) == 0 {
+            return;
+        }
+        let mut waiting = self.waiting.lock();
+        let Some(tasks) = waiting.for_own.get_mut(&worker) else { return };
+        let above = tasks.split_off(&(mark, 0));
+        let written = std::mem::replace(tasks, above);
+        let written = written.into_iter().map(|((_, id), (rests_on, waker))| ((rests_on, id), waker));
+        waiting.for_all.extend(written);
+    }
+
+    /// Wakes every task that waits for the horizon to reach an LSN up to this one, without a lock in hand. The caller has moved the marks,
     /// then put a fence, then computed `lsn` (TICKET-1).
     pub fn wake_through(&self, lsn: Lsn) {
         // Relaxed: ordered by the fences.
@@ -54,11 +118,21 @@ impl Wakers {
             return;
         }
         let mut waiting = self.waiting.lock();
-        let later = lsn.0.checked_add(1).map(|next| waiting.split_off(&(next, 0))).unwrap_or_default();
-        let ready = std::mem::replace(&mut *waiting, later);
-        self.count.store(waiting.len() as u64, Relaxed);
+        let later =
+            lsn.0.checked_add(1).map(|next| waiting.for_all.split_off(&(next, 0))).unwrap_or_default();
+        let ready = std::mem::replace(&mut waiting.for_all, later);
+        self.count.store(waiting.len(), Relaxed);
         drop(waiting);
         ready.into_values().for_each(Waker::wake);
+    }
+
+    /// Wakes every task: the log failed.
+    pub fn wake_everyone(&self) {
+        let mut waiting = self.waiting.lock();
+        let for_own = std::mem::take(&mut waiting.for_own);
+        drop(waiting);
+        for_own.into_values().flat_map(BTreeMap::into_values).for_each(|(_, waker)| waker.wake());
+        self.wake_through(Lsn::MAX);
     }
 
     pub(crate) fn len(&self) -> u64 {
@@ -86,7 +160,7 @@ impl Wakers {
 #[must_use = "a commit is acknowledged only once its ticket says so"]
 pub struct Ticket<W: Deref<Target = Wal> = Arc<Wal>> {
     wal: W,
-    lsn: Lsn,
+    commit: CommitPoint,
     /// Nobody was asked to flush the record yet: who polls does.
     is_quiet: bool,
     /// Of our entry among the wakers, once there was one.
@@ -94,17 +168,17 @@ pub struct Ticket<W: Deref<Target = Wal> = Arc<Wal>> {
 }
 
 impl<W: Deref<Target = Wal>> Ticket<W> {
-    pub(crate) const fn new(wal: W, lsn: Lsn, is_quiet: bool) -> Self {
-        Self { wal, lsn, is_quiet, id: None }
+    pub(crate) const fn new(wal: W, commit: CommitPoint, is_quiet: bool) -> Self {
+        Self { wal, commit, is_quiet, id: None }
     }
 
     /// The record.
     #[must_use]
     pub const fn lsn(&self) -> Lsn {
-        self.lsn
+        self.commit.lsn()
     }
 
-    /// Blocks until the record, and every one before it, is durable. The log's threads write; without them, or if nobody was asked for the flush before, the
+    /// Blocks until the record, and every one before it [that matters](crate::commit_point), is durable. The log's threads write; without them, or if nobody was asked for the flush before, the
     /// caller, as [`Wal::wait_acknowledged`] has it.
     ///
     /// # Errors
@@ -112,22 +186,42 @@ impl<W: Deref<Target = Wal>> Ticket<W> {
     /// [`LogFailed`]: the log failed before that; whether the record is on disk is unknown until the next recovery.
     pub fn wait(self) -> Result<(), LogFailed> {
         let log = self.wal.log();
-        if self.is_quiet { log.wait_acknowledged(self.lsn) } else { log.wait_requested(self.lsn) }
+        if self.is_quiet { log.wait_acknowledged(self.commit) } else { log.wait_requested(self.commit) }
     }
 
-    /// The one of two that is durable last: when it is, both are.
-    pub fn later(self, other: Self) -> Self {
-        if other.lsn > self.lsn { other } else { self }
+    /// A ticket for both of two: when it is durable, both are.
+    pub fn later(mut self, mut other: Self) -> Self {
+        let both = self.commit.and(other.commit);
+        let later = if other.commit.lsn() > self.commit.lsn() { &mut other } else { &mut self };
+        later.turn_into(both);
+        if other.commit == both { other } else { self }
     }
 
-    /// Whether the record, and every one before it, is durable. Never blocks.
+    /// Changes what is waited for; a task that waits already has to ask again.
+    fn turn_into(&mut self, commit: CommitPoint) {
+        if self.commit != commit {
+            self.deregister();
+            self.commit = commit;
+            if !self.is_quiet {
+                self.wal.log().request_soon(commit);
+            }
+        }
+    }
+
+    fn deregister(&mut self) {
+        if let Some(id) = self.id.take() {
+            self.wal.log().wakers.forget(self.commit, id);
+        }
+    }
+
+    /// Whether the record, and every one before it [that matters](crate::commit_point), is durable. Never blocks.
     ///
     /// # Errors
     ///
     /// As [`Ticket::wait`].
     pub fn is_durable(&self) -> Result<bool, LogFailed> {
         let log = self.wal.log();
-        if log.is_known_acknowledged(self.lsn) {
+        if log.is_known_acknowledged(self.commit) {
             return Ok(true);
         }
         log.failure.check().map(|()| false)
@@ -142,12 +236,13 @@ impl<W: Deref<Target = Wal> + Unpin> Future for Ticket<W> {
         let ticket = &mut *self;
         let log = ticket.wal.log();
         if !log.options.background {
-            return Poll::Ready(log.wait_acknowledged(ticket.lsn));
+            return Poll::Ready(log.wait_acknowledged(ticket.commit));
         }
-        if !log.is_acknowledged(ticket.lsn) && log.failure.get().is_none() {
-            log.wakers.register(ticket.lsn.0, &mut ticket.id, context.waker());
+        if !log.is_acknowledged(ticket.commit) && log.failure.get().is_none() {
+            let is_in_own = || log.is_in_own(ticket.commit);
+            log.wakers.register(ticket.commit, &mut ticket.id, context.waker(), is_in_own);
             if std::mem::take(&mut ticket.is_quiet) {
-                ticket.wal.request_for_ticket(ticket.lsn);
+                log.request_soon(ticket.commit);
             }
         }
         match ticket.is_durable() {
@@ -160,8 +255,6 @@ impl<W: Deref<Target = Wal> + Unpin> Future for Ticket<W> {
 
 impl<W: Deref<Target = Wal>> Drop for Ticket<W> {
     fn drop(&mut self) {
-        if let Some(id) = self.id {
-            self.wal.log().wakers.forget(self.lsn.0, id);
-        }
+        self.deregister();
     }
 }

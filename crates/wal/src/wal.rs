@@ -7,12 +7,13 @@ use std::sync::Arc;
 use azekura_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use azekura_base::sync::thread::JoinHandle;
 use azekura_base::sync::{Mutex, machine};
-use azekura_base::{DurableLog, LogFailed, Lsn, striped};
+use azekura_base::{CachePadded, DurableLog, LogFailed, Lsn, striped};
 use azekura_io::Fs;
 
 use crate::assignment::Assignment;
 use crate::bell::Bell;
 use crate::chunk;
+use crate::commit_point::{CommitCounts, CommitPoint};
 use crate::durable_lsn::DurableHorizon;
 use crate::epoch::EpochClock;
 use crate::error::{AppendError, WalError};
@@ -98,6 +99,7 @@ impl Wal {
             orphans,
             failure: Failure::default(),
             wakers: Wakers::default(),
+            commits: (0..workers).map(|_| CachePadded::new(CommitCounts::default())).collect(),
             preparer: Bell::new(),
             stopping: AtomicBool::new(false),
             segments_trimmed: AtomicU64::new(0),
@@ -126,11 +128,43 @@ impl Wal {
     ///
     /// [`AppendError`]; nothing was drawn, and the log's LSNs stay dense.
     pub fn append(&self, worker: WorkerId, body: &[u8]) -> Result<Lsn, AppendError> {
-        self.log.append(worker, body)
+        self.append_resting(worker, body, Lsn(0))
     }
 
-    /// Blocks until a commit with this LSN may be acknowledged: the record and every one before it is durable, and, in a log
-    /// with epochs, all of its epoch. Of records that were not drawn yet, those drawn so far.
+    /// The same for a record that rests on the record with LSN `rests_on`, and so on all before that, in whatever log; see
+    /// [`foreign`](Self::foreign).
+    ///
+    /// # Errors
+    ///
+    /// [`AppendError`]; nothing was drawn, and the log's LSNs stay dense.
+    pub fn append_resting(&self, worker: WorkerId, body: &[u8], rests_on: Lsn) -> Result<Lsn, AppendError> {
+        self.log.append(worker, body, rests_on).map(|done| done.lsn)
+    }
+
+    /// Appends a commit record, as [`append`](Self::append) does; what must be durable before it is acknowledged.
+    ///
+    /// # Errors
+    ///
+    /// [`AppendError`]; nothing was drawn, and the log's LSNs stay dense.
+    pub fn append_commit(&self, worker: WorkerId, body: &[u8]) -> Result<CommitPoint, AppendError> {
+        self.log.append_commit(worker, body)
+    }
+
+    /// `lsn` if a record that `worker` appends after having seen the one with that LSN [rests on](crate::commit_point) it and must say so;
+    /// 0 if not: it is the worker's own, or durable, or the log does not want to know. A few loads.
+    #[must_use]
+    pub fn foreign(&self, worker: WorkerId, lsn: Lsn) -> Lsn {
+        self.log.buffer(worker).foreign(&self.log.horizon, lsn)
+    }
+
+    /// Has all that `worker` appends from now on [rest on](crate::commit_point) the record with this LSN, if that matters.
+    pub fn rest_on(&self, worker: WorkerId, lsn: Lsn) {
+        self.log.buffer(worker).rest_on(&self.log.horizon, lsn);
+    }
+
+    /// Blocks until a commit may be acknowledged: the record and every one before it is durable, and, in a log
+    /// with epochs, all of its epoch. Of records that were not drawn yet, those drawn so far. A point of
+    /// [`append_commit`](Self::append_commit) may need less.
     ///
     /// In a P-WAL the caller writes the log itself if nobody else does; in a serial log the commit thread does; with epochs
     /// the epoch's end is waited for (without background threads: the caller ends it). [`DurableLog::make_durable`], which
@@ -139,8 +173,8 @@ impl Wal {
     /// # Errors
     ///
     /// [`LogFailed`]: the log failed before that; whether the record is on disk is unknown until the next recovery.
-    pub fn wait_acknowledged(&self, lsn: Lsn) -> Result<(), LogFailed> {
-        self.log.wait_acknowledged(lsn)
+    pub fn wait_acknowledged(&self, commit: impl Into<CommitPoint>) -> Result<(), LogFailed> {
+        self.log.wait_acknowledged(commit.into())
     }
 
     /// The last commit LSN that may be acknowledged by now, as [`Wal::wait_acknowledged`] has it. Never blocks; costs a load per worker, or
@@ -152,31 +186,26 @@ impl Wal {
 
     /// A ticket for a record, and a request to flush it. A thread that would only wait for the ticket at once had
     /// better call [`Wal::wait_acknowledged`], and so perhaps do the write itself.
-    pub fn ticket(self: &Arc<Self>, lsn: Lsn) -> Ticket {
+    pub fn ticket(self: &Arc<Self>, commit: impl Into<CommitPoint>) -> Ticket {
         machine::adds(&**self); // the count
-        Self::ticket_through(Arc::clone(self), lsn)
+        Self::ticket_through(Arc::clone(self), commit)
     }
 
     /// The same, through any reference to the log: [`Wal::ticket`]'s is counted on one line, which all threads then write.
-    pub fn ticket_through<W: Deref<Target = Self>>(wal: W, lsn: Lsn) -> Ticket<W> {
-        wal.request_for_ticket(lsn);
-        Ticket::new(wal, lsn, false)
+    pub fn ticket_through<W: Deref<Target = Self>>(wal: W, commit: impl Into<CommitPoint>) -> Ticket<W> {
+        let commit = commit.into();
+        wal.log.request_soon(commit);
+        Ticket::new(wal, commit, false)
     }
 
     /// The same without the request, for one of several tickets that the caller is about to wait for: then the first wait flushes all, most often in
     /// the caller's own thread, and no other is woken for it. A ticket that is polled makes the request then. A record whose ticket is dropped
     /// rests as long as one that nobody asks for (`WalOptions::max_delay`).
-    pub fn quiet_ticket_through<W: Deref<Target = Self>>(wal: W, lsn: Lsn) -> Ticket<W> {
-        Ticket::new(wal, lsn, true)
-    }
-
-    /// Has a record flushed by the background threads, if there are any and it is not durable.
-    pub(crate) fn request_for_ticket(&self, lsn: Lsn) {
-        let log = &self.log;
-        // An epoch ends by itself.
-        if log.options.background && log.epochs.is_none() && log.horizon.reached() < lsn {
-            log.request_flush(lsn);
-        }
+    pub fn quiet_ticket_through<W: Deref<Target = Self>>(
+        wal: W,
+        commit: impl Into<CommitPoint>,
+    ) -> Ticket<W> {
+        Ticket::new(wal, commit.into(), true)
     }
 
     /// Has everything that is buffered flushed soon, by the background threads; without them, now, by the caller.
@@ -185,7 +214,7 @@ impl Wal {
             self.log.request_flush(Lsn::MAX);
         } else {
             // The error is kept for whoever waits for a record.
-            let _ = self.log.wait_acknowledged(Lsn::MAX);
+            let _ = self.log.wait_acknowledged(Lsn::MAX.into());
         }
     }
 
@@ -276,6 +305,11 @@ impl Wal {
             stats.records += totals.records;
             stats.record_bytes += totals.bytes;
             stats.lsn_draws += totals.draws;
+        }
+        for counts in &log.commits {
+            stats.commits += counts.commits.load(Relaxed);
+            stats.commits_alone += counts.alone.load(Relaxed);
+            stats.acknowledged_above_a_hole += counts.above_a_hole.load(Relaxed);
         }
         for stream in &log.streams {
             stream.counters.add_to(&mut stats);

@@ -8,13 +8,16 @@
 //!   a drawn LSN is certainly appended, LSNs of the log are dense (W5), and those in one buffer rise.
 //! - **BUFFER-2** A record drawn below the counter value that [`WorkerBuffer::take`] returns is in what it took, or
 //!   was taken before.
+//! - **BUFFER-4** (of a worker that [tracks](WorkerBuffer::tracking) what its records rest on) `rests_on` changes under the latch and never falls; each
+//!   record carries its value (REST-2).
 //! - **BUFFER-3** A record gets in only if `admission` lets it: what is in the buffers always fits the prepared
 //!   segments (W11), see `segment`.
 
-use azekura_base::{Lsn, varint};
+use azekura_base::Lsn;
 use azekura_latch::{TracedGuard, TracedMutex};
 use azekura_trace::Site;
 
+use crate::commit_point::OwnLsns;
 use crate::durable_lsn::DurableHorizon;
 use crate::options::Admission;
 use crate::record;
@@ -36,6 +39,8 @@ pub struct Batch {
     pub first_lsn: u64,
     /// LSN of the last, if there is one.
     pub last_lsn: u64,
+    /// What the worker rested on before the first, if records tell.
+    pub rests_on: Option<u64>,
 }
 
 impl Batch {
@@ -73,6 +78,17 @@ pub enum Refused {
     NotAdmitting,
 }
 
+/// A record that a buffer took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Appended {
+    /// Its LSN.
+    pub lsn: Lsn,
+    /// Whether the worker may have been idle before.
+    pub was_idle: bool,
+    /// What it rests on, in a buffer that tracks that.
+    pub rests_on: Lsn,
+}
+
 #[derive(Debug)]
 struct Front {
     batch: Batch,
@@ -80,6 +96,10 @@ struct Front {
     wanted: Wanted,
     records: u64,
     bytes: u64,
+    /// The largest LSN of another worker that anything appended so far may rest on; 0 in a buffer that does not track it.
+    rests_on: u64,
+    /// What the batch's last record carries of it.
+    told: u64,
 }
 
 /// One worker's buffer.
@@ -89,6 +109,8 @@ pub struct WorkerBuffer {
     capacity_bytes: usize,
     front: TracedMutex<Front>,
     room: Room,
+    /// Of a worker whose records tell what they rest on.
+    own: Option<OwnLsns>,
 }
 
 impl WorkerBuffer {
@@ -101,12 +123,39 @@ impl WorkerBuffer {
             wanted: Wanted::default(),
             records: 0,
             bytes: 0,
+            rests_on: 0,
+            told: 0,
         };
         Self {
             worker,
             capacity_bytes,
             front: TracedMutex::new(&BUFFER_LATCH, front),
             room: Room::new(&BUFFER_ROOM),
+            own: None,
+        }
+    }
+
+    /// The same for a worker whose records tell [what they rest on](crate::commit_point).
+    #[must_use]
+    pub fn tracking(worker: usize, capacity_bytes: usize) -> Self {
+        Self { own: Some(OwnLsns::new()), ..Self::new(worker, capacity_bytes) }
+    }
+
+    /// `lsn` if a record of this worker that is drawn after the one with that LSN would rest on it: another worker drew it, and it is not
+    /// known to be durable everywhere (REST-1). Else 0. Two loads.
+    pub fn foreign(&self, horizon: &DurableHorizon, lsn: Lsn) -> Lsn {
+        match &self.own {
+            Some(own) if lsn > horizon.reached() && !own.contains(lsn.0) => lsn,
+            _ => Lsn(0),
+        }
+    }
+
+    /// Has all records that are appended from now on rest on `lsn`, if it is foreign.
+    pub fn rest_on(&self, horizon: &DurableHorizon, lsn: Lsn) {
+        let foreign = self.foreign(horizon, lsn);
+        if foreign > Lsn(0) {
+            let mut front = self.latch();
+            front.rests_on = front.rests_on.max(foreign.0);
         }
     }
 
@@ -126,6 +175,21 @@ impl WorkerBuffer {
         body: &[u8],
         admission: Admission,
     ) -> Result<(Lsn, bool), Refused> {
+        self.append_resting(horizon, body, admission, Lsn(0)).map(|done| (done.lsn, done.was_idle))
+    }
+
+    /// The same for a record that rests on the [foreign](Self::foreign) record with LSN `rests_on`, and so on all before that; 0: on none.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`], with nothing drawn.
+    pub fn append_resting(
+        &self,
+        horizon: &DurableHorizon,
+        body: &[u8],
+        admission: Admission,
+        rests_on: Lsn,
+    ) -> Result<Appended, Refused> {
         let needed = record::MAX_OVERHEAD_BYTES + body.len();
         let mut guard = self.latch();
         let front = &mut *guard;
@@ -142,14 +206,25 @@ impl WorkerBuffer {
         let expected = if batch.records == 0 { lsn } else { batch.last_lsn + 1 };
         if batch.records == 0 {
             batch.first_lsn = lsn;
+            batch.rests_on = self.own.is_some().then_some(front.rests_on);
         }
-        record::put(&mut batch.bytes, expected, lsn, body);
+        let before = batch.bytes.len();
+        if let Some(own) = &self.own {
+            own.note(lsn);
+            if batch.records == 0 {
+                front.told = front.rests_on;
+            }
+            front.rests_on = front.rests_on.max(rests_on.0);
+            record::put_resting(&mut batch.bytes, expected, lsn, front.rests_on - front.told, body);
+            front.told = front.rests_on;
+        } else {
+            record::put(&mut batch.bytes, expected, lsn, body);
+        }
         batch.last_lsn = lsn;
         batch.records += 1;
         front.records += 1;
-        front.bytes +=
-            (varint::len_u64(lsn - expected) + varint::len_u64(body.len() as u64) + body.len()) as u64;
-        Ok((Lsn(lsn), was_idle))
+        front.bytes += (batch.bytes.len() - before) as u64;
+        Ok(Appended { lsn: Lsn(lsn), was_idle, rests_on: Lsn(front.rests_on) })
     }
 
     /// Exchanges what is buffered for `empty`, and returns the LSN counter at that moment (BUFFER-2). Records that
@@ -207,6 +282,7 @@ impl WorkerBuffer {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::record::Cursor;
 
     #[test]
     fn appends_go_on_while_what_was_taken_is_written() {
@@ -253,5 +329,38 @@ mod tests {
         let mut taken = Batch::default();
         buffer.take(&horizon, &mut taken, Admission::All);
         assert_eq!(buffer.totals(), (3, taken.bytes.len() as u64));
+    }
+
+    #[test]
+    fn a_record_rests_on_what_others_drew_and_is_not_durable_and_each_batch_tells_it_anew() {
+        let horizon = DurableHorizon::new(2, Lsn(1));
+        let (one, other) = (WorkerBuffer::tracking(0, 4096), WorkerBuffer::tracking(1, 4096));
+        let append = |buffer: &WorkerBuffer, rests_on| {
+            buffer.append_resting(&horizon, b"x", Admission::All, rests_on).expect("room")
+        };
+        let first = append(&other, Lsn(0)).lsn;
+        let own = append(&one, Lsn(0)).lsn;
+        assert_eq!((one.foreign(&horizon, first), one.foreign(&horizon, own)), (first, Lsn(0)));
+        assert_eq!(append(&one, one.foreign(&horizon, own)).rests_on, Lsn(0));
+        let second = append(&other, Lsn(0)).lsn;
+        one.rest_on(&horizon, second); // a lock
+        assert_eq!(append(&one, Lsn(0)).rests_on, second);
+        assert_eq!(append(&one, first).rests_on, second, "it never falls");
+        let mut batch = Batch::default();
+        one.take(&horizon, &mut batch, Admission::All);
+        let mut cursor = Cursor { expected: batch.first_lsn, rests_on: batch.rests_on };
+        let mut input = batch.bytes.as_slice();
+        let mut told = || cursor.take(&mut input).and(cursor.rests_on);
+        assert_eq!([(); 5].map(|()| told()), [Some(0), Some(0), Some(second.0), Some(second.0), None]);
+        append(&one, Lsn(0));
+        batch.clear();
+        one.take(&horizon, &mut batch, Admission::All);
+        assert_eq!(batch.rests_on, Some(second.0));
+        other.take(&horizon, &mut Batch::default(), Admission::All);
+        other.settle(&horizon);
+        one.settle(&horizon);
+        assert_eq!(one.foreign(&horizon, second), second, "nobody has looked at the horizon yet");
+        horizon.compute();
+        assert_eq!(one.foreign(&horizon, second), Lsn(0), "durable everywhere");
     }
 }

@@ -1,49 +1,96 @@
 //! Power cut at every I/O in turn: what was acknowledged is there, LSNs are dense, content is equal, and a recovery
 //! that is itself interrupted, again and again, gives the same answer (W5, W6). With every log protocol, every number of
-//! workers and streams up to 16, and another choice after each crash.
+//! workers and streams up to 16, and another choice after each crash. Where records tell what they rest on, what is found above the first missing LSN
+//! is all that was acknowledged, and closed (REST-4, REST-5), and is found again (REST-7).
 //!
 //! `AZEKURA_WAL_CRASH_ROUNDS=50` goes through the matrix so many times (once unless set).
 #![cfg(not(loom))]
 
 mod common;
 
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
 use azekura_base::{DurableLog, Lsn};
 use azekura_io::FaultFs;
-use azekura_wal::{AppendError, LogProtocol, LogRange, Wal, WalOptions};
+use azekura_wal::{AppendError, CommitPoint, LogProtocol, LogRange, Replayed, Tail, Wal, WalOptions};
 use common::*;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+
+/// A record as the run that appended it knows it.
+#[derive(Clone, Debug)]
+struct Drawn {
+    body: Vec<u8>,
+    worker: u64,
+    /// Records that it rests on, in whatever log.
+    seen: Vec<u64>,
+}
 
 /// What a run knows of itself.
 struct Run {
     /// How often a record is waited for.
     commits: f64,
-    drawn: Records,
+    drawn: BTreeMap<u64, Drawn>,
+    /// Acknowledged with all before it.
     acknowledged: u64,
+    /// Acknowledged with what they rest on.
+    acknowledged_alone: Vec<u64>,
     trimmed_below: u64,
 }
 
 impl Default for Run {
     fn default() -> Self {
-        Self { commits: 0.3, drawn: Records::new(), acknowledged: 0, trimmed_below: 0 }
+        Self {
+            commits: 0.3,
+            drawn: BTreeMap::new(),
+            acknowledged: 0,
+            acknowledged_alone: Vec::new(),
+            trimmed_below: 0,
+        }
     }
 }
 
 /// Appends, commits and trims as the seed says, until done or until the power is cut.
 fn run(wal: &Wal, seed: u64, steps: u64, run: &mut Run) {
     let mut random = StdRng::seed_from_u64(seed);
+    let workers = wal.stats().workers;
     for n in 0..steps {
         let body = body(seed as u32, n, random.random_range(12..600));
-        match wal.append(worker(random.random_range(0..16)), &body) {
-            Ok(lsn) => drop(run.drawn.insert(lsn.0, body)),
+        let by = worker(random.random_range(0..16));
+        // Some records rest on one or two of the newest: as a page that they change, or as a lock that was let go of.
+        let newest: Vec<u64> = run.drawn.keys().rev().take(12).copied().collect();
+        let mut seen = newest;
+        seen.retain(|_| random.random_bool(0.04));
+        if random.random_bool(0.3) {
+            seen.iter().for_each(|&lsn| wal.rest_on(by, Lsn(lsn)));
+        }
+        let rests_on = seen.iter().map(|&lsn| wal.foreign(by, Lsn(lsn))).max().unwrap_or(Lsn(0));
+        let is_commit = seen.is_empty() && random.random_bool(run.commits);
+        let appended = if is_commit {
+            wal.append_commit(by, &body)
+        } else {
+            wal.append_resting(by, &body, rests_on).map(CommitPoint::from)
+        };
+        let commit = match appended {
+            Ok(commit) => commit,
             Err(AppendError::Failed(_) | AppendError::Full { .. }) => return,
             Err(other) => panic!("{other}"),
+        };
+        let worker = (by.index() % workers) as u64;
+        run.drawn.insert(commit.lsn().0, Drawn { body, worker, seen });
+        if is_commit {
+            match wal.wait_acknowledged(commit) {
+                Ok(()) if commit.own().is_some() => run.acknowledged_alone.push(commit.lsn().0),
+                Ok(()) => run.acknowledged = run.acknowledged.max(commit.lsn().0),
+                Err(_) => return,
+            }
         }
         if random.random_bool(0.2) {
             // A stream that writes and is alone with that: the others leave LSNs missing.
-            let _ = wal.flush(worker(random.random_range(0..16)));
+            let _ = wal.flush(crate::worker(random.random_range(0..16)));
         }
-        if random.random_bool(run.commits) {
+        if random.random_bool(run.commits / 4.0) {
             // Sometimes the newest, sometimes one on the way.
             let next = wal.next_lsn().0;
             let lsn = Lsn(next - random.random_range(1..4).min(next - 1));
@@ -66,17 +113,29 @@ fn run(wal: &Wal, seed: u64, steps: u64, run: &mut Run) {
     }
 }
 
+/// What recoveries have met.
+#[derive(Debug, Default)]
+struct Met {
+    /// Acknowledged commits above the first missing LSN.
+    above_a_hole: usize,
+    /// Records that are on disk, or were, and do not count because of what they rest on, or for a hole before them.
+    void: usize,
+    /// Recoveries of a log of which an earlier one had found records above the first missing LSN.
+    repeated: usize,
+}
+
 /// A database's memory of its log, across crashes.
 struct History {
     ranges: Vec<LogRange>,
     from: u64,
     /// What every later replay must show of the closed ranges.
     expected: Records,
+    met: Met,
 }
 
 impl History {
     fn new() -> Self {
-        Self { ranges: Vec::new(), from: 1, expected: Records::new() }
+        Self { ranges: Vec::new(), from: 1, expected: Records::new(), met: Met::default() }
     }
 
     /// Recovers, checks against the run that crashed, and closes its range. Returns the first LSN of the next one.
@@ -85,19 +144,53 @@ impl History {
         let (found, records) =
             try_read(fs, &self.ranges, self.from).unwrap_or_else(|e| panic!("{}: {e}: {e:?}", what()));
         let again = try_read(fs, &self.ranges, self.from).expect("as before");
-        assert!(again == (found, records.clone()), "{}: a second recovery differs", what());
+        assert!(again == (found.clone(), records.clone()), "{}: a second recovery differs", what());
         let last = found.last_lsn.0;
         assert!(last >= run.acknowledged, "{}: {} acknowledged, cut at {last}", what(), run.acknowledged);
+        self.check_what_counts(&found, run, what);
         let mut expected = std::mem::take(&mut self.expected);
-        expected.extend(run.drawn.iter().filter(|(lsn, _)| **lsn <= last).map(|(l, b)| (*l, b.clone())));
+        let counted = run.drawn.iter().filter(|(lsn, drawn)| counts(&found, **lsn, drawn.worker));
+        expected.extend(counted.map(|(lsn, drawn)| (*lsn, drawn.body.clone())));
         let expected = expected.split_off(&self.from);
         assert!(records == expected, "{}: not the records that were appended", what());
         assert!(found.max_lsn_seen.0 >= records.keys().next_back().copied().unwrap_or(0));
         self.expected = expected;
+        let next = last.max(found.max_lsn_seen.0) + 1;
         let range = self.ranges.last_mut().expect("a range");
-        range.last_lsn = Some(found.last_lsn);
-        last.max(found.max_lsn_seen.0) + 1
+        (range.last_lsn, range.tails) = (Some(found.last_lsn), found.tails);
+        if self.ranges.iter().any(|range| !range.tails.is_empty()) {
+            // The next opening may crash before it has logged anything.
+            let mut ranges = self.ranges.clone();
+            ranges.push(open_range(u32::MAX - 1, next));
+            let (_, again) = try_read(fs, &ranges, self.from).unwrap_or_else(|e| panic!("{}: {e:?}", what()));
+            assert!(again == self.expected, "{}: a recovery of the recovery differs", what());
+            self.met.repeated += 1;
+        }
+        next
     }
+
+    /// What was acknowledged counts, and what counts rests only on what counts (REST-4, REST-5).
+    fn check_what_counts(&mut self, found: &Replayed, run: &Run, what: &dyn Fn() -> String) {
+        let is_counted = |lsn: u64| counts(found, lsn, run.drawn[&lsn].worker);
+        for &lsn in &run.acknowledged_alone {
+            assert!(is_counted(lsn), "{}: {lsn} was acknowledged: {found:?}", what());
+        }
+        let is_above = |lsn: &&u64| **lsn > found.last_lsn.0;
+        self.met.above_a_hole += run.acknowledged_alone.iter().filter(is_above).count();
+        for (&lsn, drawn) in &run.drawn {
+            if !is_counted(lsn) {
+                self.met.void += 1;
+            } else if let Some(missing) = drawn.seen.iter().find(|seen| !is_counted(**seen)) {
+                panic!("{}: {lsn} counts and rests on {missing}, which does not: {found:?}", what());
+            }
+        }
+    }
+}
+
+/// Whether a worker's record counts.
+fn counts(found: &Replayed, lsn: u64, worker: u64) -> bool {
+    let in_tail = |tail: &Tail| tail.worker == worker && lsn <= tail.last_lsn.0;
+    lsn <= found.last_lsn.0 || found.tails.iter().any(in_tail)
 }
 
 /// A log of so many workers and streams, as `small`.
@@ -106,8 +199,13 @@ fn shape(protocol: LogProtocol, workers: usize, streams: usize) -> WalOptions {
 }
 
 /// Runs incarnation after incarnation, each with a shape of its own and the power cut at I/O `cuts[i]`, and checks after each.
-/// Returns whether the first cut came before the run was over.
-fn crash_and_recover(shapes: &dyn Fn(usize) -> WalOptions, seed: u64, commits: f64, cuts: &[u64]) -> bool {
+/// Returns whether the first cut came before the run was over, and what was met.
+fn crash_and_recover(
+    shapes: &dyn Fn(usize) -> WalOptions,
+    seed: u64,
+    commits: f64,
+    cuts: &[u64],
+) -> (bool, Met) {
     let what = |i: usize| format!("seed {seed}, cuts {cuts:?}, after run {i} with {:?}", shapes(i));
     let mut fs = FaultFs::new();
     let mut history = History::new();
@@ -128,7 +226,7 @@ fn crash_and_recover(shapes: &dyn Fn(usize) -> WalOptions, seed: u64, commits: f
         fs = crashed;
         first_lsn = history.recover(&fs, &this, &|| what(i));
     }
-    was_cut
+    (was_cut, history.met)
 }
 
 #[test]
@@ -138,9 +236,9 @@ fn the_power_may_go_at_any_io() {
             let mut cut = 1;
             let shapes = |i: usize| match i {
                 0 => shape(protocol, workers, streams),
-                _ => shape(protocols()[seed as usize % 3], workers % 3 + 1, 1),
+                _ => shape(protocols()[seed as usize % 4], workers % 3 + 1, 1),
             };
-            while crash_and_recover(&shapes, seed, 0.3, &[cut, u64::MAX >> 1]) {
+            while crash_and_recover(&shapes, seed, 0.3, &[cut, u64::MAX >> 1]).0 {
                 cut += 1;
             }
             assert!(cut > 30, "{cut} I/Os in a run are too few to mean anything");
@@ -152,6 +250,7 @@ fn the_power_may_go_at_any_io() {
 #[test]
 fn every_log_of_up_to_sixteen_workers_and_streams_recovers_what_every_other_has_left() {
     let rounds = std::env::var("AZEKURA_WAL_CRASH_ROUNDS").ok().and_then(|v| v.parse().ok()).unwrap_or(1);
+    let mut met = Met::default();
     for round in 0..rounds {
         for (p, protocol) in protocols().into_iter().enumerate() {
             for (workers, streams) in (1..=16).flat_map(|w| (1..=w).map(move |s| (w, s))) {
@@ -162,7 +261,7 @@ fn every_log_of_up_to_sixteen_workers_and_streams_recovers_what_every_other_has_
                     .map(|_| {
                         let workers = random.random_range(1..=16);
                         shape(
-                            protocols()[random.random_range(0..3)],
+                            protocols()[random.random_range(0..4)],
                             workers,
                             random.random_range(1..=workers),
                         )
@@ -172,10 +271,14 @@ fn every_log_of_up_to_sixteen_workers_and_streams_recovers_what_every_other_has_
                     |i: usize| if i == 0 { shape(protocol, workers, streams) } else { others[i].clone() };
                 // Every other history hardly ever waits, so that much is above the cut.
                 let commits = if seed.is_multiple_of(2) { 0.3 } else { 0.02 };
-                crash_and_recover(&shapes, seed, commits, &cuts);
+                let (_, this) = crash_and_recover(&shapes, seed, commits, &cuts);
+                met.above_a_hole += this.above_a_hole;
+                met.void += this.void;
+                met.repeated += this.repeated;
             }
         }
     }
+    assert!(met.above_a_hole > 100 && met.void > 1000 && met.repeated > 100, "too little was met: {met:?}");
 }
 
 /// One stream's tail is lost, whichever it is, and all others are on disk: the cut is right before its first record.
@@ -202,7 +305,11 @@ fn w5_the_cut_is_at_the_hole_wherever_it_is() {
                 let (found, records) = read(&crashed, &[open_range(1, 1)], 1);
                 let context = format!("{protocol}, {workers} workers, {streams} streams, {lost} lost");
                 assert_eq!(found.last_lsn.0 as usize, workers + lost, "{context}");
-                assert_eq!(records.len(), workers + lost, "{context}");
+                // Where records tell that they rest on nothing, those of the other streams count.
+                let of_lost = (0..workers).filter(|worker| worker % streams == lost).count();
+                let counted =
+                    if protocol == LogProtocol::Rfa { 3 * workers - 2 * of_lost } else { workers + lost };
+                assert_eq!(records.len(), counted, "{context}");
                 assert!(
                     streams == 1 || found.max_lsn_seen > found.last_lsn || lost + 1 == workers,
                     "{context}: {found:?}"
@@ -220,13 +327,14 @@ fn threads_lose_nothing_that_was_acknowledged() {
         let workers = 1 + seed as usize % 4;
         let options = WalOptions {
             background: seed % 2 == 0,
-            ..shape(protocols()[seed as usize % 3], workers, 1 + seed as usize / 4 % workers)
+            ..shape(protocols()[seed as usize / 2 % 4], workers, 1 + seed as usize / 4 % workers)
         };
         let wal = create(&fs, options);
         fs.cut_power_at(random.random_range(1..120));
+        let newest = AtomicU64::new(0);
         let runs: Vec<Run> = std::thread::scope(|s| {
-            let wal = &wal;
-            let clients: Vec<_> = (0..4).map(|c| s.spawn(move || client(wal, c))).collect();
+            let (wal, newest) = (&wal, &newest);
+            let clients: Vec<_> = (0..4).map(|c| s.spawn(move || client(wal, c, newest))).collect();
             clients.into_iter().map(|c| c.join().expect("no panic")).collect()
         });
         drop(wal);
@@ -234,26 +342,37 @@ fn threads_lose_nothing_that_was_acknowledged() {
         for mut run in runs {
             all.drawn.append(&mut run.drawn);
             all.acknowledged = all.acknowledged.max(run.acknowledged);
+            all.acknowledged_alone.append(&mut run.acknowledged_alone);
         }
         let mut history = History { ranges: vec![open_range(1, 1)], ..History::new() };
         history.recover(&fs.crash(seed), &all, &|| format!("seed {seed}"));
     }
 }
 
-/// Appends to its thread's worker and commits every few records, blocking or by ticket.
-fn client(wal: &std::sync::Arc<Wal>, tag: u32) -> Run {
+/// Appends to its thread's worker and commits every few records, blocking or by ticket; some rest on what somebody appended last.
+fn client(wal: &std::sync::Arc<Wal>, tag: u32, newest: &AtomicU64) -> Run {
     let mut run = Run::default();
+    let by = wal.worker();
     for n in 0..300 {
         let body = body(tag, n, 12 + (n as usize * 31) % 500);
-        let Ok(lsn) = wal.append(wal.worker(), &body) else { break };
-        run.drawn.insert(lsn.0, body);
+        let mut seen = Vec::new();
+        if n % 7 == 3 {
+            let lsn = newest.load(SeqCst);
+            wal.rest_on(by, Lsn(lsn));
+            seen.extend((lsn > 0).then_some(lsn));
+        }
+        let Ok(commit) = wal.append_commit(by, &body) else { break };
+        let lsn = commit.lsn().0;
+        newest.store(lsn, SeqCst);
+        run.drawn.insert(lsn, Drawn { body, worker: by.index() as u64, seen });
         let outcome = match n % 4 {
-            0 => wal.wait_acknowledged(lsn),
-            2 => wal.ticket(lsn).wait(),
+            0 => wal.wait_acknowledged(commit),
+            2 => wal.ticket(commit).wait(),
             _ => continue,
         };
         match outcome {
-            Ok(()) => run.acknowledged = lsn.0,
+            Ok(()) if commit.own().is_some() => run.acknowledged_alone.push(lsn),
+            Ok(()) => run.acknowledged = lsn,
             Err(_) => break,
         }
     }

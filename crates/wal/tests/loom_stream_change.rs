@@ -33,7 +33,7 @@ fn create(fs: &Arc<dyn Fs>, workers: usize, streams: usize) -> Arc<Wal> {
 
 /// What a recovery would find now: every LSN up to the last must be there.
 fn last_found(fs: &dyn Fs) -> u64 {
-    let range = LogRange { incarnation: 1, first_lsn: Lsn(1), last_lsn: None };
+    let range = LogRange::open(1, Lsn(1));
     let mut next = 1;
     let found = replay(fs, dir(), 1, &[range], Lsn(1), &mut |lsn, _| {
         assert_eq!(lsn.0, next, "LSNs are dense");

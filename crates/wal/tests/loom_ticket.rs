@@ -53,7 +53,7 @@ impl Log {
     /// The steps of `Ticket::poll`; whether the record is durable.
     fn poll(&self, lsn: Lsn, id: &mut Option<u64>, waker: &Waker) -> bool {
         if !self.horizon.has_reached(lsn) {
-            self.wakers.register(lsn.0, id, waker);
+            self.wakers.register(lsn.into(), id, waker, || true);
         }
         self.horizon.has_reached(lsn)
     }
@@ -95,7 +95,7 @@ fn a_task_that_was_forgotten_is_not_woken() {
         let mut id = None;
         let is_durable = log.poll(Lsn(1), &mut id, &Waker::from(woken.clone()));
         assert!(!is_durable);
-        log.wakers.forget(1, id.expect("registered"));
+        log.wakers.forget(Lsn(1).into(), id.expect("registered"));
         let other = log.clone();
         thread::spawn(move || other.flush(0)).join().expect("no panic");
         assert_eq!(woken.0.load(SeqCst), 0);

@@ -6,12 +6,13 @@ mod common;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
 use azekura_base::{DurableLog, Lsn};
 use azekura_io::FaultFs;
-use azekura_wal::{Wal, WalOptions};
+use azekura_wal::{LogProtocol, Wal, WalOptions};
 use common::*;
 
 struct Unpark(Thread);
@@ -33,29 +34,35 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Appends `count` records and waits for them in a way of its own.
-fn client(wal: &Arc<Wal>, c: u32, count: u64) -> Records {
+/// Appends `count` records and waits for them in a way of its own. In a log that wants to know, some rest on what somebody appended last.
+fn client(wal: &Arc<Wal>, c: u32, count: u64, newest: &AtomicU64) -> Records {
     let mut model = Records::new();
     let mut in_flight = std::collections::VecDeque::new();
     for n in 0..count {
         let body = body(c, n, 12 + (n as usize * 13 + c as usize) % 300);
-        let lsn = wal.append(wal.worker(), &body).expect("appends");
+        if n % 5 == 2 {
+            wal.rest_on(wal.worker(), Lsn(newest.load(SeqCst)));
+        }
+        let commit = wal.append_commit(wal.worker(), &body).expect("appends");
+        let lsn = commit.lsn();
+        newest.store(lsn.0, SeqCst);
         model.insert(lsn.0, body);
         match c % 5 {
-            0 => wal.make_durable(lsn).expect("durable"),
-            1 => block_on(wal.ticket(lsn)).expect("durable"),
+            0 if n % 2 == 0 => wal.make_durable(lsn).expect("durable"),
+            0 => wal.wait_acknowledged(commit).expect("acknowledged"),
+            1 => block_on(wal.ticket(commit)).expect("durable"),
             2 => {
-                in_flight.push_back(wal.ticket(lsn));
+                in_flight.push_back(wal.ticket(commit));
                 if in_flight.len() > 32 {
                     let ticket = in_flight.pop_front().expect("not empty");
                     let lsn = ticket.lsn();
                     ticket.wait().expect("durable");
-                    assert!(wal.durable_lsn() >= lsn);
+                    assert!(commit.own().is_some() || wal.durable_lsn() >= lsn);
                 }
             }
             3 => {
                 // Of a batch of eight the last is waited for, or polled, and nobody was asked before.
-                let ticket = Wal::quiet_ticket_through(Arc::clone(wal), lsn);
+                let ticket = Wal::quiet_ticket_through(Arc::clone(wal), commit);
                 match n % 16 {
                     7 => ticket.wait().expect("durable"),
                     15 => block_on(ticket).expect("durable"),
@@ -63,7 +70,7 @@ fn client(wal: &Arc<Wal>, c: u32, count: u64) -> Records {
                 }
             }
             _ => {
-                let mut ticket = pin!(wal.ticket(lsn));
+                let mut ticket = pin!(wal.ticket(commit));
                 let _ = ticket.as_mut().poll(&mut Context::from_waker(Waker::noop())); // and forgotten
             }
         }
@@ -74,10 +81,10 @@ fn client(wal: &Arc<Wal>, c: u32, count: u64) -> Records {
 
 fn stress(options: WalOptions, threads: u32, count: u64) {
     let fs = FaultFs::new();
-    let wal = create(&fs, options.clone());
+    let (wal, newest) = (create(&fs, options.clone()), AtomicU64::new(0));
     let mut model: Records = std::thread::scope(|s| {
-        let wal = &wal;
-        let clients: Vec<_> = (0..threads).map(|c| s.spawn(move || client(wal, c, count))).collect();
+        let (wal, newest) = (&wal, &newest);
+        let clients: Vec<_> = (0..threads).map(|c| s.spawn(move || client(wal, c, count, newest))).collect();
         clients.into_iter().flat_map(|c| c.join().expect("no panic")).collect()
     });
     let stats = wal.stats();
@@ -97,8 +104,11 @@ fn every_ticket_that_resolved_is_found_by_the_replay() {
     for (workers, streams, background) in
         [(1, 1, true), (2, 1, true), (4, 2, true), (4, 4, true), (1, 1, false), (4, 2, false)]
     {
-        let options = WalOptions { background, segment_bytes: 512 << 10, ..small(workers, streams) };
-        stress(options, 8, 1000);
+        for protocol in [LogProtocol::PWal, LogProtocol::Rfa] {
+            let options =
+                WalOptions { protocol, background, segment_bytes: 512 << 10, ..small(workers, streams) };
+            stress(options, 8, 1000);
+        }
     }
 }
 

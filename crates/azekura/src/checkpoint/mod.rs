@@ -44,7 +44,7 @@ impl Shared {
             next.redo_lsn = next.redo_lsn.max(redo_lsn);
             next.scan_lsn = next.scan_lsn.max(scan_lsn);
             next.next_txn = next_txn;
-            next.ranges.retain(|r| r.last_lsn.is_none_or(|last| last >= next.scan_lsn));
+            next.ranges.retain(|r| r.end().is_none_or(|end| end >= next.scan_lsn));
             control.write(next)?;
         }
         self.wal.trim(control.current().scan_lsn)?;

@@ -173,7 +173,8 @@ fn create(path: &Path, options: &Builder) -> Result<(), Error> {
         scan_lsn: FIRST_LSN,
         next_txn: TxnId(1),
         streams: 0,
-        ranges: vec![LogRange { incarnation: 1, first_lsn: FIRST_LSN, last_lsn: None }],
+        ranges: vec![LogRange::open(1, FIRST_LSN)],
+        tells_rests: false,
     };
     ControlFile::create(fs, path, first).map(drop)
 }
@@ -261,12 +262,12 @@ impl<'a> Restart<'a> {
         let incarnation = control.incarnation() + 1;
         if let Some(last) = control.ranges.last_mut() {
             last.last_lsn = Some(replayed.last_lsn.max(Lsn(last.first_lsn.0 - 1)));
+            last.tails.clone_from(&replayed.tails); // REST-7
         }
         // A range that ends before its first record holds nothing; so recoveries that crash early leave no trace.
-        control
-            .ranges
-            .retain(|r| r.last_lsn.is_none_or(|last| last >= r.first_lsn && last >= control.scan_lsn));
-        control.ranges.push(LogRange { incarnation, first_lsn, last_lsn: None });
+        control.ranges.retain(|r| r.end().is_none_or(|end| end >= r.first_lsn && end >= control.scan_lsn));
+        control.ranges.push(LogRange::open(incarnation, first_lsn));
+        control.tells_rests |= self.options.protocol == LogProtocol::Rfa;
         let streams = match self.options.streams {
             StreamCount::Auto if control.streams > 0 => StreamCount::AutoFrom(control.streams as usize),
             chosen => chosen,
@@ -341,6 +342,7 @@ impl<'a> Restart<'a> {
             control.streams = wal.stats().streams_in_use as u64;
         }
         control.ranges.retain(|r| r.last_lsn.is_none());
+        control.tells_rests = self.options.protocol == LogProtocol::Rfa;
         self.control.write(control)?;
         wal.trim(next_lsn)?;
         Ok(())
@@ -404,10 +406,14 @@ impl DurableLog for RestartLog {
 }
 
 impl azekura_btree::Log for RestartLog {
-    fn append(&self, worker: WorkerId, body: &[u8]) -> Result<Lsn, AppendError> {
+    fn append(&self, worker: WorkerId, body: &[u8], rests_on: Lsn) -> Result<Lsn, AppendError> {
         match self.wal.get() {
-            Some(wal) => wal.append(worker, body),
+            Some(wal) => wal.append_resting(worker, body, rests_on),
             None => Err(LogFailed { reason: "the log is only being replayed".into() }.into()),
         }
+    }
+
+    fn foreign(&self, worker: WorkerId, lsn: Lsn) -> Lsn {
+        self.wal.get().map_or(Lsn(0), |wal| wal.foreign(worker, lsn))
     }
 }

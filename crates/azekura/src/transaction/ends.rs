@@ -3,6 +3,7 @@
 use azekura_base::{DurableLog, Lsn, TxnId};
 use azekura_btree::{Head, LeafBatch, UndoOp, Writer, roll_back_to};
 use azekura_lock::{GapMode, KeyRef, LockError};
+use azekura_wal::CommitPoint;
 
 use super::{Direction, State, Transaction};
 use crate::Error;
@@ -90,39 +91,39 @@ impl Transaction {
         })
     }
 
-    /// Appends the commit record and releases the locks; gives the LSN whose durability makes the answer true.
-    pub(super) fn commit_record(&self) -> Result<Lsn, Error> {
+    /// Appends the commit record and releases the locks; gives what must be durable for the answer to be true.
+    pub(super) fn commit_record(&self) -> Result<CommitPoint, Error> {
         let Some(mut state) = self.state.borrow_mut().take() else {
             return Err(Error::Aborted { txn: self.id });
         };
         if state.listed.is_none() || state.undo.is_empty() {
             // Nothing to make durable, but what it saw may not be durable yet (W8).
             let depends_on = state.depends_on;
-            return self.db.roll_back(self.id, state).map(|()| depends_on);
+            return self.db.roll_back(self.id, state).map(|()| depends_on.into());
         }
         let mut leftovers = Leftovers::of(&state.undo);
         let has_deferred = !leftovers.is_empty();
         let gate = has_deferred.then(|| self.db.leftovers_gate.read());
         let writer = self.writer(&state);
-        let commit_lsn =
-            match deferred::append(&self.db.env, writer, &Head::Commit { txn: self.id, has_deferred }) {
-                Ok(lsn) => lsn,
-                Err(error) => {
-                    *self.state.borrow_mut() = Some(state);
-                    drop(gate);
-                    self.roll_back()?;
-                    return Err(error);
-                }
-            };
+        let body = deferred::encoded(&Head::Commit { txn: self.id, has_deferred });
+        let commit = match self.db.wal.append_commit(writer.worker, &body) {
+            Ok(commit) => commit,
+            Err(error) => {
+                *self.state.borrow_mut() = Some(state);
+                drop(gate);
+                self.roll_back()?;
+                return Err(error.into());
+            }
+        };
         for name in &state.dropped {
             self.db.catalog.forget(name);
         }
         if !has_deferred {
-            self.db.end(state, Some(commit_lsn));
-            return Ok(commit_lsn);
+            self.db.end(state, Some(commit.lsn()));
+            return Ok(commit);
         }
         let listed = state.listed.take();
-        self.db.end(state, Some(commit_lsn));
+        self.db.end(state, Some(commit.lsn()));
         match leftovers.free(&self.db.env, writer) {
             Ok(()) => {
                 if let Some(listed) = listed {
@@ -136,7 +137,7 @@ impl Transaction {
             }
         }
         drop(gate);
-        Ok(commit_lsn)
+        Ok(commit)
     }
 
     /// Before inserted keys vanish: locks the gap above each one whose own gap this transaction has read (see `locking`).

@@ -22,6 +22,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use azekura_base::TxnId;
+use azekura_wal::WorkerId;
 
 use crate::Error;
 use crate::database::{Door, Shared};
@@ -150,8 +151,8 @@ impl Transaction {
     pub fn commit(self) -> Result<(), Error> {
         let _commit = probe::commit();
         let relaxed = self.durability == Durability::Relaxed;
-        let lsn = self.commit_record()?;
-        if relaxed { Ok(()) } else { self.db.wait_durable(lsn) }
+        let commit = self.commit_record()?;
+        if relaxed { Ok(()) } else { self.db.wait_durable(commit) }
     }
 
     /// Ends the transaction and returns at once with a ticket that tells when it is durable.
@@ -163,8 +164,8 @@ impl Transaction {
     /// As for [`commit`](Self::commit).
     pub fn commit_async(self) -> Result<CommitTicket, Error> {
         let _commit = probe::commit();
-        let lsn = self.commit_record()?;
-        Ok(CommitTicket::new(&self.db, lsn))
+        let commit = self.commit_record()?;
+        Ok(CommitTicket::new(&self.db, commit))
     }
 
     /// As [`commit_async`](Self::commit_async), for one of several commits that the caller waits for together: nobody is asked to write the log
@@ -195,8 +196,8 @@ impl Transaction {
     /// As for [`commit`](Self::commit).
     pub fn commit_batched(self) -> Result<CommitTicket, Error> {
         let _commit = probe::commit();
-        let lsn = self.commit_record()?;
-        Ok(CommitTicket::quiet(&self.db, lsn))
+        let commit = self.commit_record()?;
+        Ok(CommitTicket::quiet(&self.db, commit))
     }
 
     /// Ends the transaction and undoes all of it. Dropping does the same, without telling what went wrong.
@@ -207,6 +208,13 @@ impl Transaction {
     /// room again if the disk was full ([`Error::LogFull`]), or when the store is opened anew.
     pub fn abort(self) -> Result<(), Error> {
         self.roll_back()
+    }
+
+    /// For tests; before the first call.
+    pub(crate) fn use_log_worker(&self, worker: WorkerId) {
+        if let Some(state) = self.state.borrow_mut().as_mut() {
+            state.worker = worker;
+        }
     }
 
     pub(crate) fn shared(&self) -> &Shared {

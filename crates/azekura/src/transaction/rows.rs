@@ -145,7 +145,7 @@ impl Transaction {
         }
         match self.db.locks.lock_key(&mut state.locks, tree.id, KeyRef::Key(key), mode) {
             Ok(depends_on) => {
-                state.depends_on = state.depends_on.max(depends_on);
+                state.depend_on(&self.db, depends_on);
                 Ok(())
             }
             Err(error) => {
@@ -191,11 +191,12 @@ impl Transaction {
         attempt: impl FnOnce(&mut OperationLocks<'_>) -> T,
     ) -> (T, Option<Wanted>) {
         let table_mode = state.table_mode(tree.id);
-        let mut locks = OperationLocks::new(&self.db.locks, &mut state.locks, key, table_mode);
+        let wal = (&*self.db.wal, state.worker);
+        let mut locks = OperationLocks::new(&self.db.locks, wal, &mut state.locks, key, table_mode);
         locks.left_out = self.db.options.left_out;
         let result = attempt(&mut locks);
         let (depends_on, wanted) = (locks.depends_on, locks.wanted.take());
-        state.depends_on = state.depends_on.max(depends_on);
+        state.depend_on(&self.db, depends_on);
         (result, wanted)
     }
 
@@ -203,7 +204,7 @@ impl Transaction {
     pub(crate) fn wait_for(&self, state: &mut State, wanted: Option<Wanted>) -> Result<(), Error> {
         let wanted = wanted.expect("a blocked operation says what it wants");
         let depends_on = wanted.wait(&self.db.locks, &mut state.locks).map_err(|e| self.lock_failed(e))?;
-        state.depends_on = state.depends_on.max(depends_on);
+        state.depend_on(&self.db, depends_on);
         Ok(())
     }
 
@@ -246,7 +247,7 @@ impl Transaction {
         }
         *count = 0;
         if let Ok(depends_on) = self.db.locks.try_lock_table(&mut state.locks, tree.id, mode) {
-            state.depends_on = state.depends_on.max(depends_on);
+            state.depend_on(&self.db, depends_on);
             state.note_table_mode(tree.id, mode);
         }
         Ok(())

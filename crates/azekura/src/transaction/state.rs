@@ -137,6 +137,15 @@ impl State {
         }
     }
 
+    /// Notes that a lock was granted which a commit with this LSN had let go of early: an answer waits for it (W8), and so does whatever the
+    /// transaction logs from now on (REST-1).
+    pub(super) fn depend_on(&mut self, db: &Shared, lsn: Lsn) {
+        if lsn > self.depends_on {
+            self.depends_on = lsn;
+            db.wal.rest_on(self.worker, lsn);
+        }
+    }
+
     pub(super) fn table_mode(&self, tree: TreeId) -> Option<TableMode> {
         self.table_modes.iter().find(|(id, _)| *id == tree).map(|(_, mode)| *mode)
     }

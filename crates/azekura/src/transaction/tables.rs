@@ -98,7 +98,8 @@ impl Transaction {
             state.table_modes.push((id, TableMode::X));
             tx.listed(state);
             let State { locks, undo, worker, .. } = state;
-            let mut held = OperationLocks::new(&tx.db.locks, locks, None, Some(TableMode::X));
+            let wal = (&*tx.db.wal, *worker);
+            let mut held = OperationLocks::new(&tx.db.locks, wal, locks, None, Some(TableMode::X));
             let mut ctx = WriteCtx { txn: tx.id, worker: *worker, undo, locks: &mut held };
             Tree::create(&tx.db.env, &mut ctx, id).map_err(Error::from)
         })?;
@@ -117,7 +118,7 @@ impl Transaction {
         }
         match self.db.locks.lock_table(&mut state.locks, tree.id, mode) {
             Ok(depends_on) => {
-                state.depends_on = state.depends_on.max(depends_on);
+                state.depend_on(&self.db, depends_on);
                 state.note_table_mode(tree.id, mode);
                 Ok(())
             }
@@ -151,7 +152,8 @@ impl Transaction {
         self.remove_from(CATALOG, name.as_bytes())?;
         self.statement(|tx, state| {
             let State { locks, undo, worker, .. } = state;
-            let mut held = OperationLocks::new(&tx.db.locks, locks, None, Some(TableMode::X));
+            let wal = (&*tx.db.wal, *worker);
+            let mut held = OperationLocks::new(&tx.db.locks, wal, locks, None, Some(TableMode::X));
             let mut ctx = WriteCtx { txn: tx.id, worker: *worker, undo, locks: &mut held };
             tree.drop_at_commit(&tx.db.env, &mut ctx).map_err(Error::from)
         })?;

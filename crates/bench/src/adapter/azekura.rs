@@ -144,6 +144,11 @@ impl Store for AzekuraStore {
         Some(self.0.stats().log.record_bytes)
     }
 
+    fn commits_alone(&self) -> Option<u64> {
+        let log = self.0.stats().log;
+        (log.protocol == LogProtocol::Rfa.to_string()).then_some(log.commits_alone)
+    }
+
     fn close(self: Box<Self>) -> Result<(), EngineError> {
         self.0.close().map_err(failed("closing"))
     }

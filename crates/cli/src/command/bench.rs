@@ -94,7 +94,8 @@ struct Kv {
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size)]
     small_cache: u64,
 
-    /// How the log is written, one or several to compare: p-wal, serial (after Aether), epoch:MS (after Silo; 40 ms unless given)
+    /// How the log is written, one or several to compare: p-wal, p-wal-rfa (a commit waits for other log files only if it rests on something
+    /// there), serial (after Aether), epoch:MS (after Silo; 40 ms unless given)
     #[arg(long, value_name = "LOG", value_delimiter = ',', default_value = "p-wal")]
     log: Vec<LogProtocol>,
 

@@ -5,11 +5,16 @@
 //! claims more than what was found, records that were on disk, perhaps acknowledged, have been lost since: the log is
 //! damaged, and going on would silently drop commits.
 //!
+//! In a log whose records tell [what they rest on](crate::commit_point), more may have been acknowledged than the horizon had reached. There a chunk
+//! that cannot be read before one that can is damage too, wherever it is: it was durable before the next was written (CHUNK-2). And
+//! what an earlier recovery found above the cut must be found again.
+//!
 //! What this cannot see: the loss of chunks that no later chunk testifies to, that is, of each stream's last ones. A
 //! closed log ends with a chunk that testifies to everything.
 
 use azekura_base::Lsn;
 
+use super::LogRange;
 use super::scan::End;
 use super::survey::Survey;
 
@@ -18,24 +23,37 @@ use super::survey::Survey;
 pub(crate) struct Damage {
     /// The unreadable place, as far as it can be told.
     pub(crate) end: Option<End>,
+    /// The first LSN that is missing and should not be.
+    pub(crate) missing: u64,
     /// What was durable.
     pub(crate) durable: Lsn,
 }
 
-/// Judges a log of `incarnation` that ends before `missing`. `claimed` is what the caller knows to have been there.
+/// Judges a log whose dense part ends before `missing`; `lost` is a record above that an earlier recovery found and this one did not.
 pub(crate) fn judge(
     survey: &Survey,
-    incarnation: u32,
+    range: &LogRange,
     missing: u64,
-    claimed: Option<Lsn>,
+    lost: Option<u64>,
     ends: Vec<(u32, End)>,
 ) -> Option<Damage> {
-    let testified = survey.streams(incarnation).filter_map(|(_, g)| g.last).map(|h| h.durable_lsn).max();
-    let durable = testified.unwrap_or(0).max(claimed.map_or(0, |lsn| lsn.0));
-    if durable < missing {
-        return None;
+    let incarnation = range.incarnation;
+    if let Some(last) = range.last_lsn.filter(|last| missing > last.0) {
+        let end = || culprit(survey, incarnation, ends);
+        return lost.map(|lost| Damage { end: end(), missing: lost, durable: range.end().unwrap_or(last) });
     }
-    Some(Damage { end: culprit(survey, incarnation, ends), durable: Lsn(durable) })
+    let newest = || survey.streams(incarnation).filter_map(|(_, group)| group.last);
+    let testified = newest().map(|header| header.durable_lsn).max();
+    let durable = testified.unwrap_or(0).max(range.end().map_or(0, |lsn| lsn.0));
+    if durable >= missing {
+        let end = culprit(survey, incarnation, ends);
+        return Some(Damage { end, missing, durable: Lsn(durable) });
+    }
+    let broken = newest().filter(|header| header.tells_rests).find_map(|header| {
+        let (_, end) = ends.iter().find(|(stream, _)| *stream == header.place.stream)?;
+        (header.number > end.next_number).then(|| (end.clone(), header.max_before))
+    });
+    broken.map(|(end, durable)| Damage { end: Some(end), missing, durable: Lsn(durable) })
 }
 
 /// The stream that has chunks beyond the place where reading had to stop; otherwise the first one.

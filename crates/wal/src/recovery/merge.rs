@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::record;
+use crate::record::Cursor;
 
 use super::scan::{Chunk, End, StreamScan};
 
@@ -23,14 +23,17 @@ struct Run {
     payload: Arc<Vec<u8>>,
     at: usize,
     end: usize,
-    /// LSN that a record without a gap would have.
-    expected: u64,
+    worker: u64,
+    cursor: Cursor,
 }
 
 /// A record: its LSN, and where its body is.
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) lsn: u64,
+    pub(crate) worker: u64,
+    /// What it rests on, if it tells.
+    pub(crate) rests_on: Option<u64>,
     payload: Arc<Vec<u8>>,
     at: usize,
     len: usize,
@@ -46,10 +49,11 @@ impl Run {
     /// The next record; runs were checked when their chunk was read, so `None` is the end.
     fn next(&mut self) -> Option<Record> {
         let mut input = &self.payload[self.at..self.end];
-        let (lsn, body) = record::take(&mut input, &mut self.expected)?;
+        let (lsn, body) = self.cursor.take(&mut input)?;
         let len = body.len();
         self.at = self.end - input.len();
-        Some(Record { lsn, payload: Arc::clone(&self.payload), at: self.at - len, len })
+        let (worker, rests_on) = (self.worker, self.cursor.rests_on);
+        Some(Record { lsn, worker, rests_on, payload: Arc::clone(&self.payload), at: self.at - len, len })
     }
 }
 
@@ -90,6 +94,8 @@ pub(crate) struct Merge<'f> {
     index: HashMap<(u32, u64), usize>,
     /// LSN of the head of each queue that has one.
     heads: BinaryHeap<Reverse<(u64, usize)>>,
+    /// Some chunk has told what its records rest on.
+    tells_rests: bool,
 }
 
 impl<'f> Merge<'f> {
@@ -99,6 +105,7 @@ impl<'f> Merge<'f> {
             queues: Vec::new(),
             index: HashMap::new(),
             heads: BinaryHeap::new(),
+            tells_rests: false,
         }
     }
 
@@ -112,6 +119,24 @@ impl<'f> Merge<'f> {
                 return Ok(None);
             }
         }
+    }
+
+    /// The record with the least LSN from `lsn` on. Ask for rising LSNs only.
+    pub(crate) fn find_from(&mut self, lsn: u64) -> Result<Option<Record>, (PathBuf, io::Error)> {
+        loop {
+            while self.heads.peek().is_some_and(|&Reverse((head, _))| head < lsn) {
+                self.take_head(lsn.saturating_sub(1));
+            }
+            let head = self.heads.peek().map_or(u64::MAX, |&Reverse((head, _))| head);
+            if !self.read_on(head)? {
+                return Ok(self.take_head(head));
+            }
+        }
+    }
+
+    /// Whether chunks read so far tell what their records rest on.
+    pub(crate) const fn tells_rests(&self) -> bool {
+        self.tells_rests
     }
 
     /// Takes the record with this LSN if it is at the head of a queue; drops records below.
@@ -149,6 +174,7 @@ impl<'f> Merge<'f> {
     }
 
     fn enqueue(&mut self, stream: u32, chunk: Chunk) {
+        self.tells_rests |= chunk.header.tells_rests;
         for block in chunk.blocks {
             let slot = *self.index.entry((stream, block.worker)).or_insert_with(|| {
                 self.queues.push(Queue::default());
@@ -157,7 +183,7 @@ impl<'f> Merge<'f> {
             let queue = &mut self.queues[slot];
             let Range { start: at, end } = block.bytes;
             let payload = Arc::clone(&chunk.payload);
-            queue.runs.push_back(Run { payload, at, end, expected: block.first_lsn });
+            queue.runs.push_back(Run { payload, at, end, worker: block.worker, cursor: block.cursor });
             if queue.head.is_none()
                 && let Some(lsn) = queue.advance()
             {

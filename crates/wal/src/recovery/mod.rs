@@ -3,7 +3,8 @@
 //! 1. **Survey**: which segments belong to which incarnation and stream, and what the newest headers testify.
 //! 2. For each incarnation that counts, oldest first: **scan** its streams and **merge** them by LSN, from the wanted
 //!    LSN to the first that is missing.
-//! 3. **Cut** there, and judge whether a log that was not damaged may end there.
+//! 3. **Cut** there; of a log whose records tell [what they rest on](crate::commit_point), each worker's row of records that rest on nothing above the
+//!    cut counts too. Judge whether a log that was not damaged may end there.
 //!
 //! Nothing is written, so a crash in the middle of it changes nothing. Numbers of workers and streams are read from
 //! the chunks; they may have changed from run to run.
@@ -22,6 +23,7 @@ pub(crate) mod scan;
 pub mod sorted;
 mod survey;
 
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use azekura_base::Lsn;
@@ -29,28 +31,56 @@ use azekura_io::Fs;
 
 use crate::error::ReplayError;
 
-use merge::Merge;
+use merge::{Merge, Record};
 use scan::StreamScan;
 use survey::Survey;
 
 /// The part of the log that one incarnation wrote and that counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogRange {
     /// The incarnation.
     pub incarnation: u32,
     /// Its first LSN.
     pub first_lsn: Lsn,
-    /// Its last LSN, the cut that an earlier recovery found; below `first_lsn` if there is none. `None` for the last
+    /// The last LSN before the first missing one, the cut that an earlier recovery found; below `first_lsn` if there is none. `None` for the last
     /// range only: up to the first missing LSN, which this recovery finds.
     pub last_lsn: Option<Lsn>,
+    /// What counts above `last_lsn`, in order of workers.
+    pub tails: Vec<Tail>,
+}
+
+/// Records of one worker that count though an LSN before them is missing, because they [rest on](crate::commit_point) nothing that is missing: all of that
+/// worker's up to `last_lsn`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tail {
+    /// The worker.
+    pub worker: u64,
+    /// Its last record that counts.
+    pub last_lsn: Lsn,
+}
+
+impl LogRange {
+    /// All that an incarnation has written, as far as it counts.
+    #[must_use]
+    pub const fn open(incarnation: u32, first_lsn: Lsn) -> Self {
+        Self { incarnation, first_lsn, last_lsn: None, tails: Vec::new() }
+    }
+
+    /// The largest LSN that counts, below `first_lsn` if there is none; `None` if that is still to be found.
+    #[must_use]
+    pub fn end(&self) -> Option<Lsn> {
+        let highest = self.tails.iter().map(|tail| tail.last_lsn).max();
+        self.last_lsn.map(|last| highest.map_or(last, |highest| last.max(highest)))
+    }
 }
 
 /// What a replay found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replayed {
-    /// The cut: the last LSN of the last range. If there is none from the first LSN asked for, the one before that.
-    /// All above is void.
+    /// The cut: the last LSN of the last range before the first missing one. If there is none from the first LSN asked for, the one before that.
     pub last_lsn: Lsn,
+    /// What counts of the last range above `last_lsn`. All else above is void.
+    pub tails: Vec<Tail>,
     /// Largest LSN in any chunk of any incarnation, void ones too. New LSNs start above both.
     pub max_lsn_seen: Lsn,
     /// Records handed to the caller.
@@ -64,7 +94,7 @@ pub type Each<'a, E> = dyn FnMut(Lsn, &[u8]) -> Result<(), E> + 'a;
 
 /// Hands every record of the ranges with an LSN of at least `from` to `each`, in order of LSNs.
 ///
-/// Inside a range LSNs are dense. Costs one pass over the segments that can hold such records, and one over the last
+/// Inside a range LSNs are dense, but for what [`Tail`]s hold. Costs one pass over the segments that can hold such records, and one over the last
 /// segment of each stream; memory for a few chunks per stream. A directory that does not exist is an empty log.
 ///
 /// # Errors
@@ -82,27 +112,32 @@ pub fn replay<E>(
 ) -> Result<Replayed, ReplayError<E>> {
     check_ranges(ranges)?;
     let survey = Survey::of(fs, dir, database_id).map_err(read_error)?;
-    let mut found = Replayed { last_lsn: Lsn(0), max_lsn_seen: Lsn(survey.max_lsn()), records: 0, bytes: 0 };
+    let max_lsn_seen = Lsn(survey.max_lsn());
+    let mut found = Replayed { last_lsn: Lsn(0), tails: Vec::new(), max_lsn_seen, records: 0, bytes: 0 };
     for range in ranges {
         let before = Lsn(range.first_lsn.0 - 1);
         found.last_lsn = range.last_lsn.unwrap_or(before).max(before);
-        if range.last_lsn.is_some_and(|last| last < range.first_lsn.max(from)) {
+        found.tails.clone_from(&range.tails);
+        if range.end().is_some_and(|end| end < range.first_lsn.max(from)) {
             continue;
         }
         let start = range.first_lsn.max(from).0;
-        let (missing, merge) = replay_range(fs, &survey, database_id, range, start, each, &mut found)?;
+        let scans = survey.streams(range.incarnation).map(|(stream, group)| {
+            StreamScan::new(fs, database_id, stream, range.incarnation, group.segments_from(start))
+        });
+        let mut replay = RangeReplay { range, merge: Merge::new(scans.collect()), each, found: &mut found };
+        let missing = replay.dense_part(start)?;
+        let tells_rests = survey.tells_rests(range.incarnation) || replay.merge.tells_rests();
+        let lost = if tells_rests { replay.tails(missing)? } else { None };
+        let ends = replay.merge.ends();
         found.last_lsn = Lsn(missing - 1);
-        let is_complete = range.last_lsn.is_some_and(|last| missing > last.0);
-        if is_complete {
-            continue;
-        }
-        if let Some(damage) = cut::judge(&survey, range.incarnation, missing, range.last_lsn, merge.ends()) {
+        if let Some(damage) = cut::judge(&survey, range, missing, lost, ends) {
             let (file, offset) = damage.end.map_or((PathBuf::from(dir), 0), |end| (end.path, end.offset));
             return Err(ReplayError::Corrupt {
                 file,
                 offset,
                 incarnation: range.incarnation,
-                missing: Lsn(missing),
+                missing: Lsn(damage.missing),
                 durable: damage.durable,
             });
         }
@@ -110,30 +145,84 @@ pub fn replay<E>(
     Ok(found)
 }
 
-/// Hands over the records of one range from `start` on; returns the first missing LSN, or the first beyond the range.
-fn replay_range<'f, E>(
-    fs: &'f dyn Fs,
-    survey: &Survey,
-    database_id: u64,
-    range: &LogRange,
-    start: u64,
-    each: &mut Each<'_, E>,
-    found: &mut Replayed,
-) -> Result<(u64, Merge<'f>), ReplayError<E>> {
-    let scans = survey.streams(range.incarnation).map(|(stream, group)| {
-        StreamScan::new(fs, database_id, stream, range.incarnation, group.segments_from(start))
-    });
-    let mut merge = Merge::new(scans.collect());
-    let mut next = start;
-    while range.last_lsn.is_none_or(|last| next <= last.0) {
-        let Some(record) = merge.find(next).map_err(read_error)? else { break };
-        let body = record.body();
-        each(Lsn(next), body).map_err(|source| ReplayError::Apply { lsn: Lsn(next), source })?;
-        found.records += 1;
-        found.bytes += body.len() as u64;
-        next += 1;
+/// The replay of one range.
+struct RangeReplay<'r, 'f, 'e, E> {
+    range: &'r LogRange,
+    merge: Merge<'f>,
+    each: &'r mut Each<'e, E>,
+    found: &'r mut Replayed,
+}
+
+impl<E> RangeReplay<'_, '_, '_, E> {
+    /// Hands over the records from `start` on; returns the first missing LSN, or the first beyond the range's dense part.
+    fn dense_part(&mut self, start: u64) -> Result<u64, ReplayError<E>> {
+        let mut next = start;
+        while self.range.last_lsn.is_none_or(|last| next <= last.0) {
+            let Some(record) = self.merge.find(next).map_err(read_error)? else { break };
+            self.hand_over(&record)?;
+            next += 1;
+        }
+        Ok(next)
     }
-    Ok((next, merge))
+
+    fn hand_over(&mut self, record: &Record) -> Result<(), ReplayError<E>> {
+        let (lsn, body) = (Lsn(record.lsn), record.body());
+        (self.each)(lsn, body).map_err(|source| ReplayError::Apply { lsn, source })?;
+        self.found.records += 1;
+        self.found.bytes += body.len() as u64;
+        Ok(())
+    }
+
+    /// Hands over what counts from the first missing LSN on. Returns the end of a tail that should have been there and is not, the least if there are several.
+    fn tails(&mut self, missing: u64) -> Result<Option<u64>, ReplayError<E>> {
+        match self.range.last_lsn {
+            None => self.find_tails(missing).map(|()| None),
+            Some(last) if last.0 < missing => self.repeat_tails(missing),
+            Some(_) => Ok(None), // more is missing than that
+        }
+    }
+
+    /// Of each worker the records that rest on nothing that is missing (REST-4).
+    fn find_tails(&mut self, missing: u64) -> Result<(), ReplayError<E>> {
+        let mut ended = HashSet::new();
+        let mut tails = BTreeMap::new();
+        let mut next = missing;
+        while let Some(record) = self.merge.find_from(next).map_err(read_error)? {
+            next = record.lsn + 1;
+            if ended.contains(&record.worker) {
+                continue;
+            }
+            if record.rests_on.is_none_or(|rests_on| rests_on >= missing) {
+                ended.insert(record.worker);
+                continue;
+            }
+            self.hand_over(&record)?;
+            tails.insert(record.worker, Lsn(record.lsn));
+        }
+        let tails = tails.into_iter().map(|(worker, last_lsn)| Tail { worker, last_lsn });
+        self.found.tails = tails.collect();
+        Ok(())
+    }
+
+    /// The same records that an earlier recovery found (REST-7).
+    fn repeat_tails(&mut self, first: u64) -> Result<Option<u64>, ReplayError<E>> {
+        let tails = &self.range.tails;
+        let mut lost: BTreeMap<u64, u64> = tails.iter().map(|tail| (tail.worker, tail.last_lsn.0)).collect();
+        lost.retain(|_, last| *last >= first);
+        let mut next = first;
+        while !lost.is_empty() {
+            let Some(record) = self.merge.find_from(next).map_err(read_error)? else { break };
+            next = record.lsn + 1;
+            let last = lost.get(&record.worker).copied();
+            if last.is_some_and(|last| record.lsn <= last) {
+                self.hand_over(&record)?;
+            }
+            if last == Some(record.lsn) {
+                lost.remove(&record.worker);
+            }
+        }
+        Ok(lost.into_values().min())
+    }
 }
 
 fn read_error<E>((path, source): (PathBuf, std::io::Error)) -> ReplayError<E> {
@@ -147,7 +236,7 @@ fn check_ranges<E>(ranges: &[LogRange]) -> Result<(), ReplayError<E>> {
             return refuse(format!("incarnation {} starts at LSN 0", range.incarnation));
         }
         let Some(next) = ranges.get(i + 1) else { break };
-        let Some(last) = range.last_lsn else {
+        let Some(last) = range.end() else {
             return refuse(format!("incarnation {} has no end but is not the last", range.incarnation));
         };
         if next.incarnation <= range.incarnation || next.first_lsn <= last.max(Lsn(range.first_lsn.0 - 1)) {

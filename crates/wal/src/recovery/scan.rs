@@ -13,6 +13,7 @@ use azekura_base::checksum::crc32c;
 use azekura_io::{File, Fs, OpenOptions};
 
 use crate::chunk::{self, HEADER_BYTES, Header, Place, UNIT_BYTES};
+use crate::record::Cursor;
 
 /// Bytes read at a time.
 const WINDOW_BYTES: usize = 1 << 20;
@@ -87,7 +88,8 @@ pub(crate) struct Chunk {
 #[derive(Debug)]
 pub(crate) struct BlockRef {
     pub(crate) worker: u64,
-    pub(crate) first_lsn: u64,
+    /// Before its first record.
+    pub(crate) cursor: Cursor,
     pub(crate) bytes: Range<usize>,
 }
 
@@ -246,7 +248,7 @@ fn chunk_in(
     let start = payload.as_ptr().addr();
     let blocks = blocks.into_iter().map(|block| {
         let at = block.bytes.as_ptr().addr() - start;
-        BlockRef { worker: block.worker, first_lsn: block.first_lsn, bytes: at..at + block.bytes.len() }
+        BlockRef { worker: block.worker, cursor: block.cursor(), bytes: at..at + block.bytes.len() }
     });
     Ok(Some(Chunk { header, blocks: blocks.collect(), payload: Arc::new(payload.to_vec()) }))
 }

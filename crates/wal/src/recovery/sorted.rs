@@ -8,7 +8,6 @@ use azekura_base::Lsn;
 use azekura_io::Fs;
 
 use crate::error::ReplayError;
-use crate::record;
 
 use super::scan::StreamScan;
 use super::survey::Survey;
@@ -23,7 +22,8 @@ struct Found {
 }
 
 /// Hands every record of one range to `each`, in order of LSNs up to the first missing one, as [`replay`](super::replay)
-/// does; but reads all of them first, in `O(n log n)` time and memory for the whole log, and does not judge the log's end.
+/// does; but reads all of them first, in `O(n log n)` time and memory for the whole log, does not judge the log's end, and finds
+/// no [`Tail`](super::Tail)s.
 ///
 /// # Errors
 ///
@@ -43,8 +43,8 @@ pub fn replay_sorted<E>(
         while let Some(chunk) = scan.next_chunk().map_err(read_error)? {
             for block in chunk.blocks {
                 let end = block.bytes.end;
-                let (mut input, mut expected) = (&chunk.payload[block.bytes], block.first_lsn);
-                while let Some((lsn, body)) = record::take(&mut input, &mut expected) {
+                let (mut input, mut cursor) = (&chunk.payload[block.bytes], block.cursor);
+                while let Some((lsn, body)) = cursor.take(&mut input) {
                     let (payload, len) = (Arc::clone(&chunk.payload), body.len());
                     records.push(Found { lsn, payload, at: end - input.len() - len, len });
                 }
@@ -53,8 +53,13 @@ pub fn replay_sorted<E>(
     }
     records.sort_unstable_by_key(|found| found.lsn);
     let mut next = range.first_lsn.0;
-    let mut replayed =
-        Replayed { last_lsn: Lsn(0), max_lsn_seen: Lsn(survey.max_lsn()), records: 0, bytes: 0 };
+    let mut replayed = Replayed {
+        last_lsn: Lsn(0),
+        tails: Vec::new(),
+        max_lsn_seen: Lsn(survey.max_lsn()),
+        records: 0,
+        bytes: 0,
+    };
     for found in records.iter().skip_while(|found| found.lsn < range.first_lsn.0) {
         if found.lsn != next || range.last_lsn.is_some_and(|last| next > last.0) {
             break;
@@ -99,13 +104,13 @@ mod tests {
             }
         }
         wal.close().expect("closes");
-        let range = LogRange { incarnation: 1, first_lsn: Lsn(1), last_lsn: None };
+        let range = LogRange::open(1, Lsn(1));
         let mut seen = Vec::new();
         let mut keep = |lsn: Lsn, body: &[u8]| -> Result<(), Infallible> {
             seen.push((lsn, body.to_vec()));
             Ok(())
         };
-        let merged = replay(&*fs, dir, 3, &[range], Lsn(1), &mut keep).expect("merges");
+        let merged = replay(&*fs, dir, 3, std::slice::from_ref(&range), Lsn(1), &mut keep).expect("merges");
         let mut sorted = Vec::new();
         let mut keep = |lsn: Lsn, body: &[u8]| -> Result<(), Infallible> {
             sorted.push((lsn, body.to_vec()));

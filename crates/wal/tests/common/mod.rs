@@ -22,8 +22,9 @@ pub(crate) fn dir() -> &'static Path {
 }
 
 /// All of them; epochs short enough for a test.
-pub(crate) fn protocols() -> [LogProtocol; 3] {
-    [LogProtocol::PWal, LogProtocol::Serial, LogProtocol::Epoch { interval: Duration::from_micros(500) }]
+pub(crate) fn protocols() -> [LogProtocol; 4] {
+    let epoch = LogProtocol::Epoch { interval: Duration::from_micros(500) };
+    [LogProtocol::PWal, LogProtocol::Serial, epoch, LogProtocol::Rfa]
 }
 
 /// Segments of 64 KiB, buffers of 4 KiB, no threads.
@@ -66,11 +67,11 @@ pub(crate) fn body(tag: u32, n: u64, len: usize) -> Vec<u8> {
 }
 
 pub(crate) fn open_range(incarnation: u32, first_lsn: u64) -> LogRange {
-    LogRange { incarnation, first_lsn: Lsn(first_lsn), last_lsn: None }
+    LogRange::open(incarnation, Lsn(first_lsn))
 }
 
 pub(crate) fn closed_range(incarnation: u32, first_lsn: u64, last_lsn: u64) -> LogRange {
-    LogRange { incarnation, first_lsn: Lsn(first_lsn), last_lsn: Some(Lsn(last_lsn)) }
+    LogRange { last_lsn: Some(Lsn(last_lsn)), ..LogRange::open(incarnation, Lsn(first_lsn)) }
 }
 
 pub(crate) type Records = BTreeMap<u64, Vec<u8>>;

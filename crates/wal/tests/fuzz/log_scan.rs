@@ -53,7 +53,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
 }
 
 fn examine(fs: &MemFs, last_lsn: Option<Lsn>, from: u64, is_resealed: bool) {
-    let range = LogRange { incarnation: 1, first_lsn: Lsn(1), last_lsn };
+    let range = LogRange { last_lsn, ..LogRange::open(1, Lsn(1)) };
     let mut next = from;
     let found = replay(fs, Path::new(DIR), DATABASE, &[range], Lsn(from), &mut |lsn, bytes| {
         assert_eq!(lsn, Lsn(next), "out of order");

@@ -70,7 +70,7 @@ impl Filled {
     ///
     /// What the log says; [`BenchError::WrongAnswer`] if records are missing.
     pub fn read(&self, way: Way) -> Result<Duration, BenchError> {
-        let range = LogRange { incarnation: 1, first_lsn: Lsn(1), last_lsn: None };
+        let range = LogRange::open(1, Lsn(1));
         let mut sum = 0_u64;
         let mut each = |lsn: Lsn, body: &[u8]| -> Result<(), Infallible> {
             sum = sum.wrapping_add(lsn.0 ^ body.len() as u64);

@@ -15,6 +15,9 @@ pub enum Variant {
     Ours,
     /// The same with one stream.
     OneStream,
+    /// P-WAL with remote-flush avoidance: a stream for each worker, written greedily, and a commit waits for others only if it rests on
+    /// something there. In the part `log`, whose transactions do not tell what they rest on, it waits as P-WAL does.
+    Rfa,
     /// [`Variant::Paper`] by io_uring and, where they can be had, atomic writes: in the place of the paper's P-WAL++.
     PaperPlus,
     /// A serial log after Aether, with a commit thread.
@@ -75,6 +78,7 @@ impl Variant {
             Self::Paper => "p-wal (paper: a stream each, groups of 16)".into(),
             Self::Ours => "p-wal (ours: adaptive streams, greedy)".into(),
             Self::OneStream => "p-wal (one stream, greedy)".into(),
+            Self::Rfa => "p-wal (a stream each, rfa)".into(),
             Self::PaperPlus => "p-wal++ (paper, by io_uring)".into(),
             Self::Serial => "serial (aether)".into(),
             Self::SerialPlus => "serial++ (aether, by io_uring)".into(),
@@ -89,7 +93,7 @@ impl Variant {
             Self::Paper => "p-wal (a stream each)".into(),
             Self::Ours => "p-wal (adaptive streams)".into(),
             Self::OneStream => "p-wal (one stream)".into(),
-            Self::PaperPlus | Self::Serial | Self::SerialPlus | Self::Epoch { .. } => self.name(),
+            Self::Rfa | Self::PaperPlus | Self::Serial | Self::SerialPlus | Self::Epoch { .. } => self.name(),
         }
     }
 
@@ -98,6 +102,7 @@ impl Variant {
     pub const fn protocol(self) -> LogProtocol {
         match self {
             Self::Paper | Self::PaperPlus | Self::Ours | Self::OneStream => LogProtocol::PWal,
+            Self::Rfa => LogProtocol::Rfa,
             Self::Serial | Self::SerialPlus => LogProtocol::Serial,
             Self::Epoch { ms } => LogProtocol::Epoch { interval: Duration::from_millis(ms) },
         }
@@ -137,7 +142,7 @@ impl Variant {
         match self {
             Self::Paper | Self::PaperPlus => Pace::Groups(GROUP),
             Self::Epoch { .. } => Pace::Unasked,
-            Self::Ours | Self::OneStream | Self::Serial | Self::SerialPlus => Pace::Greedy,
+            Self::Ours | Self::OneStream | Self::Rfa | Self::Serial | Self::SerialPlus => Pace::Greedy,
         }
     }
 
@@ -145,7 +150,7 @@ impl Variant {
     #[must_use]
     pub const fn streams(self, workers: usize) -> StreamCount {
         match self {
-            Self::Paper | Self::PaperPlus | Self::Epoch { .. } => StreamCount::Fixed(workers),
+            Self::Paper | Self::Rfa | Self::PaperPlus | Self::Epoch { .. } => StreamCount::Fixed(workers),
             Self::Ours => StreamCount::Auto,
             Self::OneStream | Self::Serial | Self::SerialPlus => StreamCount::Fixed(1),
         }
@@ -165,7 +170,7 @@ impl Variant {
     }
 }
 
-/// `paper`, `ours`, `one-stream`, `serial`, `epoch:MS`.
+/// `paper`, `ours`, `one-stream`, `rfa`, `serial`, `epoch:MS`.
 impl FromStr for Variant {
     type Err = String;
 
@@ -174,11 +179,14 @@ impl FromStr for Variant {
             "paper" => Ok(Self::Paper),
             "ours" => Ok(Self::Ours),
             "one-stream" => Ok(Self::OneStream),
+            "rfa" => Ok(Self::Rfa),
             "serial" => Ok(Self::Serial),
             _ => {
                 let ms = word.strip_prefix("epoch:").and_then(|ms| ms.parse().ok()).filter(|&ms| ms > 0);
                 ms.map(|ms| Self::Epoch { ms }).ok_or_else(|| {
-                    format!("no log is called {word}; there are paper, ours, one-stream, serial, epoch:MS")
+                    format!(
+                        "no log is called {word}; there are paper, ours, one-stream, rfa, serial, epoch:MS"
+                    )
                 })
             }
         }
@@ -195,6 +203,7 @@ mod tests {
             ("paper", Variant::Paper),
             ("ours", Variant::Ours),
             ("one-stream", Variant::OneStream),
+            ("rfa", Variant::Rfa),
             ("serial", Variant::Serial),
             ("epoch:7", Variant::Epoch { ms: 7 }),
         ] {

@@ -52,7 +52,7 @@ pub(super) struct PWal {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     part: Vec<Part>,
 
-    /// Logs to compare: paper, ours, one-stream, serial, epoch:MS [unless given: all]
+    /// Logs to compare: paper, ours, one-stream, rfa, serial, epoch:MS [unless given: all but rfa]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     log: Vec<Variant>,
 
