@@ -82,7 +82,7 @@ impl Compared {
 }
 
 impl Calibration {
-    /// From what [`to_json`](Self::to_json) wrote.
+    /// From what [`to_json`](crate::json::Json::to_json) wrote.
     ///
     /// # Errors
     ///
