@@ -155,7 +155,7 @@ mod tests {
 
     fn run(world: &mut World, id: ThreadId) {
         while world.next() != Some(id) {
-            world.me().time += 1;
+            world.me().time += 1 << 30; // longer than a wake takes
             let time = world.me().time;
             world.enqueue(world.current, time);
         }
