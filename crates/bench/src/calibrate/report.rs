@@ -155,8 +155,8 @@ impl Calibration {
 #[cfg(test)]
 mod tests {
     use super::super::runs::Run;
-    use crate::json::Json;
     use super::*;
+    use crate::json::Json;
     use crate::json::Json;
 
     fn compared(simulated: f64, others: f64) -> Compared {
