@@ -125,7 +125,7 @@ impl<'e> Loader<'e> {
         })
     }
 
-    /// Takes the next record. Every [`MOST_RUN`] pages or so it takes a run, and may wait for a batch that is being written.
+    /// Takes the next record. Every 256 pages, or fewer in a small cache, it takes a run, and may wait for a batch that is being written.
     ///
     /// # Errors
     ///
