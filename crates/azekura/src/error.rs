@@ -90,6 +90,22 @@ pub enum Error {
         /// The name asked for.
         name: String,
     },
+    /// A table that is to be filled by a bulk load has rows; nothing was changed. Insert the rows one by one, or into another table.
+    #[error("table {table:?} has rows already; a bulk load fills an empty one")]
+    NotEmpty {
+        /// The table.
+        table: String,
+    },
+    /// The rows of a bulk load do not come in ascending order of their keys, each once; nothing was changed.
+    #[error("table {table:?}: row {row} of the load has a key that is not above the one before it: {}", key.escape_ascii())]
+    NotAscending {
+        /// The table.
+        table: String,
+        /// Which row of the load, from 1.
+        row: u64,
+        /// Its key, as it would be stored.
+        key: Vec<u8>,
+    },
     /// A stored key or value is no encoding of the table's type.
     #[error("table {table:?}: {source}")]
     Decode {
@@ -165,7 +181,9 @@ impl Error {
             Self::Invalid(_) | Self::NotFound { .. } | Self::NoSuchTable { .. } | Self::Aborted { .. } => {
                 ErrorKind::Invalid
             }
-            Self::UnsupportedFormat { .. } => ErrorKind::Invalid,
+            Self::UnsupportedFormat { .. } | Self::NotEmpty { .. } | Self::NotAscending { .. } => {
+                ErrorKind::Invalid
+            }
             Self::Decode { .. } | Self::Corrupt { .. } | Self::CorruptPage { .. } => ErrorKind::Corrupt,
             Self::Io { .. } | Self::PageIo { .. } => ErrorKind::Io,
             Self::Log(_) => ErrorKind::Closed,
@@ -190,6 +208,7 @@ impl From<azekura_btree::TreeError> for Error {
         match error {
             E::Fix(error) => error.into(),
             E::Append(error) => error.into(),
+            E::Write(error) => error.into(),
             E::Corrupt { page_id, reason } => Self::CorruptPage { page: page_id, reason: reason.into() },
             E::Apply(error) => Self::CorruptPage { page: error.page_id, reason: error.to_string() },
             E::SpaceFull { .. } => Self::CacheExhausted { reason: error.to_string() },

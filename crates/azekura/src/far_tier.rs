@@ -74,6 +74,11 @@ impl PageStore for FarTier {
         self.disk.write_pages(batch)
     }
 
+    fn write_fresh(&self, batch: &mut [(PageId, PageBuf)]) -> Result<(), StoreError> {
+        self.far.forget(batch.iter().map(|(id, _)| id.0)); // TIER-1
+        self.disk.write_fresh(batch)
+    }
+
     fn sync(&self) -> Result<(), StoreError> {
         self.disk.sync()
     }

@@ -8,6 +8,7 @@ use azekura_trace::{Operation, OperationGuard, operation};
 static TRANSACTION: Operation = Operation::new("transaction");
 static GET: Operation = Operation::new("get");
 static PUT: Operation = Operation::new("put");
+static BULK_LOAD: Operation = Operation::new("bulk load");
 static REMOVE: Operation = Operation::new("remove");
 static SCAN: Operation = Operation::new("scan step");
 static COMMIT: Operation = Operation::new("commit");
@@ -30,6 +31,11 @@ pub(crate) fn get() -> OperationGuard {
 #[inline]
 pub(crate) fn put() -> OperationGuard {
     operation(&PUT)
+}
+
+/// A table filled from below.
+pub(crate) fn bulk_load() -> OperationGuard {
+    operation(&BULK_LOAD)
 }
 
 /// A removal of one key.

@@ -113,6 +113,16 @@ pub trait Session {
     fn write_async(&mut self, _work: &mut WriteWork<'_>) -> Result<(u64, Box<dyn Ticket>), EngineError> {
         Err(EngineError::failed("committing asynchronously", "this engine has no asynchronous commit"))
     }
+
+    /// Fills the empty store with all records, which come in ascending order, in a way of its own for that, durably; gives how many
+    /// they were. `None` if it has no such way, or is not to use it: then nothing was taken from `records`.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the engine says.
+    fn bulk_load(&mut self, _records: &mut dyn Iterator<Item = Record>) -> Result<Option<u64>, EngineError> {
+        Ok(None)
+    }
 }
 
 /// A commit that may not be durable yet.

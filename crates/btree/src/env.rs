@@ -99,6 +99,10 @@ impl Env {
         &self.pool
     }
 
+    pub(crate) fn shared_pool(&self) -> Arc<BufferPool> {
+        Arc::clone(&self.pool)
+    }
+
     /// The log.
     #[must_use]
     pub fn log(&self) -> &dyn Log {
@@ -172,6 +176,9 @@ impl Env {
             apply_checked(op, &mut page, page_id);
             // W7: drawn under the latch, so no larger LSN has come to this page before it.
             page.set_lsn(lsn);
+        }
+        if ops.iter().any(|(_, op)| matches!(op, PageOp::SpaceClear { .. })) {
+            self.space.freed_by(lsn);
         }
         Ok(lsn)
     }

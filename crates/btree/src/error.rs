@@ -46,6 +46,21 @@ pub enum TreeError {
     /// A page could not be brought into the pool.
     #[error(transparent)]
     Fix(#[from] azekura_buffer::FixError),
+    /// Pages could not be written or made durable.
+    #[error(transparent)]
+    Write(#[from] azekura_buffer::WriteError),
+    /// A key that is to be loaded is not above the one before it; what was loaded is to be rolled back.
+    #[error("key {key:02x?} is not above the key before it")]
+    NotAscending {
+        /// The key.
+        key: Vec<u8>,
+    },
+    /// The tree that is to be loaded has records.
+    #[error("the tree of root {root} is not empty")]
+    NotEmpty {
+        /// The tree's root page.
+        root: PageId,
+    },
     /// The log did not take the record.
     #[error(transparent)]
     Append(#[from] azekura_wal::AppendError),

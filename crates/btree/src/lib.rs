@@ -43,6 +43,7 @@
 //! | `overflow` | large values |
 //! | [`space`] | which pages are in use |
 //! | `rollback`, `redo` | undoing a transaction, doing the log again |
+//! | `load` | an empty tree filled from below, in key order |
 //! | `destroy` | birth and death of trees; freeing what committed transactions left |
 //! | `verify` | everything that must hold, looked up |
 
@@ -54,6 +55,7 @@ mod destroy;
 mod env;
 mod error;
 mod heat;
+mod load;
 mod locks;
 mod next;
 pub mod node;
@@ -73,6 +75,7 @@ pub use change::{ApplyError, PageOp};
 pub use destroy::free_step;
 pub use env::{Env, EnvOptions, Log, Writer, max_record_bytes};
 pub use error::{RecordError, TreeError};
+pub use load::{IsPast, LoadOptions, LoadedPages, Loader};
 pub use locks::{Blocked, GapWant, KeyLocks, NextKey, NoLocks, Outcome};
 pub use node::{max_inline_value, max_key};
 pub use overflow::{MAX_VALUE, OverflowRef};

@@ -39,7 +39,7 @@ impl<'a> PageChange<'a> {
     /// Applies the change, whose record has this LSN, unless the page shows it already; says whether it did.
     ///
     /// Idempotent. A page that is rewritten whole is not read first: should it be newer on disk, all that made it newer is in the
-    /// log behind this record and is done again. Blocks for the page's read, and for its latch.
+    /// log behind this record and is done again. (Not so for loaded pages: of those no former record is redone, LOAD-2 of `load`.) Blocks for the page's read, and for its latch.
     ///
     /// # Errors
     ///

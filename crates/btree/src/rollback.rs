@@ -48,6 +48,10 @@ pub fn undo_one(env: &Env, writer: Writer, op: &UndoOp<'_>) -> Result<(), TreeEr
             while destroy::prune_step(env, tree, writer.worker)? {}
             free_pages(env, writer, tree.root, 1)
         }
+        UndoOp::EmptyTree { tree, .. } => {
+            while destroy::prune_step(env, tree, writer.worker)? {}
+            env.commit(writer.worker, &compensate(writer), &mut [], &[]).map(|_| ())
+        }
         UndoOp::KeepTree { .. } => env.commit(writer.worker, &compensate(writer), &mut [], &[]).map(|_| ()),
     }
 }

@@ -55,6 +55,13 @@ pub enum UndoOp<'a> {
         /// The tree.
         tree: Tree,
     },
+    /// An empty tree was filled by [`Loader`](crate::Loader): it is empty again, and the pages of its nodes and large values are free.
+    EmptyTree {
+        /// The tree.
+        tree: Tree,
+        /// So many entries before this one, which said what to free while the tree did not yet refer to it, are done with.
+        covers: u64,
+    },
     /// A tree was dropped: it stays. Its pages are freed only after the commit.
     KeepTree {
         /// The tree.
@@ -79,6 +86,7 @@ const FLIP_SHARED: u8 = 4;
 const FREE_PAGES: u8 = 5;
 const DROP_TREE: u8 = 6;
 const KEEP_TREE: u8 = 7;
+const EMPTY_TREE: u8 = 8;
 
 impl<'a> UndoOp<'a> {
     /// What the change took out of use: to be freed once the transaction has committed ([`crate::free_step`]).
@@ -133,6 +141,11 @@ impl<'a> UndoOp<'a> {
                 out.push(KEEP_TREE);
                 put_tree(out, tree);
             }
+            Self::EmptyTree { tree, covers } => {
+                out.push(EMPTY_TREE);
+                put_tree(out, tree);
+                put_u64(out, covers);
+            }
         }
     }
 
@@ -165,6 +178,7 @@ impl<'a> UndoOp<'a> {
             }
             DROP_TREE => Self::DropTree { tree: take_tree(input)? },
             KEEP_TREE => Self::KeepTree { tree: take_tree(input)? },
+            EMPTY_TREE => Self::EmptyTree { tree: take_tree(input)?, covers: take_u64(input)? },
             _ => return None,
         })
     }
@@ -214,8 +228,13 @@ impl UndoLog {
         self.starts.is_empty()
     }
 
-    /// Appends an entry.
+    /// Appends an entry, in the place of those that it covers.
     pub fn push(&mut self, op: &UndoOp<'_>) {
+        if let UndoOp::EmptyTree { covers, .. } = *op {
+            // Of a transaction that began before the log which is read, some may be missing.
+            let covers = usize::try_from(covers).unwrap_or(usize::MAX);
+            self.truncate(self.len().saturating_sub(covers));
+        }
         self.starts.push(self.bytes.len());
         op.encode(&mut self.bytes);
     }
@@ -239,8 +258,13 @@ impl UndoLog {
 
     /// Forgets the newest entry, which has been undone.
     pub fn pop(&mut self) {
-        if let Some(start) = self.starts.pop() {
+        self.truncate(self.len().saturating_sub(1));
+    }
+
+    fn truncate(&mut self, len: usize) {
+        if let Some(&start) = self.starts.get(len) {
             self.bytes.truncate(start);
+            self.starts.truncate(len);
         }
     }
 
@@ -271,6 +295,19 @@ impl UndoLog {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_entry_of_a_loaded_tree_takes_the_place_of_those_that_it_covers() {
+        let tree = Tree { id: TreeId(7), root: PageId(300) };
+        let run = |first| UndoOp::FreePages { first: PageId(first), count: 16 };
+        let mut log = UndoLog::new();
+        [run(10), run(30), run(50)].iter().for_each(|e| log.push(e));
+        log.push(&UndoOp::EmptyTree { tree, covers: 2 });
+        assert_eq!(log.iter().collect::<Vec<_>>(), [run(10), UndoOp::EmptyTree { tree, covers: 2 }]);
+        log.push(&UndoOp::EmptyTree { tree, covers: u64::MAX });
+        assert_eq!(log.iter().collect::<Vec<_>>(), [UndoOp::EmptyTree { tree, covers: u64::MAX }]);
+        assert!(log.deferred_frees().is_empty());
+    }
 
     #[test]
     fn entries_come_back_as_they_went_in_newest_first() {

@@ -290,7 +290,7 @@ struct Change {
     lsn: Lsn,
 }
 
-fn check_sizes(env: &Env, key: &[u8], value: &[u8]) -> Result<(), TreeError> {
+pub(crate) fn check_sizes(env: &Env, key: &[u8], value: &[u8]) -> Result<(), TreeError> {
     let max = max_key(env.page_size());
     if key.len() > max {
         return Err(TreeError::KeyTooLong { len: key.len(), max });

@@ -72,6 +72,7 @@ fn head<'a>(n: usize, txn: TxnId, tree: Tree, key: &'a [u8], value: &'a [u8]) ->
         UndoOp::FreePages { first: tree.root, count: 16 },
         UndoOp::DropTree { tree },
         UndoOp::KeepTree { tree },
+        UndoOp::EmptyTree { tree, covers: tree.root.0 },
     ];
     match n {
         0 => Head::System,
@@ -89,7 +90,7 @@ proptest! {
 
     #[test]
     fn a_record_comes_back_as_it_was_written(
-        n in 0usize..13,
+        n in 0usize..14,
         txn in any::<u64>(),
         root in any::<u64>(),
         (key, value) in (bytes(), bytes()),

@@ -37,6 +37,10 @@
 //! clean and never writes them. All uncovered batches have their copies in the area, so repair also writes once more
 //! what it finds intact in the places of these pages; its sync then means something.
 //!
+//! *Fresh* pages (of a bulk load, say) are those whose place holds nothing that anybody will ask for: until the next sync a crash may tear them, and
+//! their writer does not refer to them before. They are written in place only. Should repair find an old copy of such a page, from its
+//! former life, it puts that over the tear; over an intact page it does not.
+//!
 //! The page file grows by written zeroes, so that a page write neither allocates nor runs out of space. Nothing needs
 //! these zeroes: bytes beyond the end of the file, whole pages or parts of one, count as zeroes, and a crash that takes
 //! them back takes nothing that a sync had promised. So the length need not be a multiple of the page size.
@@ -354,6 +358,22 @@ impl PageStore for PageFile {
         Ok(())
     }
 
+    /// In place at once, neighbours in one write: no copies in the double-write area.
+    fn write_fresh(&self, batch: &mut [(PageId, PageBuf)]) -> Result<(), StoreError> {
+        let order = seal_batch(batch, self.area.page_size);
+        self.repair()?;
+        self.ledger.check()?;
+        for run in order.chunk_by(|&a, &b| batch[a].0.0 + 1 == batch[b].0.0) {
+            let mut bytes = PageBuf::zeroed(run.len() * self.area.page_size);
+            for (place, &index) in bytes.chunks_exact_mut(self.area.page_size).zip(run) {
+                place.copy_from_slice(&batch[index].1);
+            }
+            self.write_fresh_run(batch[run[0]].0, &bytes)?;
+        }
+        self.ledger.finish_without_slot();
+        Ok(())
+    }
+
     fn sync(&self) -> Result<(), StoreError> {
         self.cover(self.ledger.finished())
     }
@@ -452,6 +472,34 @@ impl PageFile {
         let offset = self.offset(first).unwrap_or(u64::MAX);
         let written = self.pages.file.write_at(offset, bytes);
         written.map_err(|e| self.ledger.fail(self.pages.error("write", Some(first), offset)(e)))
+    }
+
+    /// Writes fresh pages that follow each other. What of them lies beyond the end makes the file longer: no zeroes are written there first.
+    /// Without space for it nothing is in doubt, as when the file grows.
+    fn write_fresh_run(&self, first: PageId, bytes: &[u8]) -> Result<(), StoreError> {
+        let offset = self.offset(first).unwrap_or(u64::MAX);
+        let end = offset.saturating_add(bytes.len() as u64);
+        // Acquire: as in `grow_to_hold`.
+        if end <= self.len.load(Acquire) {
+            return self.write_place(first, bytes);
+        }
+        // Whoever grows the file writes zeroes from its end on: not over these pages.
+        let _growing = self.growing.lock();
+        let len = self.len.load(Relaxed); // changed under the lock only
+        let from = len.max(offset.saturating_sub(MOST_ZEROES));
+        let written = self
+            .pages
+            .file
+            .write_zeroes(from, offset.saturating_sub(from))
+            .and_then(|()| self.pages.file.write_at(offset, bytes));
+        if let Err(error) = written {
+            let is_full = error.kind() == io::ErrorKind::StorageFull;
+            let error = self.pages.error("write", Some(first), offset)(error);
+            return Err(if is_full { error } else { self.ledger.fail(error) }); // DW-7
+        }
+        // Release: as in `grow`.
+        self.len.store(end.max(len), Release);
+        Ok(())
     }
 
     /// Makes the page file long enough for this page.

@@ -77,6 +77,20 @@ pub trait PageStore: Send + Sync + fmt::Debug {
     /// If an image has not the length of a page, or another id in its header, or an id comes twice.
     fn write_pages(&self, batch: &mut [(PageId, PageBuf)]) -> Result<(), StoreError>;
 
+    /// As [`PageStore::write_pages`], for *fresh* pages: those whose former images nobody will ask for again. After a crash before the next
+    /// [`PageStore::sync`] such a page may be anything, also a mixture that no read accepts; so they may be written once and not twice.
+    ///
+    /// # Errors
+    ///
+    /// As [`PageStore::write_pages`].
+    ///
+    /// # Panics
+    ///
+    /// As [`PageStore::write_pages`].
+    fn write_fresh(&self, batch: &mut [(PageId, PageBuf)]) -> Result<(), StoreError> {
+        self.write_pages(batch)
+    }
+
     /// Waits until every page write that returned before this call is durable.
     ///
     /// # Errors

@@ -14,6 +14,7 @@
 //!   they were taken.
 
 use azekura_base::page::image;
+use azekura_base::sync::atomic::{Ordering::Acquire, fence};
 use azekura_base::{Backoff, Lsn, PageBuf, PageId};
 use azekura_latch::{HybridLatch, Version};
 use azekura_trace::{Site, WaitKind};
@@ -67,6 +68,26 @@ impl Image<'_> {
 /// Dirty frames that one step of the cleaner looks at, per page that it may write: what is warm is passed.
 const LOOKS_PER_PAGE: usize = 64;
 
+/// Which pages are written, and how: a frame may have become another page's since it was looked up.
+#[derive(Clone, Copy)]
+enum Pages<'a> {
+    /// Whichever the frames hold.
+    Any,
+    /// These only.
+    These(&'a [PageId]),
+    /// These only, as [`PageStore::write_fresh`](crate::PageStore::write_fresh) does.
+    Fresh(&'a [PageId]),
+}
+
+impl Pages<'_> {
+    fn include(self, page_id: PageId) -> bool {
+        match self {
+            Self::Any => true,
+            Self::These(pages) | Self::Fresh(pages) => pages.contains(&page_id),
+        }
+    }
+}
+
 /// What to do about a page that somebody has latched exclusively.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Latched {
@@ -117,11 +138,23 @@ impl BufferPool {
 
     /// Writes the dirty ones of these frames, as one batch; gives those of which an image was written.
     fn write_frames(&self, ids: &[FrameId], latched: Latched) -> Result<Vec<FrameId>, WriteError> {
+        self.write_frames_as(ids, latched, Pages::Any)
+    }
+
+    fn write_frames_as(
+        &self,
+        ids: &[FrameId],
+        latched: Latched,
+        pages: Pages<'_>,
+    ) -> Result<Vec<FrameId>, WriteError> {
         let mut bytes: Vec<(PageId, PageBuf)> = Vec::with_capacity(ids.len());
         let mut images = Vec::with_capacity(ids.len());
         for &id in ids {
-            if let Some((image, page)) = self.take_image(id, latched) {
-                bytes.push((image.writing.guard.page_id(), page));
+            let Some((image, page)) = self.take_image(id, latched) else { continue };
+            // Pinned: whose frame it is now is whose it stays.
+            let page_id = image.writing.guard.page_id();
+            if pages.include(page_id) {
+                bytes.push((page_id, page));
                 images.push(image);
             }
         }
@@ -135,7 +168,13 @@ impl BufferPool {
             .log
             .make_durable(newest) // G4, W4
             .map_err(WriteError::from)
-            .and_then(|()| self.store.write_pages(&mut bytes).map_err(WriteError::from));
+            .and_then(|()| {
+                let written = match pages {
+                    Pages::Fresh(_) => self.store.write_fresh(&mut bytes),
+                    Pages::Any | Pages::These(_) => self.store.write_pages(&mut bytes),
+                };
+                written.map_err(WriteError::from)
+            });
         let ids = images.iter().map(Image::frame_id).collect();
         for image in images {
             self.settle(image, written.is_ok());
@@ -287,6 +326,41 @@ impl BufferPool {
         while frame.is_being_written() {
             if backoff.is_exhausted() { nap() } else { backoff.pause() }
         }
+    }
+
+    /// Writes those of `pages` that are dirty, whoever latches or writes them now; they are durable after the next [`sync`](Self::sync).
+    /// Waits for latches: the caller must hold none.
+    ///
+    /// `are_fresh`: nobody will ask for what these pages were on disk, nor for what they are to be there before that sync returned. They
+    /// are written once then, and a crash may tear them ([`PageStore::write_fresh`](crate::PageStore::write_fresh)).
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError`]; what was not written stays dirty.
+    pub fn flush_pages(&self, pages: &[PageId], are_fresh: bool) -> Result<(), WriteError> {
+        for batch in pages.chunks(self.batch_pages()) {
+            let these = if are_fresh { Pages::Fresh(batch) } else { Pages::These(batch) };
+            let frames: Vec<FrameId> = batch.iter().filter_map(|&page_id| self.frame_of(page_id)).collect();
+            self.write_frames_as(&frames, Latched::Skip, these)?;
+            for &page_id in batch {
+                self.flush_page(page_id, these)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns when the page is clean, or no longer in the pool, which only clean pages leave (G3).
+    fn flush_page(&self, page_id: PageId, these: Pages<'_>) -> Result<(), WriteError> {
+        while let Some(id) = self.frame_of(page_id)
+            && self.frames[id.0 as usize].is_dirty()
+        {
+            // As in `flush_one`.
+            self.await_writer(id);
+            self.write_frames_as(&[id], Latched::Wait, these)?;
+        }
+        // Acquire: pairs with the Release in `now_clean`. Another's write of the page ended before, so a sync that begins now covers it.
+        fence(Acquire);
+        Ok(())
     }
 
     /// Makes durable what was written.

@@ -31,6 +31,17 @@ impl Transaction {
         let mut state = self.state()?;
         let before = state.undo.len();
         let result = call(self, &mut state);
+        if result.is_ok() {
+            state.note_undo(&self.db);
+            return result;
+        }
+        drop(state);
+        self.settle(before, result)
+    }
+
+    /// The end of a call that began with so many entries in the undo log: those that it left are undone if it failed (TXN-3).
+    pub(super) fn settle<T>(&self, before: usize, result: Result<T, Error>) -> Result<T, Error> {
+        let Ok(mut state) = self.state() else { return result };
         let Err(error) = result else {
             state.note_undo(&self.db);
             return result;

@@ -12,6 +12,7 @@
 //! - **TXN-4** A transaction is in the active list from before its first record until after its last one.
 
 mod ends;
+mod load;
 mod parked;
 mod rows;
 mod state;

@@ -4,13 +4,14 @@
 //! for the benchmark. Commits that do not wait use the store's commit tickets.
 
 use crate::engine::{
-    Engine, EngineSettings, ReadWork, Reader, Session, Sink, Store, Ticket, WriteWork, Writer,
+    Engine, EngineSettings, ReadWork, Reader, Record, Session, Sink, Store, Ticket, WriteWork, Writer,
     retry_conflicts,
 };
 use crate::error::EngineError;
 use azekura::{CommitTicket, Database, Error, ErrorKind, LogProtocol, OpenTable, Table, Transaction};
 use azekura_io::Fs;
 use azekura_trace::{Operation, operation};
+use azekura_workload::Workload;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -25,6 +26,7 @@ pub struct AzekuraEngine {
     wal_segment_bytes: Option<u64>,
     fs: Option<Arc<dyn Fs>>,
     log: LogProtocol,
+    bulk: bool,
     /// Other than the store's own.
     name: Option<String>,
 }
@@ -53,8 +55,25 @@ impl AzekuraEngine {
     #[must_use]
     pub fn log(mut self, log: LogProtocol) -> Self {
         self.log = log;
-        let own = log == LogProtocol::default();
-        self.name = (!own).then(|| format!("{}-{log}", crate::table::OURS).replace(':', "-"));
+        self.named()
+    }
+
+    /// Loads by the bulk loader, and nothing else; that becomes part of the engine's name.
+    #[must_use]
+    pub fn bulk(mut self) -> Self {
+        self.bulk = true;
+        self.named()
+    }
+
+    fn named(mut self) -> Self {
+        let mut name = crate::table::OURS.to_owned();
+        if self.log != LogProtocol::default() {
+            name = format!("{name}-{}", self.log).replace(':', "-");
+        }
+        if self.bulk {
+            name.push_str("-bulk");
+        }
+        self.name = Some(name);
         self
     }
 
@@ -100,7 +119,11 @@ impl Engine for AzekuraEngine {
     }
 
     fn pipelines(&self) -> bool {
-        true
+        !self.bulk
+    }
+
+    fn lacks(&self, workload: &Workload) -> Option<&'static str> {
+        (self.bulk && !workload.is_load()).then_some("a bulk loader only")
     }
 
     fn open(&self, dir: &Path, settings: &EngineSettings) -> Result<Box<dyn Store>, EngineError> {
@@ -121,7 +144,7 @@ impl Engine for AzekuraEngine {
         if let Some(fs) = &self.fs {
             builder = builder.file_system(Arc::clone(fs));
         }
-        Ok(Box::new(AzekuraStore(builder.open(dir).map_err(failed("opening"))?)))
+        Ok(Box::new(AzekuraStore { db: builder.open(dir).map_err(failed("opening"))?, bulk: self.bulk }))
     }
 }
 
@@ -133,33 +156,39 @@ fn failed(doing: &'static str) -> impl Fn(Error) -> EngineError {
     }
 }
 
-struct AzekuraStore(Database);
+struct AzekuraStore {
+    db: Database,
+    bulk: bool,
+}
 
 impl Store for AzekuraStore {
     fn session(&self) -> Result<Box<dyn Session + '_>, EngineError> {
-        Ok(Box::new(AzekuraSession(&self.0)))
+        Ok(Box::new(AzekuraSession { db: &self.db, bulk: self.bulk }))
     }
 
     fn log_bytes(&self) -> Option<u64> {
-        Some(self.0.stats().log.record_bytes)
+        Some(self.db.stats().log.record_bytes)
     }
 
     fn commits_alone(&self) -> Option<u64> {
-        let log = self.0.stats().log;
+        let log = self.db.stats().log;
         (log.protocol == LogProtocol::Rfa.to_string()).then_some(log.commits_alone)
     }
 
     fn close(self: Box<Self>) -> Result<(), EngineError> {
-        self.0.close().map_err(failed("closing"))
+        self.db.close().map_err(failed("closing"))
     }
 }
 
 /// One thread's use of an open store.
 pub(crate) fn session(db: &Database) -> Box<dyn Session + '_> {
-    Box::new(AzekuraSession(db))
+    Box::new(AzekuraSession { db, bulk: false })
 }
 
-struct AzekuraSession<'s>(&'s Database);
+struct AzekuraSession<'s> {
+    db: &'s Database,
+    bulk: bool,
+}
 
 impl AzekuraSession<'_> {
     /// Begins a transaction, does its steps and ends it with `commit`, until no other transaction was in its way.
@@ -170,7 +199,7 @@ impl AzekuraSession<'_> {
     ) -> Result<(T, u64), EngineError> {
         let _transaction = operation(&TRANSACTION);
         retry_conflicts(|| {
-            let tx = self.0.begin().map_err(failed("beginning"))?;
+            let tx = self.db.begin().map_err(failed("beginning"))?;
             work(&mut Steps(tx.table(&TABLE).map_err(failed("opening the table"))?))?;
             commit(tx).map_err(failed("committing"))
         })
@@ -189,6 +218,17 @@ impl Session for AzekuraSession<'_> {
     fn write_async(&mut self, work: &mut WriteWork<'_>) -> Result<(u64, Box<dyn Ticket>), EngineError> {
         let (ticket, retries) = self.transact(|steps| work(steps), Transaction::commit_async)?;
         Ok((retries, Box::new(AzekuraTicket(ticket))))
+    }
+
+    fn bulk_load(&mut self, records: &mut dyn Iterator<Item = Record>) -> Result<Option<u64>, EngineError> {
+        if !self.bulk {
+            return Ok(None);
+        }
+        let tx = self.db.begin().map_err(failed("beginning"))?;
+        let table = tx.table(&TABLE).map_err(failed("opening the table"))?;
+        let loaded = table.bulk_load(records).map_err(failed("loading"))?;
+        tx.commit().map_err(failed("committing"))?;
+        Ok(Some(loaded))
     }
 }
 

@@ -9,8 +9,8 @@
 
 mod map;
 
-use azekura_base::PageId;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use azekura_base::{Lsn, PageId};
 use azekura_buffer::{BufferPool, ExclusiveGuard};
 
 pub(crate) use map::{check_clear, check_set, clear, set};
@@ -25,6 +25,8 @@ pub(crate) struct Space {
     page_size: usize,
     max_pages: u64,
     hint: AtomicU64,
+    /// LSN of the newest record that freed a page since the store was opened; 0 for none.
+    last_freed: AtomicU64,
 }
 
 /// Free pages found, and the latched map that says so: nobody else can take them until it is dropped.
@@ -45,7 +47,7 @@ impl Found<'_> {
 
 impl Space {
     pub(crate) fn new(page_size: usize, max_pages: u64) -> Self {
-        Self { page_size, max_pages, hint: AtomicU64::new(0) }
+        Self { page_size, max_pages, hint: AtomicU64::new(0), last_freed: AtomicU64::new(0) }
     }
 
     /// Finds up to `want` free pages in one run (at least one) and latches their map. Latch pages of trees before.
@@ -89,6 +91,17 @@ impl Space {
         let (map_id, bit) = map_of(first, self.page_size);
         let map = pool.fix(map_id)?.exclusive();
         Ok((map, PageOp::SpaceClear { first: bit, count }))
+    }
+
+    /// Remembers the LSN of a record that freed pages, whose map is still latched.
+    pub(crate) fn freed_by(&self, lsn: Lsn) {
+        // Relaxed: whoever takes these pages latches their map after us, and so sees it.
+        self.last_freed.fetch_max(lsn.0, Relaxed);
+    }
+
+    /// No record with a larger LSN has freed a page of a map that the caller has latched, or had latched before.
+    pub(crate) fn last_freed(&self) -> Lsn {
+        Lsn(self.last_freed.load(Relaxed))
     }
 
     /// Remembers that pages from `first` on have become free.

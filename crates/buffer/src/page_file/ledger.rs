@@ -104,6 +104,11 @@ impl Ledger {
         self.changed.notify_all();
     }
 
+    /// Pages are in their places that no slot has copies of: a batch like any other for who syncs.
+    pub(super) fn finish_without_slot(&self) {
+        self.state.lock().finished += 1;
+    }
+
     /// Remembers the first failure (DW-7), and gives the error back.
     pub(super) fn fail(&self, error: StoreError) -> StoreError {
         self.state.lock().failure.get_or_insert_with(|| Arc::new(error.clone()));
@@ -233,6 +238,21 @@ mod tests {
         let again = slot(&ledger);
         assert_eq!(again.index, 0);
         assert!(matches!(ledger.take(), Ok(Taken::SyncFirst(3))));
+    }
+
+    #[test]
+    fn a_batch_without_a_slot_is_covered_like_any_other() {
+        let ledger = ready(1);
+        ledger.finish_without_slot();
+        let mut syncs = 0;
+        for _ in 0..2 {
+            let sync = || {
+                syncs += 1;
+                Ok(())
+            };
+            ledger.cover(ledger.finished(), sync).unwrap();
+        }
+        assert_eq!(syncs, 1);
     }
 
     #[test]

@@ -256,6 +256,68 @@ fn a_full_disk_refuses_growth_and_heals() {
 }
 
 #[test]
+fn fresh_pages_are_written_once_and_make_the_file_longer() {
+    let fs = FaultFs::new();
+    let file = create(&fs, 2, 4);
+    file.write_pages(&mut [page(3, 1)]).unwrap();
+    file.sync().unwrap();
+    let (end, before) = (file.page_count(), fs.io_count());
+    let mut batch: Vec<_> = (0..100).rev().map(|i| page(end - 10 + i, i as u8 + 1)).collect();
+    file.write_fresh(&mut batch).unwrap();
+    assert_eq!(fs.io_count() - before, 2, "no zeroes to write, and one run: {:?}", fs.last_ios());
+    file.write_pages(&mut [page(end + 200, 7)]).unwrap();
+    file.sync().unwrap();
+    let file = reopen(&fs.crash_losing_all());
+    file.repair().unwrap();
+    for i in 0..100 {
+        assert_eq!(fill_of(&file, end - 10 + i).unwrap(), i as u8 + 1, "neither lost nor grown over");
+    }
+    assert_eq!((fill_of(&file, end + 100).unwrap(), fill_of(&file, end + 200).unwrap()), (0, 7));
+}
+
+#[test]
+fn a_crash_tears_only_the_fresh_pages_that_no_sync_covered() {
+    for seed in 0..40 {
+        let fs = FaultFs::new();
+        let file = create(&fs, 2, 4);
+        file.write_pages(&mut (0..12).map(|id| page(id, 1)).collect::<Vec<_>>()).unwrap();
+        file.write_fresh(&mut (20..40).map(|id| page(id, 2)).collect::<Vec<_>>()).unwrap();
+        file.sync().unwrap();
+        file.write_fresh(&mut (4..8).chain(50..60).map(|id| page(id, 3)).collect::<Vec<_>>()).unwrap();
+        file.write_pages(&mut [page(9, 4), page(21, 4)]).unwrap();
+        let file = reopen(&fs.crash(seed));
+        file.repair().unwrap();
+        for id in (0..4).chain(8..12).chain(20..40) {
+            let fill = fill_of(&file, id).unwrap_or_else(|error| panic!("seed {seed}, page {id}: {error}"));
+            let new = if [9, 21].contains(&id) { 4 } else { 0 };
+            assert!(fill == new || fill == if id < 20 { 1 } else { 2 }, "seed {seed}, page {id}: {fill}");
+        }
+        // Anything there, and it can be written like any other page.
+        file.write_pages(&mut (4..8).map(|id| page(id, 5)).collect::<Vec<_>>()).unwrap();
+        assert!((4..8).all(|id| fill_of(&file, id).unwrap() == 5), "seed {seed}");
+    }
+}
+
+#[test]
+fn w10_a_fresh_write_that_fails_ends_the_store_and_one_without_space_does_not() {
+    let fs = FaultFs::new();
+    let file = create(&fs, 2, 4);
+    file.write_pages(&mut [page(0, 1)]).unwrap();
+    fs.full_from(1);
+    let far = 5000;
+    let error = file.write_fresh(&mut [page(far, 1)]).unwrap_err();
+    assert!(matches!(&error, StoreError::Io { action: "write", .. }), "{error}");
+    fs.heal();
+    file.write_fresh(&mut [page(far, 2)]).unwrap();
+    file.sync().unwrap();
+    fs.fail_at(1, FailKind::Io);
+    assert!(file.write_fresh(&mut [page(far, 3)]).is_err());
+    for error in [file.sync().unwrap_err(), file.write_fresh(&mut [page(far, 4)]).unwrap_err()] {
+        assert!(matches!(error, StoreError::Failed { .. }), "{error}");
+    }
+}
+
+#[test]
 fn w10_after_a_failed_sync_nothing_is_written_or_synced_and_reads_go_on() {
     let fs = FaultFs::new();
     let file = create(&fs, 4, 4);

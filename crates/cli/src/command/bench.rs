@@ -41,6 +41,7 @@ Examples:
   azekura bench kv --workload u1 --threads 2 --in-flight 512 --json
   azekura bench kv --workload u1 --threads 8 --log p-wal,serial,epoch:10
   azekura bench kv --workload u1,read,ycsb-a --threads 1,2,8 --dir /data/x
+  azekura bench kv --workload load --bulk --runs 5
   azekura bench kv --workload ycsb-a,ycsb-f --threads 50 --records 100000 --resp 127.0.0.1:6379,127.0.0.1:6380
 
 Workloads:
@@ -102,6 +103,10 @@ struct Kv {
     /// Log files side by side [unless given: what the device is good for]
     #[arg(long, value_name = "N")]
     wal_streams: Option<usize>,
+
+    /// Load by the bulk loader as well, beside ordinary transactions; by one thread
+    #[arg(long, conflicts_with_all = ["threads", "resp", "in_flight"])]
+    bulk: bool,
 
     /// Seed of the random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -196,8 +201,12 @@ impl Kv {
 
     fn engines(&self, store: &StoreArguments) -> Result<Vec<Box<dyn Engine>>> {
         if self.resp.is_empty() {
-            let ours = self.log.iter().map(|&log| Box::new(self.engine(store, log)) as Box<dyn Engine>);
-            return Ok(ours.collect());
+            let ours = self.log.iter().flat_map(|&log| {
+                let engine = self.engine(store, log);
+                let bulk = self.bulk.then(|| Box::new(engine.clone().bulk()) as Box<dyn Engine>);
+                [Some(Box::new(engine) as Box<dyn Engine>), bulk]
+            });
+            return Ok(ours.flatten().collect());
         }
         let mut engines: Vec<Box<dyn Engine>> = Vec::new();
         for &address in &self.resp {
@@ -232,7 +241,11 @@ impl Kv {
         let threads: Vec<usize> = self.threads.iter().map(|&threads| threads.into()).collect();
         Plan {
             workloads: self.workloads.iter().map(|workload| self.sized(workload)).collect(),
-            threads: if threads.is_empty() { vec![cores()] } else { threads },
+            threads: match (self.bulk, threads.is_empty()) {
+                (true, _) => vec![1],
+                (false, true) => vec![cores()],
+                (false, false) => threads,
+            },
             in_flight: self.in_flight.iter().map(|&in_flight| in_flight as usize).collect(),
             blocking: self.in_flight.is_empty(),
             measured: self.seconds,

@@ -2,7 +2,13 @@
 //!
 //! Rows go in as upserts, in transactions of some thousands, so that a load that was interrupted is resumed by running
 //! it again. A transaction is durable or absent; the next one is read while the last one is on its way to the disk.
+//!
+//! Into an empty table, more rows than a transaction takes go in by a bulk load as far as they come in key order (`sorted`): one transaction, of
+//! which an interruption leaves nothing.
 
+mod sorted;
+
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -17,6 +23,8 @@ use crate::arguments::{StoreArguments, TableArguments};
 use crate::format::{self, Format, ReadOptions, ReadRows, Row};
 use crate::store::Bytes;
 use crate::{Outcome, UsageError, progress, show};
+
+use sorted::Sorted;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -33,6 +41,9 @@ Formats:
          the first unless given. The value is the record as a JSON object.
   jsonl  One JSON object a line. --key names the key field, text or number;
          the value is the line as it stands.
+
+Rows in key order fill an empty table several times as fast: they are bulk
+loaded, in one piece, up to the first that is out of order.
 
 A row replaces the one with the same key, so an interrupted load is resumed
 by running it again. The first malformed row stops the load (exit code 1,
@@ -143,6 +154,8 @@ struct Loading<'a> {
     bar: ProgressBar,
     started: Instant,
     loaded: u64,
+    /// Rows read and not yet loaded.
+    read: VecDeque<NumberedRow>,
     /// The transaction before the current one, perhaps not durable yet, and how many rows it has.
     last: Option<(CommitTicket, u64)>,
 }
@@ -150,13 +163,22 @@ struct Loading<'a> {
 impl<'a> Loading<'a> {
     fn new(db: &'a Database, table: &str, rows: Box<dyn ReadRows + 'a>, bar: ProgressBar) -> Self {
         let table = Bytes::named(table);
-        Self { db, table, rows, bar, started: Instant::now(), loaded: 0, last: None }
+        Self { db, table, rows, bar, started: Instant::now(), loaded: 0, read: VecDeque::new(), last: None }
     }
 
     /// Loads all rows; at an error those before it stay, durably, and `loaded` counts them.
     fn run(&mut self) -> Result<()> {
+        let mut next = self.read_batch();
+        // Fewer rows than a batch are not worth a bulk load.
+        if matches!(next.1, Ok(false)) && sorted::ascends(&next.0) && self.is_empty()? {
+            self.read = next.0.into();
+            if !self.bulk_load()? {
+                return Ok(());
+            }
+            next = self.read_batch();
+        }
         loop {
-            let (batch, end) = self.read_batch();
+            let (batch, end) = next;
             let committed = self.commit(&batch);
             match (committed, end) {
                 (Ok(()), Ok(false)) => self.show(),
@@ -165,12 +187,14 @@ impl<'a> Loading<'a> {
                     return committed.and(end.map(drop));
                 }
             }
+            next = self.read_batch();
         }
     }
 
     /// The next rows, and whether they are the last ones or what went wrong after them.
     fn read_batch(&mut self) -> (Vec<NumberedRow>, Result<bool>) {
-        let (mut batch, mut bytes) = (Vec::new(), 0);
+        let mut batch = Vec::from(std::mem::take(&mut self.read));
+        let mut bytes = batch.iter().map(|read| read.row.key.len() + read.row.value.len()).sum::<usize>();
         while batch.len() < ROWS_PER_COMMIT && bytes < BYTES_PER_COMMIT {
             let mut row = Row::default();
             match self.rows.read_row(&mut row) {
@@ -183,6 +207,42 @@ impl<'a> Loading<'a> {
             }
         }
         (batch, Ok(false))
+    }
+
+    fn is_empty(&self) -> Result<bool> {
+        Ok(self.db.transact(|tx| Ok(tx.table(&self.table)?.first()?.is_none()))?)
+    }
+
+    /// Loads what was read and what follows it, as far as it is in order; says whether rows are left. At a malformed row those before
+    /// it stay, durably.
+    fn bulk_load(&mut self) -> Result<bool> {
+        let mut rows = Sorted::new(std::mem::take(&mut self.read), &mut *self.rows, self.db.max_key_bytes());
+        let (bar, started) = (&self.bar, self.started);
+        let tx = self.db.begin()?;
+        let loaded = tx.table(&self.table)?.bulk_load(std::iter::from_fn(|| {
+            let row = rows.next()?;
+            if rows.given().is_multiple_of(ROWS_PER_COMMIT as u64) {
+                bar.set_position(rows.bytes_read());
+                bar.set_message(format!("{} rows/s", show::rate(rows.given(), started.elapsed())));
+            }
+            Some(row)
+        }))?;
+        tx.commit()?;
+        let (left, malformed) = rows.into_rest();
+        self.loaded += loaded;
+        if let Some(error) = malformed {
+            return Err(error.into());
+        }
+        if let Some(first) = left.front() {
+            self.bar.suspend(|| {
+                eprintln!(
+                    "note: line {} is out of key order; from there on rows are inserted one by one",
+                    first.line
+                );
+            });
+        }
+        self.read = left;
+        Ok(!self.read.is_empty())
     }
 
     /// Commits the rows; of a batch with a row that the store refuses, those before it.

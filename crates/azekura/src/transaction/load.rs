@@ -1,0 +1,196 @@
+//! Bulk loads: an empty table filled in key order, whose pages are not logged (`azekura_btree::Loader`).
+
+use azekura_base::{DurableLog, Lsn};
+use azekura_btree::{LoadOptions, LoadedPages, Loader, NoLocks, Tree, TreeError, WriteCtx};
+use azekura_lock::TableMode;
+
+use super::{OpenTree, State, Transaction};
+use crate::Error;
+use crate::database::Shared;
+
+/// Writes the next row's key and value, as stored, into the two buffers, which are empty; `false` after the last row.
+type NextRow<'a> = &'a mut dyn FnMut(&mut Vec<u8>, &mut Vec<u8>) -> Result<bool, Error>;
+
+/// Checkpoints tried before a load gives up: each but the first only if somebody changed pages of an old log record meanwhile.
+const MOST_CHECKPOINTS: usize = 8;
+
+impl Transaction {
+    /// Fills an empty table; gives the number of rows. See [`OpenTable::bulk_load`](crate::OpenTable::bulk_load).
+    pub(crate) fn bulk_load(&self, open: &OpenTree, next: NextRow<'_>) -> Result<u64, Error> {
+        let _load = crate::probe::bulk_load();
+        let before = self.state()?.undo.len();
+        // The loader is gone, and with it all writes of its pages, before anything is undone (LOAD-4).
+        let loaded = self.load_rows(open, next);
+        let rows = self.settle(before, loaded)?;
+        self.state()?.write_count += 1; // cursors on the table hold that it is empty
+        Ok(rows)
+    }
+
+    fn load_rows(&self, open: &OpenTree, next: NextRow<'_>) -> Result<u64, Error> {
+        let there = self.resolve(open, TableMode::X)?;
+        let mut first = Row::default();
+        let writes = self.write_count();
+        let has_rows = first.read(next)?;
+        if self.write_count() != writes {
+            return Err(changed_by_rows(open));
+        }
+        let tree = match there {
+            Some(tree) => tree,
+            None if has_rows => self.resolve_or_create(open)?,
+            None => return Ok(0),
+        };
+        self.lock_table(tree, TableMode::X)?;
+        self.listed(&mut *self.state()?);
+        let mut load = Load { tx: self, open, past: Past::new(&self.db), writes_seen: 0, rows: 0 };
+        load.run(tree, has_rows.then_some(first), next)?;
+        Ok(load.rows)
+    }
+
+    /// Runs one step of a load with the transaction's log buffer and undo log.
+    fn with_writer<T>(
+        &self,
+        step: impl FnOnce(&mut WriteCtx<'_>, &mut u64) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut state = self.state()?;
+        let State { undo, worker, write_count, .. } = &mut *state;
+        // The table is locked exclusively: no key needs a lock of its own.
+        step(&mut WriteCtx { txn: self.id, worker: *worker, undo, locks: &mut NoLocks }, write_count)
+    }
+}
+
+/// One row, as stored.
+#[derive(Default)]
+struct Row {
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl Row {
+    fn read(&mut self, next: NextRow<'_>) -> Result<bool, Error> {
+        self.key.clear();
+        self.value.clear();
+        next(&mut self.key, &mut self.value)
+    }
+}
+
+/// A load on its way.
+struct Load<'t> {
+    tx: &'t Transaction,
+    open: &'t OpenTree,
+    past: Past<'t>,
+    /// The transaction's count of writes when the load last had a look.
+    writes_seen: u64,
+    rows: u64,
+}
+
+impl Load<'_> {
+    fn run(&mut self, tree: Tree, first: Option<Row>, next: NextRow<'_>) -> Result<(), Error> {
+        let options = LoadOptions { threads: self.tx.db.options.background };
+        let tx = self.tx;
+        let mut loader = tx.with_writer(|ctx, writes| {
+            *writes += 1;
+            self.writes_seen = *writes;
+            Loader::begin(&tx.db.env, ctx, tree, options).map_err(|error| self.explain(error))
+        })?;
+        let Some(mut row) = first else { return Ok(()) };
+        loop {
+            self.step(|ctx, load| {
+                let pushed = loader.push(ctx, &row.key, &row.value, &mut |lsn| load.past.is_past(lsn));
+                pushed.map_err(|error| load.explain(error))
+            })?;
+            self.rows += 1;
+            if !row.read(next)? {
+                break;
+            }
+        }
+        let pages = self.step(|ctx, load| {
+            let done = loader.complete(ctx, &mut |lsn| load.past.is_past(lsn));
+            done.map_err(|error| load.explain(error))
+        })?;
+        self.switch(pages)
+    }
+
+    fn switch(&mut self, pages: LoadedPages) -> Result<(), Error> {
+        self.past.insist(pages.last_freed())?;
+        self.step(|ctx, load| pages.switch(&load.tx.db.env, ctx).map_err(Error::from))
+    }
+
+    /// Runs a step, unless whoever gave the last row changed something in this very transaction: the load's undo must stay in one piece.
+    fn step<T>(
+        &mut self,
+        step: impl FnOnce(&mut WriteCtx<'_>, &mut Self) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let tx = self.tx;
+        tx.with_writer(|ctx, writes| {
+            if *writes != self.writes_seen {
+                return Err(changed_by_rows(self.open));
+            }
+            step(ctx, self)
+        })
+    }
+
+    fn explain(&self, error: TreeError) -> Error {
+        let table = || self.open.name().to_owned();
+        match error {
+            TreeError::NotEmpty { .. } => Error::NotEmpty { table: table() },
+            TreeError::NotAscending { key } => {
+                Error::NotAscending { table: table(), row: self.rows + 1, key }
+            }
+            other => other.into(),
+        }
+    }
+}
+
+fn changed_by_rows(open: &OpenTree) -> Error {
+    Error::Invalid(format!(
+        "the rows for table {:?} changed the transaction that loads them; make them in another one, or collect them first",
+        open.name()
+    ))
+}
+
+/// Whether a restart would redo what is up to an LSN (LOAD-2).
+struct Past<'t> {
+    db: &'t Shared,
+    has_tried: bool,
+}
+
+impl<'t> Past<'t> {
+    const fn new(db: &'t Shared) -> Self {
+        Self { db, has_tried: false }
+    }
+
+    /// One checkpoint is worth it: pages are written once then and not twice. Where others free pages all the time, another would not help for long.
+    fn is_past(&mut self, lsn: Lsn) -> bool {
+        let is_past = self.db.redo_lsn() > lsn;
+        if is_past || std::mem::replace(&mut self.has_tried, true) {
+            return is_past;
+        }
+        // An error meets whoever needs it: `insist`.
+        self.db.checkpoint_past(lsn).is_ok() && self.db.redo_lsn() > lsn
+    }
+
+    /// Makes it so.
+    fn insist(&self, lsn: Lsn) -> Result<(), Error> {
+        for _ in 0..MOST_CHECKPOINTS {
+            if self.db.redo_lsn() > lsn {
+                return Ok(());
+            }
+            self.db.checkpoint_past(lsn)?;
+        }
+        Err(Error::PageIo {
+            reason: format!("{MOST_CHECKPOINTS} checkpoints did not come past log record {lsn}; load again"),
+        })
+    }
+}
+
+impl Shared {
+    fn redo_lsn(&self) -> Lsn {
+        self.control.lock().current().redo_lsn
+    }
+
+    /// A checkpoint with the log durable up to `lsn` before: pages that turn dirty meanwhile do so above it.
+    fn checkpoint_past(&self, lsn: Lsn) -> Result<(), Error> {
+        self.wal.make_durable(lsn)?;
+        self.checkpoint_fully()
+    }
+}

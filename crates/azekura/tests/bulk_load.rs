@@ -1,0 +1,277 @@
+//! Bulk loads: what they make, what they refuse, and that all of it is taken back with the transaction.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use azekura::{Builder, Database, Error, ErrorKind, Table, Transaction};
+use azekura_io::MemFs;
+use common::{Rows, assert_clean, deterministic};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+const T: Table<[u8], [u8]> = Table::new("t");
+const OTHER: Table<[u8], [u8]> = Table::new("other");
+
+fn store(page_size: usize, frames: usize) -> Database {
+    deterministic(Arc::new(MemFs::new()), page_size, frames).open("db").unwrap()
+}
+
+fn load(tx: &Transaction, rows: &Rows) -> Result<u64, Error> {
+    tx.table(&T)?.bulk_load(slices(rows))
+}
+
+fn slices(rows: &Rows) -> impl Iterator<Item = (&[u8], &[u8])> {
+    rows.iter().map(|(key, value)| (key.as_slice(), value.as_slice()))
+}
+
+fn rows_of(db: &Database, table: &Table<[u8], [u8]>) -> Rows {
+    db.transact(|tx| tx.table(table)?.iter().collect()).unwrap()
+}
+
+/// Pages in use: those of a store without leaks are what its tables and maps need.
+fn pages(db: &Database) -> u64 {
+    db.check(&mut |_, _| {}).unwrap().pages
+}
+
+/// Keys of very different lengths with long common prefixes, values from none to several runs of pages.
+fn random_rows(rng: &mut StdRng, count: u32) -> Rows {
+    let largest = [20, 200, 700, 5_000, 150_000][rng.random_range(0..5)];
+    (0..count)
+        .map(|n| {
+            let len =
+                if rng.random_ratio(1, 50) { rng.random_range(0..=largest) } else { rng.random_range(0..40) };
+            let mut value = vec![0; len];
+            rng.fill(&mut value[..]);
+            (common::key(n), value)
+        })
+        .collect()
+}
+
+fn seeds() -> Vec<u64> {
+    match std::env::var("AZEKURA_SEED").ok().and_then(|seed| seed.parse().ok()) {
+        Some(seed) => vec![seed],
+        None => (1..=12).collect(),
+    }
+}
+
+#[test]
+fn a_loaded_table_is_what_inserting_its_rows_would_have_made() {
+    for seed in seeds() {
+        let rng = &mut StdRng::seed_from_u64(seed);
+        let page_size = [4096, 8192, 65536][rng.random_range(0..3)];
+        let count = [0, 1, 2, 30, 300, 3_000, 20_000][(seed % 7) as usize];
+        let db = store(page_size, 64);
+        let mut rows = random_rows(rng, count);
+        let context = format!("seed {seed}, {count} rows");
+        let loaded = db.transact(|tx| load(tx, &rows)).unwrap();
+        assert_eq!(loaded, rows.len() as u64, "{context}");
+        assert!(rows_of(&db, &T) == rows, "{context}");
+        assert_clean(&db, &context);
+
+        // A table like any other from then on.
+        for _ in 0..300 {
+            let key = common::key(rng.random_range(0..count.max(1) * 2));
+            if rng.random_bool(0.5) {
+                let value = vec![7; rng.random_range(0..600)];
+                db.transact(|tx| tx.table(&T)?.insert(&key, &value)).unwrap();
+                rows.insert(key, value);
+            } else {
+                let removed = db.transact(|tx| tx.table(&T)?.remove(&key)).unwrap();
+                assert_eq!(removed, rows.remove(&key), "{context}");
+            }
+        }
+        assert!(rows_of(&db, &T) == rows, "{context}: after changes");
+        assert_clean(&db, &context);
+    }
+}
+
+#[test]
+fn a_load_larger_than_the_cache_works_with_and_without_threads() {
+    let rows: Rows = (0..60_000u32).map(|n| (n.to_be_bytes().to_vec(), vec![n as u8; 80])).collect();
+    for background in [false, true] {
+        let fs = Arc::new(MemFs::new());
+        let open = || deterministic(fs.clone(), 4096, 64).background(background).open("db").unwrap();
+        let db = open();
+        db.transact(|tx| load(tx, &rows)).unwrap();
+        assert!(rows_of(&db, &T) == rows);
+        assert_clean(&db, "larger than the cache");
+        let leaves = db.check(&mut |_, _| {}).unwrap().tables[0].leaf_pages;
+        assert!(leaves > 64 * 20, "{leaves} leaves in 64 frames");
+        db.close().unwrap();
+        assert!(rows_of(&open(), &T) == rows, "after reopening");
+    }
+}
+
+#[test]
+fn rows_that_do_not_ascend_are_refused_and_nothing_is_changed() {
+    let db = store(4096, 64);
+    db.transact(|tx| tx.table(&OTHER)?.insert(b"a", b"1")).unwrap();
+    let before = pages(&db);
+    let tx = db.begin().unwrap();
+    let sorted = (0..9_999u32).map(|n| n.to_be_bytes());
+    for last in [9_998u32, 17] {
+        let keys = sorted.clone().chain([last.to_be_bytes()]);
+        let error =
+            tx.table(&T).unwrap().bulk_load(keys.map(|key| (key.to_vec(), b"value".as_slice()))).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        let Error::NotAscending { table, row, key } = &error else { panic!("{error}") };
+        assert_eq!((table.as_str(), *row, key.as_slice()), ("t", 10_000, &last.to_be_bytes()[..]));
+    }
+    // The transaction goes on.
+    assert_eq!(tx.table(&T).unwrap().bulk_load([(b"k".as_slice(), b"v".as_slice())]).unwrap(), 1);
+    tx.commit().unwrap();
+    assert_eq!(rows_of(&db, &T).len(), 1);
+    assert_clean(&db, "refused loads");
+    assert_eq!(pages(&db), before + 1, "the new table's root");
+}
+
+#[test]
+fn a_table_with_rows_is_refused_and_one_that_was_emptied_is_not() {
+    let db = store(4096, 64);
+    let many: Rows = (0..2_000u32).map(|n| (n.to_be_bytes().to_vec(), vec![1; 100])).collect();
+    db.transact(|tx| load(tx, &many)).unwrap();
+    let refused = db.transact(|tx| load(tx, &many));
+    assert!(matches!(refused, Err(Error::NotEmpty { ref table }) if table == "t"), "{refused:?}");
+    assert!(matches!(db.transact(|tx| load(tx, &Rows::new())), Err(Error::NotEmpty { .. })));
+    // Emptied by the transaction that loads: going back brings the old rows again.
+    let few: Rows = many.iter().take(900).map(|(k, v)| (k.clone(), [&v[..], b"new"].concat())).collect();
+    let tx = db.begin().unwrap();
+    for key in many.keys() {
+        tx.table(&T).unwrap().remove(key).unwrap();
+    }
+    let savepoint = tx.savepoint();
+    load(&tx, &few).unwrap();
+    tx.rollback_to(savepoint).unwrap();
+    assert_eq!(tx.table(&T).unwrap().iter().count(), 0);
+    load(&tx, &few).unwrap();
+    tx.abort().unwrap();
+    assert!(rows_of(&db, &T) == many);
+    assert_clean(&db, "aborted");
+}
+
+#[test]
+fn a_load_that_is_rolled_back_leaves_an_empty_table_and_frees_its_pages() {
+    for seed in seeds() {
+        let rng = &mut StdRng::seed_from_u64(seed);
+        let db = store(4096, 64);
+        db.transact(|tx| tx.table(&T)?.insert(b"a", b"1")).unwrap();
+        db.transact(|tx| tx.table(&T)?.remove(b"a".as_slice())).unwrap();
+        let before = pages(&db);
+        let count = [1, 20, 400, 6_000][(seed % 4) as usize];
+        let rows = random_rows(rng, count);
+        let tx = db.begin().unwrap();
+        let savepoint = tx.savepoint();
+        load(&tx, &rows).unwrap();
+        // Changes of what was loaded: splits, merges, large values; their undo comes first.
+        for n in 0..rng.random_range(0..400) {
+            let key = common::key(rng.random_range(0..count * 2));
+            let table = tx.table(&T).unwrap();
+            match n % 3 {
+                0 => drop(table.remove(&key).unwrap()),
+                1 => table.insert(&key, &[3; 500]).unwrap(),
+                _ => table.insert(&key, &[4; 9_000]).unwrap(),
+            }
+        }
+        if seed % 2 == 0 {
+            tx.rollback_to(savepoint).unwrap();
+            assert_eq!(tx.table(&T).unwrap().iter().count(), 0, "seed {seed}");
+            tx.commit().unwrap();
+        } else {
+            drop(tx);
+        }
+        assert_eq!(rows_of(&db, &T).len(), 0, "seed {seed}");
+        assert_clean(&db, &format!("seed {seed}"));
+        assert_eq!(pages(&db), before, "seed {seed}: pages in use");
+        // And again, over pages that had a life before.
+        db.transact(|tx| load(tx, &rows)).unwrap();
+        assert!(rows_of(&db, &T) == rows, "seed {seed}");
+        assert_clean(&db, &format!("seed {seed}, again"));
+    }
+}
+
+#[test]
+fn a_row_that_fails_to_come_ends_the_load() {
+    let db = store(4096, 64);
+    let result = db.transact(|tx| {
+        let good = (0..5_000u32).map(|n| Ok((n.to_be_bytes().to_vec(), b"v".as_slice())));
+        tx.table(&T)?.try_bulk_load(good.chain([Err(Error::other("line 5001 is torn"))]))
+    });
+    assert!(matches!(result, Err(Error::Other(ref error)) if error.to_string() == "line 5001 is torn"));
+    assert_eq!(rows_of(&db, &T).len(), 0);
+    assert_clean(&db, "failed rows");
+}
+
+#[test]
+fn rows_may_be_read_from_the_same_transaction_and_not_written_in_it() {
+    let db = store(4096, 64);
+    let source: Rows = (0..4_000u32).map(|n| (n.to_be_bytes().to_vec(), vec![2; 50])).collect();
+    db.transact(|tx| tx.table(&OTHER)?.bulk_load(slices(&source))).unwrap();
+    db.transact(|tx| tx.table(&T)?.try_bulk_load(tx.table(&OTHER)?.iter())).unwrap();
+    assert!(rows_of(&db, &T) == source);
+
+    db.transact(|tx| tx.drop_table("t")).unwrap();
+    let tx = db.begin().unwrap();
+    tx.table(&OTHER).unwrap().insert(b"kept", b"1").unwrap();
+    let writing = slices(&source).inspect(|_| tx.table(&OTHER).unwrap().insert(b"not kept", b"1").unwrap());
+    let refused = tx.table(&T).unwrap().bulk_load(writing);
+    assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+    tx.commit().unwrap();
+    let other = rows_of(&db, &OTHER);
+    assert!(other.contains_key(&b"kept"[..]) && !other.contains_key(&b"not kept"[..]));
+    assert_eq!(rows_of(&db, &T).len(), 0);
+    assert_clean(&db, "writing rows");
+}
+
+#[test]
+fn too_long_a_key_is_refused() {
+    let db = store(4096, 64);
+    let long = vec![9; db.max_key_bytes() + 1];
+    let refused = db.transact(|tx| tx.table(&T)?.bulk_load([(vec![1], vec![2]), (long.clone(), vec![3])]));
+    assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+    assert_eq!(rows_of(&db, &T).len(), 0);
+}
+
+/// Nobody sees half a load: a reader of another transaction waits for the table, and here gives up.
+#[test]
+fn a_reader_of_another_transaction_sees_all_of_it_or_nothing() {
+    let options: Builder = deterministic(Arc::new(MemFs::new()), 4096, 64);
+    let db = options.lock_timeout(Duration::from_millis(1)).open("db").unwrap();
+    db.transact(|tx| tx.table(&T)?.insert(b"a", b"1")).unwrap();
+    db.transact(|tx| tx.table(&T)?.remove(b"a".as_slice())).unwrap();
+    let rows: Rows = (0..3_000u32).map(|n| (n.to_be_bytes().to_vec(), vec![5; 60])).collect();
+    let look = |key: &[u8]| {
+        let tx = db.begin().unwrap();
+        tx.table(&T).unwrap().get(key)
+    };
+    assert_eq!(look(&[0, 0, 0, 7]).unwrap(), None);
+    let tx = db.begin().unwrap();
+    let mut looks = 0;
+    let watched = slices(&rows).inspect(|(key, _)| {
+        if key[3] == 0 {
+            assert!(matches!(look(key), Err(Error::LockTimeout { .. })));
+            looks += 1;
+        }
+    });
+    tx.table(&T).unwrap().bulk_load(watched).unwrap();
+    assert!(looks > 5 && matches!(look(&[0, 0, 0, 7]), Err(Error::LockTimeout { .. })));
+    tx.commit().unwrap();
+    assert_eq!(look(&[0, 0, 0, 7]).unwrap(), Some(vec![5; 60]));
+}
+
+/// Most of a load is not in the log, whatever its pages were before.
+#[test]
+fn a_load_logs_no_rows() {
+    let rows: Rows = (0..40_000u32).map(|n| (n.to_be_bytes().to_vec(), vec![n as u8; 100])).collect();
+    let db = store(8192, 256);
+    for _ in 0..2 {
+        let before = db.stats().log.record_bytes;
+        db.transact(|tx| load(tx, &rows)).unwrap();
+        let logged = db.stats().log.record_bytes - before;
+        assert!(logged < 20_000, "{logged} bytes of log for 4 MB of rows");
+        db.transact(|tx| tx.drop_table("t")).unwrap();
+    }
+}

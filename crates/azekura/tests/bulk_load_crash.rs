@@ -1,0 +1,315 @@
+//! Bulk loads and power loss: at every I/O in turn, and again during recovery.
+//!
+//! The script loads tables over pages that had other lives before, while other transactions free pages and take checkpoints in its
+//! midst; it goes back to savepoints, aborts, and changes what was loaded. `AZEKURA_CRASH_SEEDS=50` runs that many scripts (2 unless
+//! set), `AZEKURA_CRASH_SEED=n` one of them.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
+
+mod common;
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use azekura::{Database, Error, Table, Transaction};
+use azekura_io::FaultFs;
+use common::{Model, Outcome, Rows, assert_recovered, deterministic};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+const PAGE: usize = 4096;
+const FRAMES: usize = 32;
+
+fn seeds() -> Vec<u64> {
+    let var = |name| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
+    match var("AZEKURA_CRASH_SEED") {
+        Some(seed) => vec![seed],
+        None => (1..=var("AZEKURA_CRASH_SEEDS").unwrap_or(2)).collect(),
+    }
+}
+
+fn table(name: &str) -> Table<[u8], [u8]> {
+    Table::named(name)
+}
+
+/// One run of the script.
+struct Script<'a> {
+    db: &'a Database,
+    rng: StdRng,
+    outcome: RefCell<Outcome>,
+}
+
+impl Script<'_> {
+    fn model(&self) -> Model {
+        self.outcome.borrow().states.last().unwrap().clone()
+    }
+
+    /// A transaction that changes the store as the model; it is acknowledged when this returns.
+    fn commit(
+        &self,
+        change: impl FnOnce(&Transaction) -> Result<(), Error>,
+        model: impl FnOnce(&mut Model),
+    ) -> Result<(), Error> {
+        let tx = self.db.begin()?;
+        change(&tx)?;
+        // Read now and not before: the change may have run others' transactions.
+        let mut after = self.model();
+        model(&mut after);
+        after.retain(|_, rows| !rows.is_empty());
+        self.outcome.borrow_mut().states.push(after);
+        tx.commit()?;
+        let mut outcome = self.outcome.borrow_mut();
+        outcome.acknowledged = outcome.states.len() - 1;
+        Ok(())
+    }
+
+    /// Rows of the sizes that matter: several leaves and levels, some values in chains of pages.
+    fn rows(&mut self, count: u32) -> Rows {
+        let mut rows = Rows::new();
+        for n in 0..count {
+            let len = match self.rng.random_range(0..100) {
+                0 => self.rng.random_range(3_000..30_000),
+                1..30 => self.rng.random_range(100..500),
+                _ => self.rng.random_range(0..60),
+            };
+            rows.insert(common::key(n), vec![self.rng.random(); len]);
+        }
+        rows
+    }
+
+    /// Loads `rows`; at three of them something else happens.
+    fn load(&self, tx: &Transaction, name: &str, rows: &Rows) -> Result<(), Error> {
+        let at = |part: usize| rows.len() * part / 4;
+        let with_others = rows.iter().enumerate().map(|(i, (key, value))| {
+            if i == at(1) {
+                self.db.checkpoint()?;
+                self.free_some()?;
+            } else if i == at(2) {
+                self.db.checkpoint_step(7)?;
+            } else if i == at(3) {
+                // No checkpoint behind it but the load's own: what restarts would redo of these pages is still in the log.
+                self.free_some()?;
+            }
+            Ok((key.as_slice(), value.as_slice()))
+        });
+        tx.table(&table(name))?.try_bulk_load(with_others).map(drop)
+    }
+
+    /// Another transaction writes pages and frees others, which the load then takes.
+    fn free_some(&self) -> Result<(), Error> {
+        let n = self.outcome.borrow().states.len() as u32;
+        let large = vec![n as u8; 20_000];
+        let rows: Vec<_> = (0..40).map(|i| (common::key(i + n), vec![n as u8; 300])).collect();
+        self.commit(
+            |tx| {
+                let side = tx.table(&table("side"))?;
+                for (key, value) in &rows {
+                    side.insert(key, value)?;
+                }
+                side.insert(b"large", &large)
+            },
+            |model| {
+                let side = model.entry("side".into()).or_default();
+                side.extend(rows.iter().cloned());
+                side.insert(b"large".to_vec(), large.clone());
+            },
+        )?;
+        // All of it but the table, whose name the loading transaction's look at the catalogue may have locked.
+        self.commit(
+            |tx| {
+                let side = tx.table(&table("side"))?;
+                rows.iter().try_for_each(|(key, _)| side.remove(key).map(drop))?;
+                side.remove(b"large".as_slice()).map(drop)
+            },
+            |model| {
+                let side = model.entry("side".into()).or_default();
+                rows.iter().for_each(|(key, _)| drop(side.remove(key)));
+                side.remove(&b"large"[..]);
+            },
+        )
+    }
+
+    fn play(&mut self) -> Result<(), Error> {
+        self.commit(
+            |tx| tx.table(&table("side"))?.insert(b"stays", b""),
+            |model| drop(model.insert("side".into(), [(b"stays".to_vec(), Vec::new())].into())),
+        )?;
+        let rows = self.rows(700);
+        self.commit(|tx| self.load(tx, "a", &rows), |model| drop(model.insert("a".into(), rows.clone())))?;
+        self.change("a", 60)?;
+        // A load that comes to nothing, and one that is taken back to a savepoint.
+        let other = self.rows(300);
+        let tx = self.db.begin()?;
+        self.load(&tx, "b", &other)?;
+        tx.abort()?;
+        self.commit(
+            |tx| {
+                tx.table(&table("c"))?.insert(b"first", b"1")?;
+                let savepoint = tx.savepoint();
+                self.load(tx, "b", &other)?;
+                tx.table(&table("b"))?.insert(b"more", &[1; 2_000])?;
+                tx.rollback_to(savepoint)?;
+                tx.table(&table("c"))?.insert(b"last", b"2")
+            },
+            |model| {
+                let rows = [("first", "1"), ("last", "2")];
+                let rows = rows.map(|(k, v)| (k.as_bytes().to_vec(), v.as_bytes().to_vec()));
+                model.insert("c".into(), rows.into());
+            },
+        )?;
+        // The pages of "a" get new lives.
+        self.commit(|tx| tx.drop_table("a").map(drop), |model| drop(model.remove("a")))?;
+        let again = self.rows(900);
+        self.commit(
+            |tx| {
+                self.load(tx, "a", &again)?;
+                tx.table(&table("c"))?.remove(b"first".as_slice()).map(drop)
+            },
+            |model| {
+                model.insert("a".into(), again.clone());
+                model.entry("c".into()).or_default().remove(&b"first"[..]);
+            },
+        )?;
+        self.change("a", 100)
+    }
+
+    /// Single changes of what was loaded, enough of them for splits and merges.
+    fn change(&mut self, name: &str, count: u32) -> Result<(), Error> {
+        for i in 0..count / 20 {
+            let keys: Vec<_> = (0..20).map(|_| common::key(self.rng.random_range(0..900))).collect();
+            let value = (i % 2 == 0).then(|| vec![i as u8; self.rng.random_range(0..400)]);
+            self.commit(
+                |tx| {
+                    let table = tx.table(&table(name))?;
+                    keys.iter().try_for_each(|key| match &value {
+                        Some(value) => table.insert(key, value),
+                        None => table.remove(key).map(drop),
+                    })
+                },
+                |model| {
+                    let rows = model.entry(name.to_owned()).or_default();
+                    for key in &keys {
+                        match &value {
+                            Some(value) => drop(rows.insert(key.clone(), value.clone())),
+                            None => drop(rows.remove(key)),
+                        }
+                    }
+                },
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// Plays the script on a fresh disk that loses power at its `cut`-th I/O; also says whether it came to that.
+fn run_until(cut: u64, seed: u64) -> (FaultFs, Outcome, bool) {
+    let fs = FaultFs::new();
+    fs.cut_power_at(cut);
+    let mut outcome = Outcome { states: vec![Model::new()], acknowledged: 0, error: None };
+    match deterministic(Arc::new(fs.clone()), PAGE, FRAMES).open("db") {
+        Ok(db) => {
+            let mut script =
+                Script { db: &db, rng: StdRng::seed_from_u64(seed), outcome: RefCell::new(outcome) };
+            let error = script.play().err();
+            outcome = script.outcome.into_inner();
+            outcome.error = error;
+            if outcome.error.is_none() {
+                let _ = db.close();
+            }
+        }
+        Err(error) => outcome.error = Some(error),
+    }
+    let has_cut = fs.power_is_off();
+    (fs, outcome, has_cut)
+}
+
+fn recover(disk: &FaultFs, n: u64) -> Result<Database, Error> {
+    deterministic(Arc::new(disk.clone()), PAGE, FRAMES).redo_threads(1 + (n % 3) as usize).open("db")
+}
+
+/// Cuts looked at: all of them for the seeds that one asks for, every third otherwise.
+fn step() -> u64 {
+    let is_asked =
+        ["AZEKURA_CRASH_SEEDS", "AZEKURA_CRASH_SEED"].iter().any(|name| std::env::var(name).is_ok());
+    if is_asked { 1 } else { 3 }
+}
+
+#[test]
+fn every_cut_leaves_the_loaded_table_whole_or_empty() {
+    for seed in seeds() {
+        let mut cut = 1 + seed % step();
+        loop {
+            let (fs, outcome, happened) = run_until(cut, seed);
+            let context = format!("seed {seed}, power cut at I/O {cut}");
+            let db = recover(&fs.crash(seed * 1_000_003 + cut), cut)
+                .unwrap_or_else(|e| panic!("{context}: open: {e} ({e:?})"));
+            assert_recovered(&db, &outcome, &context);
+            if !happened {
+                assert!(outcome.error.is_none(), "{context}: {:?}", outcome.error);
+                break;
+            }
+            cut += step();
+        }
+        assert!(cut > 100, "the script does enough I/O to be worth cutting: {cut}");
+    }
+}
+
+/// Recoveries that lose power in their turn, one crash on top of the other, until one gets to its end.
+#[test]
+fn a_crash_during_the_recovery_of_a_load_changes_nothing() {
+    for seed in seeds() {
+        let mut first_cut = 20 + seed % 7;
+        loop {
+            let (fs, outcome, happened) = run_until(first_cut, seed);
+            if !happened {
+                break;
+            }
+            let mut disk = fs.crash(seed + first_cut);
+            let mut cut = 1;
+            loop {
+                disk.cut_power_at(cut);
+                let context = format!("seed {seed}, cut at {first_cut}, then during recovery at {cut}");
+                let recovered = recover(&disk, cut);
+                if !disk.power_is_off() {
+                    let db = recovered.unwrap_or_else(|e| panic!("{context}: {e}"));
+                    disk.heal();
+                    assert_recovered(&db, &outcome, &context);
+                    break;
+                }
+                drop(recovered);
+                disk = disk.crash(seed * 31 + cut);
+                cut += 1 + cut / 8;
+            }
+            first_cut += 53;
+        }
+    }
+}
+
+/// With the loader's threads, cleaner and checkpointer at work, the power goes at some I/O: whichever it is, the answer is one of two.
+#[test]
+fn a_cut_while_threads_write_leaves_the_table_whole_or_empty() {
+    for seed in 0..if step() == 1 { 100 } else { 12 } {
+        let rng = &mut StdRng::seed_from_u64(seed);
+        let rows: Rows = (0..6_000u32).map(|n| (n.to_be_bytes().to_vec(), vec![n as u8; 60])).collect();
+        let fs = FaultFs::new();
+        let open = |fs: &FaultFs| deterministic(Arc::new(fs.clone()), PAGE, 64).background(true).open("db");
+        let mut outcome = Outcome { states: vec![Model::new()], acknowledged: 0, error: None };
+        {
+            let db = open(&fs).unwrap();
+            fs.cut_power_at(rng.random_range(1..90));
+            let tx = db.begin().unwrap();
+            let mut load = |tx: Transaction| {
+                tx.table(&table("a"))?
+                    .bulk_load(rows.iter().map(|(key, value)| (key.as_slice(), value.as_slice())))?;
+                outcome.states.push([("a".to_owned(), rows.clone())].into());
+                tx.commit()
+            };
+            if load(tx).is_ok() {
+                outcome.acknowledged = 1;
+            }
+            fs.cut_power();
+        }
+        let db = open(&fs.crash(seed)).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        assert_recovered(&db, &outcome, &format!("seed {seed}"));
+    }
+}

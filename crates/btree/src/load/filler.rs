@@ -1,0 +1,275 @@
+//! One level of a tree that is built from below: the entries of the node that is being filled.
+//!
+//! A node's prefix follows from both of its fences, and its upper fence from the entry after its last: so entries are kept aside until it is
+//! known where the node ends. That is before the newest entry but one, when the newest would make the node too full: the further a node
+//! reaches, the shorter its prefix and the longer its entries, so once a cut is too late all later ones are. One entry always fits (an
+//! eighth of a page for key, value and each fence).
+
+use azekura_base::TreeId;
+
+use crate::node::{Cell, CorruptNode, NodeSpec, Scratch, common_prefix, entry_bytes, separator};
+
+/// How full a node becomes: 15/16 of what it can hold. The rest is for what comes later, which would have to split the node.
+const FULL: (usize, usize) = (15, 16);
+
+/// A node whose entries are all known, and its lower fence.
+#[derive(Debug)]
+pub(super) struct Built {
+    pub(super) level: u8,
+    pub(super) lower: Vec<u8>,
+    pub(super) page: Scratch,
+}
+
+impl Built {
+    /// Whether no node of its level comes before it.
+    pub(super) fn is_first(&self) -> bool {
+        self.lower.is_empty()
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// Where its key begins; the value follows.
+    at: usize,
+    key_len: u16,
+    value_len: u16,
+    flags: u16,
+}
+
+impl Entry {
+    const fn bytes(self, prefix_len: usize) -> usize {
+        entry_bytes((self.key_len as usize).saturating_sub(prefix_len), self.value_len as usize)
+    }
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub(super) struct Filler {
+    page_size: usize,
+    tree: TreeId,
+    level: u8,
+    /// Keys and values, one after the other.
+    bytes: Vec<u8>,
+    entries: Vec<Entry>,
+    lower: Vec<u8>,
+    /// The node made of all entries but the last, if there are two or more, fits a page. This is its upper fence,
+    fence: Vec<u8>,
+    /// its prefix,
+    prefix_len: usize,
+    /// and what its entries take.
+    used: usize,
+}
+
+impl Filler {
+    pub(super) fn new(page_size: usize, tree: TreeId, level: u8) -> Self {
+        Self {
+            page_size,
+            tree,
+            level,
+            bytes: Vec::new(),
+            entries: Vec::new(),
+            lower: Vec::new(),
+            fence: Vec::new(),
+            prefix_len: 0,
+            used: 0,
+        }
+    }
+
+    /// Takes an entry whose key is above all before it; gives the node that is complete by it, if one is. `page` gives memory to build in.
+    pub(super) fn push(
+        &mut self,
+        key: &[u8],
+        cell: Cell<'_>,
+        page: impl FnOnce() -> Scratch,
+    ) -> Result<Option<Built>, CorruptNode> {
+        let mut closed = None;
+        if !self.entries.is_empty() && !self.cut_before(key) {
+            let end = self.entries.len() - 1;
+            let fence = std::mem::take(&mut self.fence);
+            closed = Some(self.close(end, fence, page())?);
+            let fits = self.cut_before(key);
+            debug_assert!(fits, "one entry fits a node");
+        }
+        let at = self.bytes.len();
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(cell.value);
+        self.entries.push(Entry {
+            at,
+            key_len: key.len() as u16,
+            value_len: cell.value.len() as u16,
+            flags: cell.flags,
+        });
+        Ok(closed)
+    }
+
+    /// Moves the cut between the last entry and `key`, which comes next, unless the node before it would be too full.
+    fn cut_before(&mut self, key: &[u8]) -> bool {
+        let Some((&last, before)) = self.entries.split_last() else { return true };
+        let fence = if self.level == 0 { separator(self.key(last), key) } else { key };
+        let prefix_len = common_prefix(&self.lower, fence);
+        let used = if !before.is_empty() && prefix_len == self.prefix_len {
+            self.used + last.bytes(prefix_len)
+        } else {
+            self.entries.iter().map(|entry| entry.bytes(prefix_len)).sum()
+        };
+        if !before.is_empty() && !self.is_room(used, fence) {
+            return false;
+        }
+        self.fence.clear();
+        self.fence.extend_from_slice(fence);
+        self.prefix_len = prefix_len;
+        self.used = used;
+        true
+    }
+
+    /// Whether entries of so many bytes leave a node with this upper fence as full as it may be, or less.
+    fn is_room(&self, used: usize, upper: &[u8]) -> bool {
+        used * FULL.1 <= self.spec(upper).capacity(self.page_size) * FULL.0
+    }
+
+    fn spec<'a>(&'a self, upper: &'a [u8]) -> NodeSpec<'a> {
+        NodeSpec { level: self.level, tree: self.tree, lower: &self.lower, upper }
+    }
+
+    fn key(&self, entry: Entry) -> &[u8] {
+        &self.bytes[entry.at..entry.at + usize::from(entry.key_len)]
+    }
+
+    fn cell(&self, entry: Entry) -> Cell<'_> {
+        let at = entry.at + usize::from(entry.key_len);
+        Cell { flags: entry.flags, value: &self.bytes[at..at + usize::from(entry.value_len)] }
+    }
+
+    /// Makes a node of the first `end` entries; the others are those of the next one, which begins at `fence`.
+    fn close(&mut self, end: usize, fence: Vec<u8>, mut page: Scratch) -> Result<Built, CorruptNode> {
+        page.format(self.spec(&fence))?;
+        for &entry in &self.entries[..end] {
+            page.push(self.key(entry), self.cell(entry))?;
+        }
+        let start = self.entries.get(end).map_or(self.bytes.len(), |entry| entry.at);
+        self.bytes.drain(..start);
+        self.entries.drain(..end);
+        self.entries.iter_mut().for_each(|entry| entry.at -= start);
+        let lower = std::mem::replace(&mut self.lower, fence);
+        Ok(Built { level: self.level, lower, page })
+    }
+
+    /// No entry comes after those that there are: gives the last nodes of the level, one or two of them. The last one has no upper
+    /// fence, and so no prefix: what filled one node may need two then.
+    pub(super) fn finish(&mut self, mut page: impl FnMut() -> Scratch) -> Result<Vec<Built>, CorruptNode> {
+        let mut built = Vec::new();
+        let mut used: usize = self.entries.iter().map(|entry| entry.bytes(0)).sum();
+        let mut first = 0;
+        while first + 1 < self.entries.len() && !self.is_room_for_last(used, first) {
+            used -= self.entries[first].bytes(0);
+            first += 1;
+        }
+        if first > 0 {
+            let fence = self.fence_before(first).to_vec();
+            built.push(self.close(first, fence, page())?);
+        }
+        built.push(self.close(self.entries.len(), Vec::new(), page())?);
+        Ok(built)
+    }
+
+    /// As [`Self::is_room`], for the level's last node if it begins with entry `first`.
+    fn is_room_for_last(&self, used: usize, first: usize) -> bool {
+        let lower = if first == 0 { &self.lower } else { self.fence_before(first) };
+        let spec = NodeSpec { level: self.level, tree: self.tree, lower, upper: b"" };
+        used * FULL.1 <= spec.capacity(self.page_size) * FULL.0
+    }
+
+    /// What separates entry `first`, which is not the first, from the one before it.
+    fn fence_before(&self, first: usize) -> &[u8] {
+        let key = self.key(self.entries[first]);
+        if self.level == 0 { separator(self.key(self.entries[first - 1]), key) } else { key }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::{Expected, Node, verify_node};
+
+    const PAGE: usize = 4096;
+    const TREE: TreeId = TreeId(5);
+
+    /// Fills one level; every node must be sound, and together they hold the entries. Gives how full each node is.
+    fn fill(level: u8, rows: &[(Vec<u8>, Vec<u8>)]) -> Vec<f64> {
+        let mut filler = Filler::new(PAGE, TREE, level);
+        let mut built = Vec::new();
+        for (key, value) in rows {
+            let cell = Cell::inline(value);
+            built.extend(filler.push(key, cell, || Scratch::new(PAGE)).expect("fits"));
+        }
+        built.extend(filler.finish(|| Scratch::new(PAGE)).expect("fits"));
+        let mut found = Vec::new();
+        for (i, node) in built.iter().enumerate() {
+            let upper = built.get(i + 1).map_or(&[][..], |next| &next.lower);
+            let expected = Expected { level, tree: TREE, lower: &node.lower, upper };
+            verify_node(node.page.page(), expected, &mut |what| panic!("node {i}: {what}"));
+            let view = node.page.node();
+            assert!(view.count() > 0, "node {i} is empty");
+            for slot in 0..view.count() {
+                let mut value = Vec::new();
+                view.value_into(view.slot(slot), &mut value);
+                found.push((view.key(slot), value));
+            }
+        }
+        assert!(found == rows, "{} entries in, {} out", rows.len(), found.len());
+        built.iter().map(|node| fullness(node.page.node())).collect()
+    }
+
+    fn fullness(node: Node<'_>) -> f64 {
+        node.used() as f64 / node.capacity() as f64
+    }
+
+    fn rows(
+        count: u32,
+        key: impl Fn(u32) -> Vec<u8>,
+        value_len: impl Fn(u32) -> usize,
+    ) -> Vec<(Vec<u8>, Vec<u8>)> {
+        (0..count).map(|i| (key(i), vec![i as u8; value_len(i)])).collect()
+    }
+
+    #[test]
+    fn small_rows_leave_every_node_but_the_last_nearly_full() {
+        let filled = fill(0, &rows(5000, |i| i.to_be_bytes().to_vec(), |_| 20));
+        let (last, others) = filled.split_last().expect("nodes");
+        assert!(others.iter().all(|&full| (0.92..0.9376).contains(&full)), "{others:?}");
+        assert!(*last > 0.0);
+    }
+
+    #[test]
+    fn long_prefixes_are_kept_once_in_every_node_but_the_last() {
+        let long = |i: u32| [&[b'p'; 480][..], &i.to_be_bytes()].concat();
+        let filled = fill(0, &rows(3000, long, |_| 8));
+        // Without prefixes a page would have seven of these rows.
+        assert!(filled.len() < 45, "{} nodes", filled.len());
+    }
+
+    #[test]
+    fn the_largest_rows_and_keys_that_share_nothing_fit() {
+        let key = |i: u32| {
+            let mut key = vec![(i % 7) as u8; PAGE / 8];
+            key[..4].copy_from_slice(&(i.wrapping_mul(3)).to_be_bytes());
+            key
+        };
+        fill(0, &rows(300, key, |_| PAGE / 8));
+        fill(0, &rows(300, |i| i.to_be_bytes().to_vec(), |i| if i % 3 == 0 { PAGE / 8 } else { 0 }));
+        let growing = |i: u32| vec![b'a'; i as usize];
+        fill(0, &rows(PAGE as u32 / 8, growing, |i| i as usize % 50));
+    }
+
+    #[test]
+    fn inner_levels_begin_at_the_fence_of_their_first_child() {
+        let mut children = rows(2000, |i| format!("k{i:05}").into_bytes(), |_| 8);
+        children[0].0.clear(); // the leftmost child is unbounded below
+        fill(3, &children);
+    }
+
+    #[test]
+    fn one_entry_makes_one_node() {
+        assert_eq!(fill(0, &rows(1, |_| Vec::new(), |_| 0)).len(), 1);
+    }
+}

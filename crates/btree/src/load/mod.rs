@@ -1,0 +1,300 @@
+//! Filling an empty tree from below, with records in key order, none of which is logged.
+//!
+//! 1. Records make leaves, full leaves make entries of the level above, and so on: each level has one node that is being filled (`filler`).
+//! 2. Complete nodes wait until there are enough for a *run* of pages. Taking the run is one log record, whose inverse frees it again.
+//! 3. Their bytes go into the cache, with that record's LSN as their page LSN, and from there to the page file (`writers`), as dirty pages
+//!    always do. The log has nothing of them.
+//! 4. When the records end, the levels do. All pages are made durable.
+//! 5. One record writes the last node over the root page. Its inverse empties the tree, and takes the place of those of step 2.
+//!
+//! Until step 5 nothing refers to the pages. So a crash before leaves an empty tree and pages that undo frees; a crash after finds them on disk.
+//!
+//! - **LOAD-1** The root refers to loaded pages only when all of them are durable: step 4 before the record of step 5 is appended.
+//! - **LOAD-2** When that record is appended, a restart would redo nothing of a loaded page's former life. It redoes whole pages unread
+//!   ([`PageChange::redo`](crate::PageChange::redo)), since what made a page newer is in the log behind; here it is not. A page's last record before
+//!   it is taken again is the one that freed it: so `redo_lsn` has to be above [`LoadedPages::last_freed`]. The caller takes a checkpoint if it is not.
+//! - **LOAD-3** A page is written without a copy in the double-write area (*fresh*) only if LOAD-2 holds already: then no restart reads the
+//!   page before the switch, so it may be torn. Otherwise redo of its former life might read it.
+//! - **LOAD-4** No batch is on its way to the disk when the pages are freed again: a late writer could tear a page in its next life.
+//!
+//! The invariant that the log goes ahead of the page holds here too: a page is written when the record that took it is durable.
+
+mod filler;
+mod writers;
+
+use azekura_base::{Lsn, PageId};
+
+use crate::change::PageOp;
+use crate::destroy::prune_step;
+use crate::env::Env;
+use crate::error::TreeError;
+use crate::locks::NoLocks;
+use crate::node::{Cell, FLAG_OVERFLOW, Scratch, max_inline_value};
+use crate::overflow;
+use crate::scan::{LeafBatch, Scan};
+use crate::tree::{Tree, WriteCtx};
+use crate::undo::UndoOp;
+use crate::write::check_sizes;
+
+use filler::{Built, Filler};
+use writers::Writers;
+
+/// Most pages of a run: 2 MiB of 8-KiB pages.
+const MOST_RUN: usize = 256;
+
+/// How a tree is loaded.
+#[derive(Clone, Copy, Debug)]
+pub struct LoadOptions {
+    /// Whether pages are written by threads of the loader's own, beside the loading, or by the caller's.
+    pub threads: bool,
+}
+
+/// A load on its way; see the module's head. Dropped before [`complete`](Self::complete) it leaves the tree empty; the pages are
+/// freed when the caller rolls back.
+pub struct Loader<'e> {
+    env: &'e Env,
+    tree: Tree,
+    /// Entries of the transaction's undo log that are not this load's.
+    undo_mark: usize,
+    /// By level, leaves first.
+    levels: Vec<Filler>,
+    /// Complete nodes without a page.
+    waiting: Vec<Built>,
+    run_pages: usize,
+    /// Memory of nodes that have their pages.
+    spare: Vec<Scratch>,
+    last_key: Option<Vec<u8>>,
+    last_freed: Lsn,
+    writers: Writers,
+    has_pages: bool,
+}
+
+impl std::fmt::Debug for Loader<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Loader")
+            .field("tree", &self.tree)
+            .field("levels", &self.levels.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A load whose pages are all durable, and nothing refers to them yet.
+#[derive(Debug)]
+#[must_use]
+pub struct LoadedPages {
+    tree: Tree,
+    undo_mark: usize,
+    root: Option<Scratch>,
+    last_freed: Lsn,
+}
+
+/// What says whether a restart would redo records up to an LSN: whoever keeps the checkpoints.
+pub type IsPast<'a> = &'a mut dyn FnMut(Lsn) -> bool;
+
+impl<'e> Loader<'e> {
+    /// Begins to load `tree`, which must have no records. The caller has the tree to itself, to the transaction's end.
+    ///
+    /// What is left of a tree whose records were all removed is freed.
+    ///
+    /// # Errors
+    ///
+    /// [`TreeError::NotEmpty`], or what pool and log say.
+    pub fn begin(
+        env: &'e Env,
+        ctx: &mut WriteCtx<'_>,
+        tree: Tree,
+        options: LoadOptions,
+    ) -> Result<Self, TreeError> {
+        if !is_empty(env, tree)? {
+            return Err(TreeError::NotEmpty { root: tree.root });
+        }
+        while prune_step(env, tree, ctx.worker)? {}
+        let run_pages = (env.pool().capacity_frames() / 8).clamp(1, MOST_RUN);
+        Ok(Self {
+            env,
+            tree,
+            undo_mark: ctx.undo.len(),
+            levels: Vec::new(),
+            waiting: Vec::new(),
+            run_pages,
+            spare: Vec::new(),
+            last_key: None,
+            last_freed: Lsn(0),
+            writers: Writers::new(env.shared_pool(), options.threads),
+            has_pages: false,
+        })
+    }
+
+    /// Takes the next record. Every 256 pages, or fewer in a small cache, it takes a run, and may wait for a batch that is being written.
+    ///
+    /// # Errors
+    ///
+    /// [`TreeError::NotAscending`], [`TreeError::KeyTooLong`], [`TreeError::ValueTooLong`], [`TreeError::SpaceFull`], or what pool, log and page store
+    /// say. The load is over then; the caller drops it, and rolls back what it left in the undo log.
+    pub fn push(
+        &mut self,
+        ctx: &mut WriteCtx<'_>,
+        key: &[u8],
+        value: &[u8],
+        is_past: IsPast<'_>,
+    ) -> Result<(), TreeError> {
+        check_sizes(self.env, key, value)?;
+        self.check_order(key)?;
+        if value.len() <= max_inline_value(self.env.page_size()) {
+            self.push_at(0, key, Cell::inline(value))?;
+        } else {
+            let reference = overflow::write(self.env, ctx.writer(), ctx.undo, value)?.encode();
+            self.push_at(0, key, Cell { flags: FLAG_OVERFLOW, value: &reference })?;
+        }
+        if self.waiting.len() >= self.run_pages { self.place_waiting(ctx, is_past) } else { Ok(()) }
+    }
+
+    fn check_order(&mut self, key: &[u8]) -> Result<(), TreeError> {
+        let Some(last) = &mut self.last_key else {
+            self.last_key = Some(key.to_vec());
+            return Ok(());
+        };
+        if key <= last.as_slice() {
+            return Err(TreeError::NotAscending { key: key.to_vec() });
+        }
+        last.clear();
+        last.extend_from_slice(key);
+        Ok(())
+    }
+
+    fn push_at(&mut self, level: usize, key: &[u8], cell: Cell<'_>) -> Result<(), TreeError> {
+        if level == self.levels.len() {
+            let number = u8::try_from(level)
+                .map_err(|_| TreeError::corrupt(self.tree.root, "the tree is impossibly high"))?;
+            self.levels.push(Filler::new(self.env.page_size(), self.tree.id, number));
+        }
+        let (spare, page_size) = (&mut self.spare, self.env.page_size());
+        let page = || spare.pop().unwrap_or_else(|| Scratch::new(page_size));
+        let closed = self.levels[level].push(key, cell, page).map_err(TreeError::on_page(self.tree.root))?;
+        self.waiting.extend(closed);
+        Ok(())
+    }
+
+    /// Gives all waiting nodes their pages, and enters them in the level above.
+    fn place_waiting(&mut self, ctx: &mut WriteCtx<'_>, is_past: IsPast<'_>) -> Result<(), TreeError> {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        while !waiting.is_empty() {
+            let most = waiting.len().min(MOST_RUN);
+            let run = self.take_run(ctx, most as u32)?;
+            let mut pages = Vec::with_capacity(run.count);
+            for (i, node) in waiting.drain(..run.count).enumerate() {
+                let page_id = PageId(run.first.0 + i as u64);
+                self.place(&node, page_id, run.lsn)?;
+                pages.push(page_id);
+                let (above, lower) = (usize::from(node.level) + 1, node.lower);
+                self.spare.push(node.page);
+                self.push_at(above, &lower, Cell::inline(&page_id.0.to_le_bytes()))?;
+            }
+            self.has_pages = true;
+            self.writers.write(pages, is_past(self.last_freed))?; // LOAD-3
+        }
+        Ok(())
+    }
+
+    /// Takes up to `want` pages, by one record.
+    fn take_run(&mut self, ctx: &mut WriteCtx<'_>, want: u32) -> Result<Run, TreeError> {
+        let found = self.env.space().find(self.env.pool(), want)?;
+        let (first, count, take) = (found.first, found.count, found.op());
+        let mut map = [found.map];
+        // Read while the map is latched: what freed these pages is in it (LOAD-2).
+        self.last_freed = self.last_freed.max(self.env.space().last_freed());
+        let undo = UndoOp::FreePages { first, count };
+        let lsn = self.env.commit_update(ctx.writer(), ctx.undo, undo, &mut map, &[(0, take)])?;
+        Ok(Run { first, count: count as usize, lsn })
+    }
+
+    /// Puts a node into the cache as page `page_id`.
+    fn place(&self, node: &Built, page_id: PageId, lsn: Lsn) -> Result<(), TreeError> {
+        let mut guard = self.env.pool().fix_new(page_id)?;
+        guard.will_change(lsn);
+        let mut page = guard.page_mut();
+        let image = node.page.page();
+        for word in (0..image.len() / 8).filter(|&word| word != LSN_WORD) {
+            page.set_word(word, image.word(word));
+        }
+        page.set_word(ID_WORD, page_id.0);
+        page.set_lsn(lsn);
+        Ok(())
+    }
+
+    /// No record comes any more: ends all levels and makes all pages durable (LOAD-1).
+    ///
+    /// # Errors
+    ///
+    /// As for [`push`](Self::push).
+    pub fn complete(mut self, ctx: &mut WriteCtx<'_>, is_past: IsPast<'_>) -> Result<LoadedPages, TreeError> {
+        let root = self.end_levels(ctx, is_past)?;
+        if self.has_pages {
+            self.writers.finish()?;
+        }
+        Ok(LoadedPages { tree: self.tree, undo_mark: self.undo_mark, root, last_freed: self.last_freed })
+    }
+
+    /// The root, if there was a record.
+    fn end_levels(
+        &mut self,
+        ctx: &mut WriteCtx<'_>,
+        is_past: IsPast<'_>,
+    ) -> Result<Option<Scratch>, TreeError> {
+        let mut level = 0;
+        while level < self.levels.len() {
+            let (spare, page_size) = (&mut self.spare, self.env.page_size());
+            let page = || spare.pop().unwrap_or_else(|| Scratch::new(page_size));
+            let mut last = self.levels[level].finish(page).map_err(TreeError::on_page(self.tree.root))?;
+            if last.len() == 1 && last[0].is_first() {
+                return Ok(last.pop().map(|root| root.page));
+            }
+            self.waiting.extend(last);
+            self.place_waiting(ctx, is_past)?;
+            level += 1;
+        }
+        Ok(None)
+    }
+}
+
+/// Words of a page's header that its place decides.
+const ID_WORD: usize = 1;
+const LSN_WORD: usize = 2;
+
+struct Run {
+    first: PageId,
+    count: usize,
+    lsn: Lsn,
+}
+
+impl LoadedPages {
+    /// LOAD-2: a restart must have nothing to redo up to here when [`switch`](Self::switch) is called.
+    #[must_use]
+    pub const fn last_freed(&self) -> Lsn {
+        self.last_freed
+    }
+
+    /// Makes the tree what was loaded, by one record. Nothing else was written to the undo log since the load began.
+    ///
+    /// # Errors
+    ///
+    /// [`TreeError::Fix`] or [`TreeError::Append`]: the tree is still empty.
+    pub fn switch(self, env: &Env, ctx: &mut WriteCtx<'_>) -> Result<(), TreeError> {
+        let Some(root) = self.root else { return Ok(()) };
+        let mut image = Vec::new();
+        let image = PageOp::image_of(root.page(), &mut image);
+        let covers = (ctx.undo.len() - self.undo_mark) as u64;
+        let mut guards = [env.pool().fix(self.tree.root)?.exclusive()];
+        let undo = UndoOp::EmptyTree { tree: self.tree, covers };
+        env.commit_update(ctx.writer(), ctx.undo, undo, &mut guards, &[(0, image)])?;
+        Ok(())
+    }
+}
+
+fn is_empty(env: &Env, tree: Tree) -> Result<bool, TreeError> {
+    use std::ops::Bound::Unbounded;
+    let mut found = LeafBatch::new();
+    // Without locks to ask for nothing blocks.
+    let _done = Scan::new(tree, Unbounded, Unbounded).next_batch(env, 1, &mut NoLocks, &mut found)?;
+    Ok(found.is_empty())
+}

@@ -1,0 +1,70 @@
+//! Writing loaded pages beside the loading: batches on threads of their own, a few at a time.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use azekura_base::PageId;
+use azekura_base::sync::thread::{self, JoinHandle};
+use azekura_buffer::{BufferPool, WriteError};
+
+type Written = Result<(), WriteError>;
+
+/// Most batches on their way to the disk.
+const MOST: usize = 2;
+
+/// See the module's head. Dropping it waits for what is on its way.
+#[derive(Debug)]
+pub(super) struct Writers {
+    pool: Arc<BufferPool>,
+    /// Whether batches are written by other threads.
+    aside: bool,
+    running: VecDeque<JoinHandle<Written>>,
+}
+
+impl Writers {
+    pub(super) const fn new(pool: Arc<BufferPool>, aside: bool) -> Self {
+        Self { pool, aside, running: VecDeque::new() }
+    }
+
+    /// Has these pages written, and waits for the oldest batch if too many are on their way. An error may be that of an earlier batch.
+    pub(super) fn write(&mut self, pages: Vec<PageId>, are_fresh: bool) -> Written {
+        if !self.aside {
+            return self.pool.flush_pages(&pages, are_fresh);
+        }
+        if self.running.len() >= MOST
+            && let Some(oldest) = self.running.pop_front()
+        {
+            finished(oldest)?;
+        }
+        let (pool, batch) = (Arc::clone(&self.pool), pages.clone());
+        let started = thread::Builder::new()
+            .name("azekura-load".into())
+            .spawn(move || pool.flush_pages(&batch, are_fresh));
+        match started {
+            Ok(thread) => self.running.push_back(thread),
+            Err(_) => self.pool.flush_pages(&pages, are_fresh)?, // no thread to be had: then here
+        }
+        Ok(())
+    }
+
+    /// Waits for all batches, and makes them durable.
+    pub(super) fn finish(&mut self) -> Written {
+        while let Some(thread) = self.running.pop_front() {
+            finished(thread)?;
+        }
+        self.pool.sync()
+    }
+}
+
+fn finished(thread: JoinHandle<Written>) -> Written {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+impl Drop for Writers {
+    fn drop(&mut self) {
+        // After an error: the pages are about to be freed, and their next owner must not meet a late writer of fresh pages.
+        while let Some(thread) = self.running.pop_front() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Writing some pages and no others, in either way.
+#![cfg(not(loom))]
+#![expect(clippy::unwrap_used, reason = "a test ends where it fails")]
+
+use std::sync::Arc;
+
+use azekura_base::durable::NoLog;
+use azekura_base::page::{PageType, image};
+use azekura_base::{Lsn, PageId};
+use azekura_buffer::{BufferPool, MemStore, PoolOptions};
+
+const PAGE: usize = 4096;
+
+fn pool(frames: usize) -> (BufferPool, Arc<MemStore>) {
+    let store = Arc::new(MemStore::new(PAGE));
+    let options = PoolOptions { page_size: PAGE, capacity_bytes: frames * PAGE, ..PoolOptions::default() };
+    (BufferPool::new(options, Arc::clone(&store) as _, Arc::new(NoLog)).unwrap(), store)
+}
+
+fn write(pool: &BufferPool, id: u64, lsn: u64) {
+    let mut guard = pool.fix_new(PageId(id)).unwrap();
+    guard.will_change(Lsn(lsn));
+    let mut page = guard.page_mut();
+    page.format(PageType::Leaf, PageId(id));
+    page.set_lsn(Lsn(lsn));
+}
+
+fn stored(store: &MemStore, id: u64) -> Option<Lsn> {
+    store.image(PageId(id)).map(|page| image::lsn(&page))
+}
+
+#[test]
+fn pages_that_are_named_are_written_and_others_stay_dirty() {
+    let (pool, store) = pool(200);
+    (0..100).for_each(|id| write(&pool, id, id + 1));
+    let named: Vec<PageId> = (0..100).filter(|id| id % 3 == 0).chain([500]).map(PageId).collect();
+    for are_fresh in [false, true] {
+        pool.flush_pages(&named, are_fresh).unwrap();
+        for id in 0..100 {
+            assert_eq!(stored(&store, id), (id % 3 == 0).then_some(Lsn(id + 1)), "page {id}");
+        }
+    }
+    let writes = store.writes();
+    pool.flush_pages(&named, true).unwrap();
+    assert_eq!(store.writes(), writes, "clean ones are not written again");
+}
+
+/// The cleaner's writes and evictions meanwhile: whoever writes a page, it is written when the call returns.
+#[test]
+fn pages_that_others_write_or_evict_meanwhile_are_written_when_it_returns() {
+    let (pool, store) = pool(40);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 0..4_000 {
+                pool.clean(None, 8).unwrap();
+                write(&pool, 10_000 + n % 60, 1_000_000 + n);
+            }
+        });
+        for round in 1..200 {
+            let pages: Vec<PageId> = (0..20).map(|i| PageId(round * 20 + i)).collect();
+            pages.iter().for_each(|id| write(&pool, id.0, round));
+            pool.flush_pages(&pages, round % 2 == 0).unwrap();
+            for id in pages {
+                assert_eq!(stored(&store, id.0), Some(Lsn(round)), "page {id}");
+            }
+        }
+    });
+}
