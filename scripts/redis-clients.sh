@@ -4,7 +4,8 @@
 #   scripts/redis-clients.sh [AZEKURA]             they work: compares answers; target/release/azekura unless given
 #   scripts/redis-clients.sh --bench [AZEKURA]     how fast: beside redis-server with appendfsync always and everysec, and kvrocks, those that there are
 #   scripts/redis-clients.sh --costs [AZEKURA]     what a request takes of the processors: beside redis-server with appendfsync always, in turn
-#   scripts/redis-clients.sh --ycsb [AZEKURA]      the YCSB mixes A to F, all servers in turn; E is ordered scans, which Redis does not have
+#   scripts/redis-clients.sh --ycsb [AZEKURA]      the YCSB mixes A to F, all servers in turn, with a cluster of three nodes by all of its doors; E is ordered
+#                                                  scans, which Redis does not have
 #
 # PYTHON may name an interpreter that has the package `redis`; RUNS (3), REQUESTS (200000) and CLIENTS (50) size the benchmark; for YCSB RECORDS (100000) and
 # SECONDS_EACH (2) too, and OPTIONS may be --json. For --costs TESTS (set get) too, and SERVE may hold options of the server.
@@ -18,8 +19,10 @@ azekura=$(realpath "${1:-$(dirname "$0")/../target/release/azekura}")
 [ -x "$azekura" ] || { echo "no command $azekura; cargo build --release -p azekura-cli makes it" >&2; exit 2; }
 dir=$(mktemp -d "${TMPDIR:-/tmp}/redis-clients.XXXXXX")
 pids=()
+clusters=()
 cleanup() {
-    local pid
+    local pid cluster
+    for cluster in "${clusters[@]}"; do "$azekura" cluster stop --kill --dir "$cluster" >/dev/null 2>&1 || true; done
     for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null && wait "$pid" 2>/dev/null || true; done
     rm -rf "$dir"
 }
@@ -42,6 +45,13 @@ serve() {
         sleep 0.05
     done
     fail "the server does not start: $(cat "$dir/$name.err")"
+}
+
+# nodes NAME: starts a cluster of three nodes, whose doors are left in $doors with + between them. The benchmark's keys are any bytes; their shares begin at 0, 55 and c2aa.
+nodes() {
+    clusters+=("$dir/$1")
+    "$azekura" cluster start --dir "$dir/$1" --split-at U,ª >"$dir/$1.out" 2>&1 || fail "no cluster: $(cat "$dir/$1.out")"
+    doors=$(sed -n 's/^node .* serves clients on \([0-9.:]*\):.*$/\1/p' "$dir/$1.out" | paste -sd+)
 }
 
 # is WANTED WORDS...: redis-cli answers WANTED, in both versions of the protocol.
@@ -272,6 +282,8 @@ ycsb() {
     local addresses sync
     serve ycsb
     addresses=127.0.0.1:$port
+    nodes ycsb-cluster
+    addresses+=,$doors
     if have redis-server && have redis-cli; then
         for sync in always everysec; do
             redis "redis-$sync" "$sync"

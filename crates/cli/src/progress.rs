@@ -17,6 +17,11 @@ pub(crate) fn pages() -> ProgressBar {
     styled(ProgressBar::new(0), "{bar:30} {human_pos}/{human_len} pages, {eta} left")
 }
 
+/// A bar over so many leaves that are moved.
+pub(crate) fn leaves(count: usize) -> ProgressBar {
+    styled(ProgressBar::new(count as u64), "{bar:30} {human_pos}/{human_len} leaves moved, {eta} left")
+}
+
 /// A line that tells what is being done.
 pub(crate) fn activity() -> ProgressBar {
     ticking(styled(ProgressBar::new_spinner(), "{spinner} {msg}"))

@@ -3,6 +3,9 @@
 //! A transaction of one write is one command (`SET`, or `MSET` of several); one that reads before it writes is the clients' usual way: `WATCH`, `GET`,
 //! `MULTI` … `EXEC`, again if another was faster. Scans in key order need `AZ.RANGE`; elsewhere only a whole table can be read, in any order. What is
 //! durable when a server answers is the server's setting, which is in the report.
+//!
+//! A cluster of this project's has a door at each node; sessions are dealt out to those that are given. It has no transactions over several nodes, so
+//! several writes without a read (loads) are `SET`s there, sent together, and other workloads with several keys a transaction are left out.
 
 use crate::engine::{
     Engine, EngineSettings, ReadWork, Reader, Session, Sink, Store, WriteWork, Writer, retry_conflicts,
@@ -14,22 +17,53 @@ use redis::{Connection, FromRedisValue, RedisResult, cmd};
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 /// Rows that one command of a long scan asks for.
 const SCAN_ROWS: u64 = 1000;
 /// Left in a store's directory once the server's keys are that store's.
 const MARK: &str = "filled";
 
-/// A server at an address. Its keys are the measured store, so it must have none when the first one is opened; it has none when the engine is dropped.
+/// A server at an address, or a cluster at several. Its keys are the measured store, so it must have none when the first one is opened; it has none when the engine is dropped.
 #[derive(Debug)]
 pub struct RespEngine {
-    address: SocketAddr,
+    doors: Doors,
     name: String,
     about: BTreeMap<String, String>,
     is_ordered: bool,
+    is_cluster: bool,
     /// The server had no keys when we came: all are ours.
     is_ours: AtomicBool,
+}
+
+/// Where a server is reached; a cluster, at each of its nodes.
+#[derive(Clone, Debug)]
+struct Doors {
+    addresses: Vec<SocketAddr>,
+    /// Sessions so far.
+    sessions: Arc<AtomicUsize>,
+}
+
+impl Doors {
+    fn first(&self) -> Result<Connection, EngineError> {
+        let none = || EngineError::failed("connecting", "no address of a server");
+        connection(*self.addresses.first().ok_or_else(none)?)
+    }
+
+    /// By the next door.
+    fn next(&self) -> Result<Connection, EngineError> {
+        // Relaxed: a count.
+        let session = self.sessions.fetch_add(1, Relaxed);
+        match session.checked_rem(self.addresses.len()) {
+            Some(door) => connection(self.addresses[door]),
+            None => self.first(),
+        }
+    }
+
+    fn names(&self) -> String {
+        self.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join("+")
+    }
 }
 
 impl RespEngine {
@@ -39,7 +73,17 @@ impl RespEngine {
     ///
     /// It cannot be reached, or wants a password.
     pub fn connect(address: SocketAddr, tag: &str) -> Result<Self, EngineError> {
-        let mut connection = connection(address)?;
+        Self::connect_by(&[address], tag)
+    }
+
+    /// The same for a cluster: sessions go by each of these doors in turn.
+    ///
+    /// # Errors
+    ///
+    /// The first cannot be reached, or wants a password.
+    pub fn connect_by(doors: &[SocketAddr], tag: &str) -> Result<Self, EngineError> {
+        let doors = Doors { addresses: doors.to_vec(), sessions: Arc::default() };
+        let mut connection = doors.first()?;
         let info: String = cmd("INFO").query(&mut connection).map_err(failed("asking the server"))?;
         let info: HashMap<&str, &str> = info.lines().filter_map(|line| line.split_once(':')).collect();
         let settings: HashMap<String, String> = cmd("CONFIG")
@@ -55,18 +99,24 @@ impl RespEngine {
         let durability = settings.get("appendfsync").map_or("unknown", String::as_str);
         let about = BTreeMap::from([
             ("version".to_owned(), version.to_owned()),
-            ("address".to_owned(), address.to_string()),
+            ("address".to_owned(), doors.names()),
             ("appendfsync".to_owned(), durability.to_owned()),
         ]);
-        let name = format!("{kind}-{durability}{tag}");
-        Ok(Self { address, name, about, is_ordered, is_ours: AtomicBool::new(false) })
+        let nodes = info.get("azekura_nodes").and_then(|nodes| nodes.parse().ok()).unwrap_or(1_u64);
+        let is_cluster = nodes > 1;
+        let name = if is_cluster {
+            format!("azekura-cluster-{nodes}-by-{}{tag}", doors.addresses.len())
+        } else {
+            format!("{kind}-{durability}{tag}")
+        };
+        Ok(Self { doors, name, about, is_ordered, is_cluster, is_ours: AtomicBool::new(false) })
     }
 }
 
 impl Drop for RespEngine {
     fn drop(&mut self) {
         if *self.is_ours.get_mut()
-            && let Ok(mut connection) = connection(self.address)
+            && let Ok(mut connection) = self.doors.first()
         {
             // Nobody is left to tell.
             let _: RedisResult<()> = cmd("FLUSHALL").query(&mut connection);
@@ -100,19 +150,25 @@ impl Engine for RespEngine {
     }
 
     fn lacks(&self, workload: &Workload) -> Option<&'static str> {
+        let is_ycsb = matches!(workload.family(), Family::Ycsb(_));
+        if self.is_cluster && !is_ycsb {
+            return Some("no transactions over several nodes");
+        }
         (!self.is_ordered && workload.family() == Family::Ycsb(Mix::E)).then_some("no ordered scan")
     }
 
     fn open(&self, dir: &Path, _: &EngineSettings) -> Result<Box<dyn Store>, EngineError> {
-        let mut connection = connection(self.address)?;
+        let mut connection = self.doors.first()?;
         let mark = dir.join(MARK);
         if !mark.exists() {
             // Relaxed: stores are opened one after another.
             if !self.is_ours.load(Relaxed) {
                 let keys: u64 = cmd("DBSIZE").query(&mut connection).map_err(failed("counting the keys"))?;
                 if keys > 0 {
-                    let why =
-                        format!("the server at {} holds {keys} keys; give one that is empty", self.address);
+                    let why = format!(
+                        "the server at {} holds {keys} keys; give one that is empty",
+                        self.doors.names()
+                    );
                     return Err(EngineError::failed("opening", why));
                 }
                 self.is_ours.store(true, Relaxed);
@@ -120,18 +176,22 @@ impl Engine for RespEngine {
             let () = cmd("FLUSHALL").query(&mut connection).map_err(failed("emptying the server"))?;
             std::fs::write(&mark, b"").map_err(|error| EngineError::failed("marking the store", error))?;
         }
-        Ok(Box::new(RespStore { address: self.address, is_ordered: self.is_ordered }))
+        let Self { doors, is_ordered, is_cluster, .. } = self;
+        Ok(Box::new(RespStore { doors: doors.clone(), is_ordered: *is_ordered, is_cluster: *is_cluster }))
     }
 }
 
 struct RespStore {
-    address: SocketAddr,
+    doors: Doors,
     is_ordered: bool,
+    is_cluster: bool,
 }
 
 impl Store for RespStore {
     fn session(&self) -> Result<Box<dyn Session + '_>, EngineError> {
-        Ok(Box::new(RespSession { connection: connection(self.address)?, is_ordered: self.is_ordered }))
+        let Self { doors, is_ordered, is_cluster } = self;
+        let connection = doors.next()?;
+        Ok(Box::new(RespSession { connection, is_ordered: *is_ordered, is_cluster: *is_cluster }))
     }
 
     fn close(self: Box<Self>) -> Result<(), EngineError> {
@@ -142,6 +202,7 @@ impl Store for RespStore {
 struct RespSession {
     connection: Connection,
     is_ordered: bool,
+    is_cluster: bool,
 }
 
 impl Session for RespSession {
@@ -184,6 +245,13 @@ impl RespSession {
                 let (key, value) =
                     puts.first_key_value().unwrap_or((const { &Vec::new() }, const { &Vec::new() }));
                 self.ask("writing", cmd("SET").arg(key).arg(value))
+            }
+            (_, false) if self.is_cluster => {
+                let mut pipe = redis::pipe();
+                for (key, value) in puts {
+                    pipe.set(key, value).ignore();
+                }
+                pipe.query(&mut self.connection).map_err(failed("writing"))
             }
             (_, false) => self.ask("writing", &mut mset(puts)),
             (_, true) => {

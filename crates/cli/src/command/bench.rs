@@ -43,6 +43,7 @@ Examples:
   azekura bench kv --workload u1,read,ycsb-a --threads 1,2,8 --dir /data/x
   azekura bench kv --workload load --bulk --runs 5
   azekura bench kv --workload ycsb-a,ycsb-f --threads 50 --records 100000 --resp 127.0.0.1:6379,127.0.0.1:6380
+  azekura bench kv --workload ycsb-a,ycsb-f --threads 50 --resp 127.0.0.1:7001+127.0.0.1:7002+127.0.0.1:7003    a cluster, by three nodes
 
 Workloads:
   u1, u10     durable transactions of one and of ten random updates
@@ -112,10 +113,10 @@ struct Kv {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
-    /// Instead of a store in this process, servers that speak RESP: `azekura serve`, redis-server. They must hold no keys,
+    /// Instead of a store in this process, servers that speak RESP: `azekura serve`, redis-server; a cluster by several of its nodes as ADDRESS+ADDRESS. They must hold no keys,
     /// and hold none afterwards. YCSB-E and scans from the middle need `AZ.RANGE`
-    #[arg(long, value_name = "ADDRESS", value_delimiter = ',', conflicts_with = "in_flight")]
-    resp: Vec<SocketAddr>,
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',', value_parser = doors, conflicts_with = "in_flight")]
+    resp: Vec<Doors>,
 
     /// Directory for the stores, which are removed afterwards [unless given: a temporary one]. Durable commits
     /// are as fast as the disk it is on
@@ -172,6 +173,17 @@ impl Bench {
     }
 }
 
+/// Where a server is reached: one address, or several of a cluster.
+#[derive(Clone, Debug)]
+struct Doors(Vec<SocketAddr>);
+
+/// Addresses with `+` between them.
+fn doors(text: &str) -> Result<Doors, String> {
+    let address =
+        |text: &str| text.parse().map_err(|_| format!("{text:?} is no address such as 127.0.0.1:6379"));
+    text.split('+').map(address).collect::<Result<_, _>>().map(Doors)
+}
+
 impl Kv {
     fn run(&self, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
         if let Some(dir) = &self.dir {
@@ -209,9 +221,10 @@ impl Kv {
             return Ok(ours.flatten().collect());
         }
         let mut engines: Vec<Box<dyn Engine>> = Vec::new();
-        for &address in &self.resp {
+        for Doors(doors) in &self.resp {
+            let address = doors[0];
             let connect = |tag: &str| {
-                RespEngine::connect(address, tag).with_context(|| format!("no server at {address}"))
+                RespEngine::connect_by(doors, tag).with_context(|| format!("no server at {address}"))
             };
             let engine = connect("")?;
             let is_namesake = engines.iter().any(|other| other.name() == engine.name());

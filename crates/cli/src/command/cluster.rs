@@ -4,7 +4,9 @@
 //! `node-N.log`, what it says, and `node-N.pid`, the process while it runs.
 
 mod ask;
+mod balance;
 mod home;
+mod map;
 mod process;
 
 use std::io::Write;
@@ -13,11 +15,11 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use azekura_fatbtree::{Member, Membership, PeId, even_shares};
 use clap::{Args, Subcommand};
-use redis::Value;
 
 use crate::Outcome;
 use crate::format::escape;
 use home::Home;
+use map::{Leaf, each_leaf};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -27,6 +29,7 @@ Examples:
   azekura cluster move --dir try zebra 0          the leaf of this key goes to node 0, while clients go on
   azekura cluster status --dir try
   azekura cluster join --dir try                  one more node; it gets keys when leaves are moved to it
+  azekura cluster balance --dir try               moves leaves until all nodes have as many; --without 1 moves all of node 1's away
   azekura cluster stop --dir try                  start again by: azekura cluster start --dir try
 
 For nodes on several machines write the list of members yourself and give it, with the key file, to each:
@@ -90,6 +93,14 @@ enum Action {
         /// The node that gets it
         node: u16,
     },
+    /// Move leaves, while clients go on, until all nodes have as many as each other
+    Balance {
+        #[command(flatten)]
+        dir: Directory,
+        /// This node gets none and loses all that it has; it stays on the list, and can be stopped then
+        #[arg(long, value_name = "N")]
+        without: Option<u16>,
+    },
     /// Add a node, which has no keys until leaves are moved to it
     Join {
         #[command(flatten)]
@@ -120,6 +131,7 @@ impl Cluster {
             Action::Move { dir, key, node } => {
                 administer(&Home::open(&dir.path)?, &["MOVE", key, &node.to_string()], out)
             }
+            Action::Balance { dir, without } => balance::balance(&Home::open(&dir.path)?, *without, out),
             Action::Join { dir } => join(&Home::open(&dir.path)?, out),
             Action::Stop { dir, node, kill } => stop(&Home::open(&dir.path)?, *node, *kill, out),
         }
@@ -148,8 +160,7 @@ fn start(
         if let Some(pe) = accept_loss {
             home.can_go_on_without(pe)?;
         }
-        start_all(&home, accept_loss, out)?;
-        return Ok(Outcome::Well);
+        return start_all(&home, accept_loss, out);
     }
     let shares = match split_at {
         None => even_shares(nodes.unwrap_or(3)),
@@ -168,7 +179,7 @@ fn start(
     for _ in 0..TRIES {
         let home = Home::make(dir, &shares)?;
         match start_all(&home, None, out) {
-            Ok(()) => return Ok(Outcome::Well),
+            Ok(outcome) => return Ok(outcome),
             Err(error) if error.is::<process::PortTaken>() => {
                 home.running().for_each(|(_, process)| process.kill());
                 last = Some(error);
@@ -179,7 +190,7 @@ fn start(
     Err(last.expect("it was tried"))
 }
 
-fn start_all(home: &Home, accept_loss: Option<PeId>, out: &mut dyn Write) -> Result<()> {
+fn start_all(home: &Home, accept_loss: Option<PeId>, out: &mut dyn Write) -> Result<Outcome> {
     let mut begun = Vec::new();
     for member in home.members.nodes() {
         if home.process(member.pe).is_some() {
@@ -192,7 +203,14 @@ fn start_all(home: &Home, accept_loss: Option<PeId>, out: &mut dyn Write) -> Res
         home.wait_until_it_serves(member, child)?;
         told(member, out)?;
     }
-    Ok(())
+    let mut all_well = true;
+    for member in home.members.nodes() {
+        if let Some(trouble) = home.wait_until_it_has_its_keys(member)? {
+            all_well = false;
+            writeln!(out, "node {} takes no requests: {trouble}", member.pe.0)?;
+        }
+    }
+    Ok(if all_well { Outcome::Well } else { Outcome::Failed })
 }
 
 fn told(member: &Member, out: &mut dyn Write) -> Result<()> {
@@ -241,40 +259,13 @@ fn status(home: &Home, out: &mut dyn Write) -> Result<Outcome> {
 }
 
 fn map(home: &Home, out: &mut dyn Write) -> Result<Outcome> {
-    let mut from = Vec::new();
     writeln!(out, "{:<30} {:<30} {:>5} {:>8} {:>8}", "from", "to", "node", "leaf", "version")?;
-    loop {
-        let reply = home.ask_any(&[b"AZ.CLUSTER", b"MAP", b"FROM", &from])?;
-        let Value::Array(leaves) = reply else { bail!("the node answered something else than a map") };
-        let mut next = None;
-        for leaf in &leaves {
-            let Value::Array(fields) = leaf else { bail!("the node answered something else than a map") };
-            let [low, high, pe, page, version] = fields.as_slice() else {
-                bail!("the node answered something else than a map")
-            };
-            let key = |value: &Value| match value {
-                Value::BulkString(bytes) => Some(bytes.clone()),
-                _ => None,
-            };
-            let shown =
-                |key: Option<Vec<u8>>| key.map_or_else(String::new, |key| escape::escaped(&key).to_string());
-            let number = |value: &Value| if let Value::Int(number) = value { *number } else { -1 };
-            next = key(high);
-            writeln!(
-                out,
-                "{:<30} {:<30} {:>5} {:>8} {:>8}",
-                shown(key(low)),
-                shown(key(high)),
-                number(pe),
-                number(page),
-                number(version)
-            )?;
-        }
-        match next {
-            Some(key) => from = key,
-            None => return Ok(Outcome::Well),
-        }
-    }
+    each_leaf(home, |Leaf { low, high, node, page, version }| {
+        let shown = |key: &[u8]| escape::escaped(key).to_string();
+        let (low, high) = (shown(&low), high.map_or_else(String::new, |high| shown(&high)));
+        Ok(writeln!(out, "{low:<30} {high:<30} {node:>5} {page:>8} {version:>8}")?)
+    })?;
+    Ok(Outcome::Well)
 }
 
 fn administer(home: &Home, words: &[&str], out: &mut dyn Write) -> Result<Outcome> {
@@ -299,6 +290,16 @@ fn join(home: &Home, out: &mut dyn Write) -> Result<Outcome> {
                 format!("node {} did not read the new list; tell it: redis-cli az.cluster reload", other.pe.0)
             })?;
         }
+    }
+    let away: Vec<_> = home.members.nodes().iter().filter(|other| home.process(other.pe).is_none()).collect();
+    if let Some(other) = away.first() {
+        writeln!(
+            out,
+            "it takes no leaves before it has heard from all others; node {} does not run",
+            other.pe.0
+        )?;
+    } else if let Some(trouble) = home.wait_until_it_has_its_keys(&member)? {
+        bail!("node {next} takes no requests: {trouble}");
     }
     told(&member, out)?;
     writeln!(out, "it has no keys yet: azekura cluster move --dir {} KEY {next}", home.dir.display())?;

@@ -144,11 +144,32 @@ fn a_cluster_is_started_looked_at_changed_and_stopped_by_commands() {
     let mut third = Client(BufReader::new(TcpStream::connect(&address).unwrap()));
     assert_eq!(third.ask("GET zebra").as_deref(), Some("striped"));
     assert!(cluster.run("status", &[]).contains("2 of 2"), "{}", cluster.run("status", &[]));
+    // Three leaves by now; node 2 gives its one away, and gets one again.
+    let without = cluster.run("balance", &["--without", "2"]);
+    assert!(without.contains("leaves moved: 1\n"), "{without}");
+    let map = cluster.run("map", &[]);
+    let owners: Vec<_> =
+        map.lines().skip(1).filter_map(|line| line.split_whitespace().rev().nth(2)).collect();
+    assert!(owners.len() == 3 && !owners.contains(&"2"), "{map}");
+    assert!(cluster.run("balance", &[]).contains("node 2: 1 of 3 leaves"));
+    assert_eq!(cluster.client(1).ask("GET zebra").as_deref(), Some("striped"));
 
     let again = Run::of(&["cluster", "start", "--nodes", "5", "--dir", dir.to_str().unwrap()]);
     assert!(again.code == 1 && again.stderr.contains("has a cluster of 3 nodes already"), "{again:?}");
+    // A store that is gone is not taken for an empty one.
+    assert_eq!(cluster.client(0).ask("SET 0 here").as_deref(), Some("+OK"));
     assert!(cluster.run("stop", &[]).contains("node 2 has stopped"));
     assert!(cluster.run("stop", &[]).contains("nothing runs"));
+    std::fs::remove_dir_all(dir.join("node-0.db")).unwrap();
+    let start = ["cluster", "start", "--dir", dir.to_str().unwrap()];
+    let refused = Run::of(&start);
+    assert!(refused.code == 1 && refused.stdout.contains("node 0 takes no requests"), "{refused:?}");
+    assert!(refused.stdout.contains("--accept-loss"), "{refused:?}");
+    assert!(cluster.client(0).ask("GET 0").unwrap().starts_with('-'));
+    cluster.run("stop", &["--node", "0"]);
+    cluster.run("start", &["--accept-loss", "0"]);
+    assert_eq!(cluster.client(0).ask("EXISTS 0").as_deref(), Some(":0"));
+    assert!(cluster.run("stop", &[]).contains("node 0 has stopped"));
     let away = Run::of(&["cluster", "map", "--dir", dir.to_str().unwrap()]);
     assert!(away.code == 1 && away.stderr.contains("cluster start --dir"), "{away:?}");
     let none = Run::of(&["cluster", "status", "--dir", scratch.path("nothing").to_str().unwrap()]);

@@ -198,6 +198,25 @@ impl Home {
         }
     }
 
+    /// Waits until a node that serves has heard from all others what its keys are. Returns why it never will.
+    pub(super) fn wait_until_it_has_its_keys(&self, member: &Member) -> Result<Option<String>> {
+        let began = Instant::now();
+        loop {
+            let about = ask::pairs(&ask::ask(member, &["AZ.CLUSTER", "STATUS"])?);
+            let get = |name: &str| about.get(name).map(String::as_str).unwrap_or_default();
+            if !get("failure").is_empty() {
+                return Ok(Some(get("failure").to_owned()));
+            }
+            if get("settled") == "1" {
+                return Ok(None);
+            }
+            if began.elapsed() > PATIENCE {
+                return Ok(Some(format!("it has not heard from all other nodes within {PATIENCE:?}")));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Asks the first node that answers.
     pub(super) fn ask_any(&self, request: &[&[u8]]) -> Result<Value> {
         let member = self.members.nodes().iter().find(|member| ask::ask(member, &["PING"]).is_ok());

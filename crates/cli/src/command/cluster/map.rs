@@ -1,0 +1,54 @@
+//! Which leaf is at which node, as the cluster tells.
+
+use anyhow::{Result, bail};
+use redis::Value;
+
+use super::home::Home;
+
+/// A leaf.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Leaf {
+    /// Its first key.
+    pub(super) low: Vec<u8>,
+    /// The key that it ends before; nothing: it is the last.
+    pub(super) high: Option<Vec<u8>>,
+    pub(super) node: u16,
+    /// Its number at its node.
+    pub(super) page: i64,
+    pub(super) version: i64,
+}
+
+impl Leaf {
+    fn parse(value: &Value) -> Option<Self> {
+        let Value::Array(fields) = value else { return None };
+        let [Value::BulkString(low), high, node, page, version] = fields.as_slice() else { return None };
+        let number = |value: &Value| if let Value::Int(number) = value { Some(*number) } else { None };
+        let high = match high {
+            Value::BulkString(high) => Some(high.clone()),
+            Value::Nil => None,
+            _ => return None,
+        };
+        let node = u16::try_from(number(node)?).ok()?;
+        Some(Self { low: low.clone(), high, node, page: number(page)?, version: number(version)? })
+    }
+}
+
+/// Gives each leaf to `take`, in key order. They are asked for some at a time: what moves meanwhile is told as it is when its turn comes.
+pub(super) fn each_leaf(home: &Home, mut take: impl FnMut(Leaf) -> Result<()>) -> Result<()> {
+    let mut from = Vec::new();
+    loop {
+        let reply = home.ask_any(&[b"AZ.CLUSTER", b"MAP", b"FROM", &from])?;
+        let leaves = match reply {
+            Value::Array(leaves) => leaves.iter().map(Leaf::parse).collect::<Option<Vec<_>>>(),
+            _ => None,
+        };
+        let Some(leaves) = leaves else { bail!("the node answered something else than a map") };
+        let Some(last) = leaves.last() else { return Ok(()) };
+        let next = last.high.clone();
+        leaves.into_iter().try_for_each(&mut take)?;
+        match next {
+            Some(key) => from = key,
+            None => return Ok(()),
+        }
+    }
+}
