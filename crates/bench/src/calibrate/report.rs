@@ -157,7 +157,6 @@ mod tests {
     use super::super::runs::Run;
     use super::*;
     use crate::json::Json;
-    use crate::json::Json;
 
     fn compared(simulated: f64, others: f64) -> Compared {
         let real = Runs(vec![Run { value: 1000.0, others }; 4]);
