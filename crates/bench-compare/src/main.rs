@@ -46,7 +46,7 @@ fn run(arguments: &cli::Arguments) -> Result<bool> {
         Some(cli::Command::Tpcc(tpcc)) => return tpcc.run(),
         None => {}
     }
-    let engines = cli::choose(peers::all(), &arguments.engines)?;
+    let engines = cli::choose(peers::with_loaders(), &arguments.engines)?;
     if arguments.list {
         engines.iter().for_each(|engine| println!("{}", engine.name()));
         return Ok(true);

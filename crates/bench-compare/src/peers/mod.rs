@@ -18,13 +18,14 @@ pub mod sqlite;
 #[cfg(feature = "wiredtiger")]
 pub mod wiredtiger;
 
+use azekura_bench::adapter::azekura::AzekuraEngine;
 use azekura_bench::{Engine, EngineError};
 
 /// Azekura and every peer that was built in, in the order of reports.
 #[must_use]
 pub fn all() -> Vec<Box<dyn Engine>> {
     vec![
-        Box::new(azekura_bench::adapter::azekura::AzekuraEngine::default()),
+        Box::new(AzekuraEngine::default()),
         #[cfg(feature = "rocksdb")]
         Box::new(rocksdb::RocksDb::plain()),
         #[cfg(feature = "rocksdb")]
@@ -44,6 +45,14 @@ pub fn all() -> Vec<Box<dyn Engine>> {
         #[cfg(feature = "sqlite")]
         Box::new(sqlite::Sqlite),
     ]
+}
+
+/// These, and our bulk loader, which takes part in loads only.
+#[must_use]
+pub fn with_loaders() -> Vec<Box<dyn Engine>> {
+    let mut engines = all();
+    engines.insert(1, Box::new(AzekuraEngine::default().bulk()));
+    engines
 }
 
 /// Wraps an engine's error with what was being done.
