@@ -7,9 +7,11 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use azekura_base::PageBuf;
+use azekura_base::sync::thread;
+use azekura_base::sync::time::Instant;
 use azekura_io::{File, Fs, OpenOptions};
 
 use crate::chunk::UNIT_BYTES;
@@ -86,34 +88,39 @@ fn open_scratch(
 }
 
 fn median_write_us(files: &[Arc<dyn File>]) -> io::Result<f64> {
-    let block = PageBuf::zeroed(UNIT_BYTES);
     let start = Instant::now();
-    let write = |file: &dyn File| -> io::Result<Vec<Duration>> {
-        let mut times = Vec::new();
-        let mut before = start.elapsed();
-        while before < ROUND {
-            file.write_at_sync(times.len() as u64 * UNIT_BYTES as u64 % FILE_BYTES, &block)?;
-            let after = start.elapsed();
-            times.push(after - before);
-            before = after;
-        }
-        Ok(times)
-    };
-    let mut times = std::thread::scope(|scope| {
-        let threads: Vec<_> = files[1..].iter().map(|file| scope.spawn(|| write(&**file))).collect();
-        let mut times = write(&*files[0]);
-        for thread in threads {
-            let others =
-                thread.join().unwrap_or_else(|_| Err(io::Error::other("a measuring thread panicked")));
-            times = times.and_then(|mut all| others.map(|others| all.extend(others)).map(|()| all));
-        }
-        times
-    })?;
+    let others: Vec<_> = files[1..]
+        .iter()
+        .map(|file| {
+            let file = Arc::clone(file);
+            thread::spawn(move || write_times(&*file, start))
+        })
+        .collect();
+    let mut times = write_times(&*files[0], start);
+    for thread in others {
+        let others = thread.join().unwrap_or_else(|_| Err(io::Error::other("a measuring thread panicked")));
+        times = times.and_then(|mut all| others.map(|others| all.extend(others)).map(|()| all));
+    }
+    let mut times = times?;
     if times.len() < FEWEST_WRITES * files.len() {
         return Ok(f64::INFINITY);
     }
     let middle = times.len() / 2;
     Ok(times.select_nth_unstable(middle).1.as_secs_f64() * 1e6)
+}
+
+/// Writes block after block until the round is over; how long each took.
+fn write_times(file: &dyn File, start: Instant) -> io::Result<Vec<Duration>> {
+    let block = PageBuf::zeroed(UNIT_BYTES);
+    let mut times = Vec::new();
+    let mut before = start.elapsed();
+    while before < ROUND {
+        file.write_at_sync(times.len() as u64 * UNIT_BYTES as u64 % FILE_BYTES, &block)?;
+        let after = start.elapsed();
+        times.push(after - before);
+        before = after;
+    }
+    Ok(times)
 }
 
 /// The number of writers up to which each doubling paid.
