@@ -27,6 +27,10 @@ pub struct Slowdown {
     pub loss: f64,
     /// Its 95 % interval (Student's t over the pairs' logarithms); `None` with fewer than two pairs.
     pub interval: Option<(f64, f64)>,
+    /// The median of the pairs' losses: what a pair in which the machine changed its pace says does not move it.
+    pub median: f64,
+    /// Its 95 % interval, from the order of the pairs alone (the sign test's); `None` with fewer than six pairs.
+    pub median_interval: Option<(f64, f64)>,
     /// Processor time that a page needs more, as part of what it needs with the recording: what is lost where the processors are the
     /// limit. Of the whole process, the collector included; steadier than the throughput where others use the machine.
     pub cpu_loss: f64,
@@ -50,6 +54,7 @@ impl Slowdown {
                 .filter(|log| log.is_finite())
                 .collect::<Vec<_>>(),
         );
+        let (median, median_interval) = median_loss(&ratios);
         let (loss, interval) = loss(&ratios);
         Self {
             point,
@@ -61,6 +66,8 @@ impl Slowdown {
             lost: recordings().map(azekura_trace::Recording::lost).sum(),
             loss,
             interval,
+            median,
+            median_interval,
             cpu_loss,
             cpu_interval,
         }
@@ -78,6 +85,31 @@ fn loss(ratios: &[f64]) -> (f64, Option<(f64, f64)>) {
     let variance = ratios.iter().map(|r| (r - mean).powi(2)).sum::<f64>() / (n - 1.0);
     let half = student(ratios.len() - 1) * (variance / n).sqrt();
     (part(mean), Some((part(mean + half), part(mean - half))))
+}
+
+/// The median loss of logarithmic ratios, and its 95 % interval: between the two ratios that as many lie outside of on each side as a fair coin
+/// falls on one side at most, 39 times of 40.
+fn median_loss(ratios: &[f64]) -> (f64, Option<(f64, f64)>) {
+    let mut losses: Vec<f64> = ratios.iter().map(|log| 1.0 - log.exp()).collect();
+    losses.sort_by(f64::total_cmp);
+    let n = losses.len();
+    let Some(&upper_middle) = losses.get(n / 2) else { return (0.0, None) };
+    let median = f64::midpoint(upper_middle, losses[(n - 1) / 2]);
+    let outside = rarely_fewer(n);
+    (median, (outside > 0).then(|| (losses[outside - 1], losses[n - outside])))
+}
+
+/// The largest number such that fewer of `n` fair coins show heads in one of 40 throws at most.
+fn rarely_fewer(n: usize) -> usize {
+    let (mut of_exactly, mut of_fewer) = (0.5_f64.powi(i32::try_from(n).unwrap_or(i32::MAX)), 0.0);
+    for heads in 0..n {
+        of_fewer += of_exactly;
+        if of_fewer > 0.025 {
+            return heads;
+        }
+        of_exactly *= (n - heads) as f64 / (heads + 1) as f64;
+    }
+    0
 }
 
 /// The 97.5 % quantile of Student's distribution.
@@ -109,5 +141,22 @@ mod tests {
         };
         assert!(width(few.1).unwrap() > 2.0 * width(many.1).unwrap());
         assert_eq!(loss(&[0.0]), (0.0, None));
+    }
+
+    #[test]
+    fn the_median_and_its_interval_are_not_moved_by_pairs_that_the_machine_disturbed() {
+        // Tables of the sign test: with 40 pairs from the 14th to the 27th, with 20 from the 6th to the 15th, with 6 all of them.
+        assert_eq!([5, 6, 10, 20, 40].map(rarely_fewer), [0, 1, 2, 6, 14]);
+        let mut ratios: Vec<f64> = (0..40).map(|i| (0.980 + f64::from(i) * 1e-4).ln()).collect();
+        let quiet = median_loss(&ratios);
+        ratios[0] = 0.5_f64.ln();
+        ratios[39] = 3.0_f64.ln();
+        assert_eq!(median_loss(&ratios), quiet);
+        let (low, high) = quiet.1.unwrap();
+        assert!(
+            (quiet.0 - 0.01805).abs() < 1e-6 && (low - 0.0174).abs() < 1e-6 && (high - 0.0187).abs() < 1e-6
+        );
+        assert_eq!(median_loss(&[0.0; 5]), (0.0, None));
+        assert_eq!(median_loss(&[]), (0.0, None));
     }
 }

@@ -232,7 +232,7 @@ pub fn slowdowns(out: &mut String, slowdowns: &[Slowdown]) {
     line(
         out,
         &format!(
-            "{:16}{:>10} {:26}{:>9}{:>7}{:>9}{:>7}{:>11}{:>8}  {:16}{:>8}  {:16}{:>6}",
+            "{:16}{:>10} {:26}{:>9}{:>7}{:>9}{:>7}{:>11}{:>8}  {:16}{:>8}  {:16}{:>8}  {:16}{:>6}",
             "latch state",
             "conc_lock",
             "recorded",
@@ -243,6 +243,8 @@ pub fn slowdowns(out: &mut String, slowdowns: &[Slowdown]) {
             "events/s",
             "loss %",
             "95 % interval",
+            "median",
+            "95 % interval",
             "CPU +%",
             "95 % interval",
             "pairs"
@@ -251,7 +253,7 @@ pub fn slowdowns(out: &mut String, slowdowns: &[Slowdown]) {
     for row in slowdowns {
         let _ = writeln!(
             out,
-            "{:16}{:>10} {:26}{:>9.0}{:>7.0}{:>9.0}{:>7.0}{:>11.0}{:>8.1}  {:16}{:>8.1}  {:16}{:>6}",
+            "{:16}{:>10} {:26}{:>9.0}{:>7.0}{:>9.0}{:>7.0}{:>11.0}{:>8.1}  {:16}{:>8.1}  {:16}{:>8.1}  {:16}{:>6}",
             row.point.latch.name(),
             row.point.limit_name(),
             probes_name(row.probes),
@@ -262,12 +264,18 @@ pub fn slowdowns(out: &mut String, slowdowns: &[Slowdown]) {
             row.events,
             row.loss * 100.0,
             interval(row.interval),
+            row.median * 100.0,
+            interval(row.median_interval),
             row.cpu_loss * 100.0,
             interval(row.cpu_interval),
             row.pairs
         );
     }
     let lost: u64 = slowdowns.iter().map(|s| s.lost).sum();
+    line(
+        out,
+        "median: of the pairs' losses, with the interval that their order gives: pairs in which the machine changed its pace do not move it.",
+    );
     line(out, "CPU +%: what recording takes of a page's processor time, the collector's included.");
     line(out, &format!("Lost events: {lost}. The paper lost 20 to 35 % of its throughput."));
 }
