@@ -1,4 +1,4 @@
-//! The default policy needs no tuning (the far-memory paper's open problem, §3.3, §4): on programs of the paper's evaluation, recorded here and replayed,
+//! The adaptive policy needs no tuning (the far-memory paper's open problem, §3.3, §4): on programs of the paper's evaluation, recorded here and replayed,
 //! it never swaps more than Simple, and where there are swaps enough to learn from, at most 1.10 times as often as the best of the paper's eight.
 //!
 //! Counts of a replay: the same on every machine. `azekura lab far-memory` has the larger sizes and SP.
@@ -25,19 +25,19 @@ fn swaps(trace: &Trace, policy: Policy, local: u32) -> u64 {
 }
 
 #[test]
-fn the_default_policy_never_swaps_more_than_simple() {
+fn the_adaptive_policy_never_swaps_more_than_simple() {
     for kernel in ["himeno.xs", "is.s", "mg.s", "cluster.200"] {
         let trace = record(kernel);
         for local in [75, 50, 25] {
             let (ours, simple) =
-                (swaps(&trace, Policy::default(), local), swaps(&trace, Policy::Simple, local));
+                (swaps(&trace, Policy::Adaptive, local), swaps(&trace, Policy::Simple, local));
             assert!(ours <= simple, "{kernel}, {local} % local: {ours} swaps, Simple {simple}");
         }
     }
 }
 
 #[test]
-fn the_default_policy_is_near_the_best_of_the_eight_whichever_that_is() {
+fn the_adaptive_policy_is_near_the_best_of_the_eight_whichever_that_is() {
     for (kernel, shares) in [
         ("himeno.xs", &[75, 50, 25][..]),
         ("is.s", &[50, 25]),
@@ -46,7 +46,7 @@ fn the_default_policy_is_near_the_best_of_the_eight_whichever_that_is() {
     ] {
         let trace = record(kernel);
         for &local in shares {
-            let ours = swaps(&trace, Policy::default(), local);
+            let ours = swaps(&trace, Policy::Adaptive, local);
             let eight = Policy::PAPER.map(|policy| (swaps(&trace, policy, local), policy));
             let (best, policy) = *eight.iter().min_by_key(|(swaps, _)| swaps).unwrap();
             assert!(

@@ -28,6 +28,6 @@ fn a_library_that_is_not_there_is_refused_and_the_program_does_not_run_without()
 fn the_default_policy_is_the_one_that_needs_no_tuning_and_the_help_says_so() {
     for command in [&["far", "--help"][..], &["lab", "far-goals", "--help"]] {
         let help = Run::of(command).well();
-        assert!(help.contains("[default: adaptive]"), "{help}");
+        assert!(help.contains("[default: swap-in-history]"), "{help}");
     }
 }

@@ -87,7 +87,7 @@ impl FarMemoryBuilder {
     }
 
     setters! {
-        /// Who leaves when a page comes [unless set: the adaptive one, which needs no tuning].
+        /// Who leaves when a page comes [unless set: Swap-in history].
         policy(policy: Policy) -> policy = policy;
 
         /// How pages are made to come and go [unless set: the best there is].

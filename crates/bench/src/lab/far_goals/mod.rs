@@ -345,7 +345,7 @@ impl Lab {
         Ok(Program { kernel, heap_s, far_s, bits_s, swap_s })
     }
 
-    /// The default policy beside the paper's eight, by replay.
+    /// The adaptive policy beside the paper's eight, by replay.
     fn contests(&self) -> Result<Vec<far_memory::report::Contest>, LabError> {
         let lab = far_memory::Lab {
             policies: Policy::ALL.into(),

@@ -42,7 +42,7 @@ pub struct Contest {
     pub kernel: String,
     /// Local memory, in per cent.
     pub local: u32,
-    /// The default policy's.
+    /// The adaptive policy's.
     pub ours: u64,
     /// The best of the eight's.
     pub best: u64,
@@ -112,7 +112,7 @@ impl Report {
             tables.push(("Mean interval between clearings, ms (Fig. 3)", self.intervals()));
         }
         if let Some(verdict) = self.verdict() {
-            tables.push(("The default policy against the best of the eight and Simple: swaps", verdict));
+            tables.push(("The adaptive policy against the best of the eight and Simple: swaps", verdict));
         }
         tables
     }
