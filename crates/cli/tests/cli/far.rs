@@ -25,7 +25,7 @@ fn a_library_that_is_not_there_is_refused_and_the_program_does_not_run_without()
 }
 
 #[test]
-fn the_default_policy_is_the_one_that_needs_no_tuning_and_the_help_says_so() {
+fn the_help_names_the_default_policy() {
     for command in [&["far", "--help"][..], &["lab", "far-goals", "--help"]] {
         let help = Run::of(command).well();
         assert!(help.contains("[default: swap-in-history]"), "{help}");
