@@ -134,17 +134,21 @@ fn a_log_that_closes_lets_nobody_wait() {
 
 #[test]
 fn a_lone_committer_writes_by_itself_and_switches_no_thread() {
-    let long = Duration::from_secs(3600);
+    assert_one_write_each_and_nobody_woken(|wal, n| {
+        wal.append(worker(0), &body(0, n, 40)).expect("appends");
+        let commit = wal.append(worker(0), &body(0, n, 12)).expect("appends");
+        wal.wait_acknowledged(commit).expect("acknowledged");
+    });
+}
+
+/// Does `work` two hundred times with a log in which nobody else has a reason to write: no record ever rests for an hour.
+fn assert_one_write_each_and_nobody_woken(work: impl Fn(&Arc<Wal>, u64)) {
     for background in [false, true] {
-        // Nobody but the committer has a reason to write: no record ever rests for an hour.
-        let options = WalOptions { background, max_delay: long, segment_bytes: 4 << 20, ..small(2, 1) };
+        let max_delay = Duration::from_secs(3600);
+        let options = WalOptions { background, max_delay, segment_bytes: 4 << 20, ..small(2, 1) };
         let wal = create(&FaultFs::new(), options);
         let before = wal.stats();
-        for n in 0..200 {
-            wal.append(worker(0), &body(0, n, 40)).expect("appends");
-            let commit = wal.append(worker(0), &body(0, n, 12)).expect("appends");
-            wal.wait_acknowledged(commit).expect("acknowledged");
-        }
+        (0..200).for_each(|n| work(&wal, n));
         let after = wal.stats();
         let costs = (after.chunks - before.chunks, after.threads_woken - before.threads_woken);
         assert_eq!(costs, (200, 0), "writes, and threads woken");
@@ -153,27 +157,16 @@ fn a_lone_committer_writes_by_itself_and_switches_no_thread() {
 
 #[test]
 fn commits_whose_tickets_are_quiet_are_one_write_of_who_waits_for_them() {
-    let long = Duration::from_secs(3600);
-    for background in [false, true] {
-        let options = WalOptions { background, max_delay: long, segment_bytes: 4 << 20, ..small(2, 1) };
-        let wal = create(&FaultFs::new(), options);
-        let before = wal.stats();
-        for n in 0..200 {
-            let tickets: Vec<_> = (0..10)
-                .map(|i| wal.append(worker(0), &body(i, n, 12)).expect("appends"))
-                .map(|lsn| Wal::quiet_ticket_through(Arc::clone(&wal), lsn))
-                .collect();
-            assert!(
-                tickets.iter().all(|ticket| ticket.is_durable() == Ok(false)),
-                "nobody had a reason to write"
-            );
-            let newest = tickets.into_iter().reduce(Ticket::later).expect("there are ten");
-            newest.wait().expect("acknowledged");
-        }
-        let after = wal.stats();
-        let costs = (after.chunks - before.chunks, after.threads_woken - before.threads_woken);
-        assert_eq!(costs, (200, 0), "writes, and threads woken");
-    }
+    assert_one_write_each_and_nobody_woken(|wal, n| {
+        let tickets: Vec<_> = (0..10)
+            .map(|i| wal.append(worker(0), &body(i, n, 12)).expect("appends"))
+            .map(|lsn| Wal::quiet_ticket_through(Arc::clone(wal), lsn))
+            .collect();
+        let is_none_durable = tickets.iter().all(|ticket| ticket.is_durable() == Ok(false));
+        assert!(is_none_durable, "nobody had a reason to write");
+        let newest = tickets.into_iter().reduce(Ticket::later).expect("there are ten");
+        newest.wait().expect("acknowledged");
+    });
 }
 
 #[test]

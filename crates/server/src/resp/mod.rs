@@ -1,9 +1,12 @@
 //! RESP: requests read, replies written. Nothing here knows a command or the store.
 
 mod inline;
+mod reader;
 mod reply;
 mod request;
 
+pub(crate) use reader::number;
+pub use reader::{ProtocolError, RequestReader, WireLimits};
 pub(crate) use reply::{Protocol, Reply};
-pub(crate) use request::{OwnedRequest, number};
-pub use request::{ProtocolError, Request, RequestReader, WireLimits};
+pub(crate) use request::OwnedRequest;
+pub use request::Request;

@@ -1,0 +1,466 @@
+//! Requests: arrays of bulk strings, read as their bytes come in.
+//!
+//! This is not a general RESP decoder on purpose. A request never nests, so reading one needs no recursion; every announced length is
+//! held against a limit before a byte of it is kept, memory grows with what has arrived and never with what was announced, and a
+//! request that comes in pieces is not read again from its beginning.
+//!
+//! | state | means | next |
+//! |---|---|---|
+//! | `missing = None` | between requests | a `*n` line, or a line of words (inline) |
+//! | `missing = Some(n)`, `bulk = None` | `n` arguments to come | a `$len` line |
+//! | `missing = Some(n)`, `bulk = Some(len)` | in the midst of an argument | `len` bytes and CR LF |
+
+use std::io::{self, Read};
+use std::ops::Range;
+
+use super::inline;
+use super::request::Request;
+
+/// What a connection may send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WireLimits {
+    /// Longest argument, in bytes.
+    pub max_bulk_bytes: usize,
+    /// Most arguments of a request.
+    pub max_arguments: usize,
+    /// Largest request in all, in bytes.
+    pub max_request_bytes: usize,
+}
+
+impl WireLimits {
+    /// For a connection that has not shown its password yet.
+    #[must_use]
+    pub const fn unauthenticated() -> Self {
+        Self { max_bulk_bytes: 16 << 10, max_arguments: 10, max_request_bytes: 64 << 10 }
+    }
+}
+
+impl Default for WireLimits {
+    fn default() -> Self {
+        Self { max_bulk_bytes: 16 << 20, max_arguments: 1 << 20, max_request_bytes: 64 << 20 }
+    }
+}
+
+/// Why bytes are no request. The connection cannot go on: where the next request begins is not known.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProtocolError {
+    /// A length line is no number, or out of what the protocol has.
+    #[error("Protocol error: invalid {what} length")]
+    Length {
+        /// Of what: `multibulk` or `bulk`.
+        what: &'static str,
+    },
+    /// More arguments than the limit.
+    #[error("Protocol error: {count} arguments, {max} are allowed")]
+    TooManyArguments {
+        /// What was announced.
+        count: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// An argument beyond the limit.
+    #[error("Protocol error: an argument of {len} bytes, {max} are allowed")]
+    ArgumentTooLong {
+        /// What was announced.
+        len: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// A request beyond the limit.
+    #[error("Protocol error: a request of more than {max} bytes")]
+    RequestTooLong {
+        /// The limit.
+        max: usize,
+    },
+    /// Something else stands where an argument has to begin.
+    #[error("Protocol error: expected '$', got {}", shown(*.got))]
+    ExpectedBulk {
+        /// What stands there.
+        got: u8,
+    },
+    /// An argument does not end where it said.
+    #[error("Protocol error: an argument is not followed by CR LF")]
+    UnterminatedBulk,
+    /// A line without an end.
+    #[error("Protocol error: a line of more than {max} bytes")]
+    LineTooLong {
+        /// The limit.
+        max: usize,
+    },
+    /// Quotes of an inline request do not close.
+    #[error("Protocol error: unbalanced quotes in request")]
+    Quotes,
+}
+
+fn shown(byte: u8) -> String {
+    format!("'{}'", byte.escape_ascii())
+}
+
+/// Longest line: of a length, or of an inline request.
+const MAX_LINE_BYTES: usize = 64 << 10;
+/// Digits of a length that is read without looking for the end of its line first.
+const SHORT_DIGITS: usize = 5;
+/// Space that a read gets at least.
+const READ_BYTES: usize = 16 << 10;
+/// A buffer that is larger than this is given back once it is empty.
+const KEPT_BYTES: usize = 64 << 10;
+
+/// Reads the requests of one connection.
+///
+/// ```
+/// use azekura_server::{RequestReader, WireLimits};
+/// let mut reader = RequestReader::new(WireLimits::default());
+/// reader.fill(&mut &b"*2\r\n$3\r\nGET\r\n$1\r\na\r\nPING\r\n*1\r\n$4\r\nPI"[..])?;
+/// assert_eq!(reader.next()?.unwrap().arg(1), b"a");
+/// assert_eq!(reader.next()?.unwrap().arg(0), b"PING"); // inline
+/// assert!(reader.next()?.is_none()); // the rest has not arrived
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct RequestReader {
+    limits: WireLimits,
+    /// `bytes[start..end]` is what arrived and was not handed out.
+    bytes: Vec<u8>,
+    start: usize,
+    end: usize,
+    /// Where reading goes on.
+    at: usize,
+    missing: Option<usize>,
+    bulk: Option<usize>,
+    arguments: Vec<Range<usize>>,
+    /// Unquoted words of an inline request.
+    words: Vec<u8>,
+}
+
+impl RequestReader {
+    /// A reader with nothing read.
+    #[must_use]
+    pub const fn new(limits: WireLimits) -> Self {
+        Self {
+            limits,
+            bytes: Vec::new(),
+            start: 0,
+            end: 0,
+            at: 0,
+            missing: None,
+            bulk: None,
+            arguments: Vec::new(),
+            words: Vec::new(),
+        }
+    }
+
+    /// Changes the limits for what follows.
+    pub const fn set_limits(&mut self, limits: WireLimits) {
+        self.limits = limits;
+    }
+
+    /// Bytes of memory held.
+    #[must_use]
+    pub const fn held_bytes(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// Whether a part of a request has arrived.
+    #[must_use]
+    pub const fn is_midway(&self) -> bool {
+        self.end > self.start
+    }
+
+    /// Reads once from `source`; 0 at its end.
+    ///
+    /// # Errors
+    ///
+    /// That of `source`.
+    pub fn fill(&mut self, source: &mut impl Read) -> io::Result<usize> {
+        self.make_room();
+        let count = source.read(&mut self.bytes[self.end..])?;
+        self.end += count;
+        Ok(count)
+    }
+
+    /// Whether the last [`fill`](Self::fill) took all it had room for: there may be more.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        self.end == self.bytes.len()
+    }
+
+    /// The next request, if all of it has arrived.
+    ///
+    /// # Errors
+    ///
+    /// [`ProtocolError`]; nothing more can be read then.
+    #[expect(clippy::should_implement_trait, reason = "a request borrows from the reader")]
+    pub fn next(&mut self) -> Result<Option<Request<'_>>, ProtocolError> {
+        while self.start < self.end {
+            let is_inline = self.missing.is_none() && self.bytes[self.start] != b'*';
+            let is_whole = if is_inline { self.read_inline()? } else { self.read_array()? };
+            if !is_whole {
+                return Ok(None);
+            }
+            (self.start, self.missing) = (self.at, None);
+            if !self.arguments.is_empty() {
+                let bytes: &[u8] = if is_inline { &self.words } else { &self.bytes };
+                return Ok(Some(Request { bytes, arguments: &self.arguments }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Moves what is left to the front and makes the buffer larger than what has arrived.
+    fn make_room(&mut self) {
+        if self.start == self.end {
+            (self.start, self.end, self.at) = (0, 0, 0);
+            self.arguments.clear();
+            if self.bytes.len() > KEPT_BYTES {
+                self.bytes = Vec::new();
+            }
+        }
+        if self.bytes.len() - self.end >= READ_BYTES {
+            return;
+        }
+        if self.start > 0 {
+            self.bytes.copy_within(self.start..self.end, 0);
+            if self.missing.is_none() {
+                self.arguments.clear(); // they were of the request before
+            }
+            self.arguments.iter_mut().for_each(|a| *a = a.start - self.start..a.end - self.start);
+            (self.end, self.at, self.start) = (self.end - self.start, self.at - self.start, 0);
+        }
+        if self.bytes.len() - self.end < READ_BYTES {
+            self.bytes.resize((self.end * 2).max(self.end + READ_BYTES), 0);
+        }
+    }
+
+    /// Takes the line at `at` without its CR LF.
+    fn line(&mut self) -> Result<Option<Range<usize>>, ProtocolError> {
+        let rest = &self.bytes[self.at..self.end];
+        let Some(len) = rest.iter().take(MAX_LINE_BYTES + 1).position(|&b| b == b'\n') else {
+            if rest.len() > MAX_LINE_BYTES {
+                return Err(ProtocolError::LineTooLong { max: MAX_LINE_BYTES });
+            }
+            return Ok(None);
+        };
+        let end = self.at + len;
+        let is_cr = len > 0 && self.bytes[end - 1] == b'\r';
+        let line = self.at..end - usize::from(is_cr);
+        self.at = end + 1;
+        Ok(Some(line))
+    }
+
+    fn read_inline(&mut self) -> Result<bool, ProtocolError> {
+        self.at = self.start;
+        let Some(line) = self.line()? else { return Ok(false) };
+        self.words.clear();
+        self.arguments.clear();
+        inline::split(&self.bytes[line], &mut self.words, &mut self.arguments)?;
+        if self.arguments.len() > self.limits.max_arguments {
+            return Err(ProtocolError::TooManyArguments {
+                count: self.arguments.len(),
+                max: self.limits.max_arguments,
+            });
+        }
+        Ok(true)
+    }
+
+    fn read_array(&mut self) -> Result<bool, ProtocolError> {
+        if self.missing.is_none() {
+            self.at = self.start;
+            self.arguments.clear();
+            let Some(count) = self.array_head()? else { return Ok(false) };
+            self.missing = Some(count);
+        }
+        while let Some(missing @ 1..) = self.missing {
+            if !self.read_argument()? {
+                return Ok(false);
+            }
+            self.missing = Some(missing - 1);
+        }
+        Ok(true)
+    }
+
+    /// The number of a whole length line with few digits, as most have, behind its first byte; `None`: look at the line in the general way.
+    fn short_length(&mut self) -> Option<usize> {
+        let rest = &self.bytes[self.at..self.end];
+        let mut length = 0;
+        for (i, &byte) in rest.iter().enumerate().take(1 + SHORT_DIGITS + 1).skip(1) {
+            match byte {
+                b'0'..=b'9' => length = 10 * length + usize::from(byte - b'0'),
+                b'\r' if i > 1 && rest.get(i + 1) == Some(&b'\n') => {
+                    self.at += i + 2;
+                    return Some(length);
+                }
+                _ => return None,
+            }
+        }
+        None
+    }
+
+    fn array_head(&mut self) -> Result<Option<usize>, ProtocolError> {
+        let count = match self.short_length() {
+            Some(count) => count,
+            None => {
+                let Some(line) = self.line()? else { return Ok(None) };
+                let count = number(&self.bytes[line.start + 1..line.end]);
+                let count = count.ok_or(ProtocolError::Length { what: "multibulk" })?;
+                // `*-1` and `*0` ask for nothing.
+                usize::try_from(count).unwrap_or(0)
+            }
+        };
+        let max = self.limits.max_arguments;
+        if count > max { Err(ProtocolError::TooManyArguments { count, max }) } else { Ok(Some(count)) }
+    }
+
+    fn read_argument(&mut self) -> Result<bool, ProtocolError> {
+        let len = match self.bulk {
+            Some(len) => len,
+            None => {
+                let Some(len) = self.bulk_head()? else { return Ok(false) };
+                *self.bulk.insert(len)
+            }
+        };
+        let Some(ending) = self.bytes[self.at..self.end].get(len..len + 2) else { return Ok(false) };
+        if ending != b"\r\n" {
+            return Err(ProtocolError::UnterminatedBulk);
+        }
+        self.arguments.push(self.at..self.at + len);
+        self.at += len + 2;
+        self.bulk = None;
+        Ok(true)
+    }
+
+    fn bulk_head(&mut self) -> Result<Option<usize>, ProtocolError> {
+        if let Some(&got) = self.bytes[self.at..self.end].first()
+            && got != b'$'
+        {
+            return Err(ProtocolError::ExpectedBulk { got });
+        }
+        let len = match self.short_length() {
+            Some(len) => len,
+            None => {
+                let Some(line) = self.line()? else { return Ok(None) };
+                let len = number(&self.bytes[line.start + 1..line.end]);
+                let len = len.and_then(|len| usize::try_from(len).ok());
+                len.ok_or(ProtocolError::Length { what: "bulk" })?
+            }
+        };
+        let (max, max_request) = (self.limits.max_bulk_bytes, self.limits.max_request_bytes);
+        if len > max {
+            return Err(ProtocolError::ArgumentTooLong { len, max });
+        }
+        let so_far = self.at - self.start + self.arguments.len() * size_of::<Range<usize>>();
+        if so_far.saturating_add(len) > max_request {
+            return Err(ProtocolError::RequestTooLong { max: max_request });
+        }
+        Ok(Some(len))
+    }
+}
+
+/// A whole decimal number.
+pub(crate) fn number(digits: &[u8]) -> Option<i64> {
+    // `parse` takes a plus sign, the protocol does not.
+    if digits.first() == Some(&b'+') {
+        return None;
+    }
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(reader: &mut RequestReader) -> Result<Vec<Vec<Vec<u8>>>, ProtocolError> {
+        let mut found = Vec::new();
+        while let Some(request) = reader.next()? {
+            found.push(request.iter().map(<[u8]>::to_vec).collect());
+        }
+        Ok(found)
+    }
+
+    fn read(bytes: &[u8], pieces: usize) -> Result<Vec<Vec<Vec<u8>>>, ProtocolError> {
+        let mut reader = RequestReader::new(WireLimits::default());
+        let mut found = Vec::new();
+        for mut piece in bytes.chunks(pieces) {
+            while !piece.is_empty() {
+                reader.fill(&mut piece).expect("a slice reads");
+                found.extend(all(&mut reader)?);
+            }
+        }
+        Ok(found)
+    }
+
+    const STREAM: &[u8] = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$4\r\na\r\nb\r\nPING\r\n\r\n*0\r\n*-1\r\n*2\r\n$3\r\nGET\r\n$0\r\n\r\nECHO \"a \\x41\" 'b c'\n";
+
+    #[test]
+    fn requests_are_the_same_however_they_come_in_pieces() {
+        let whole = read(STREAM, STREAM.len()).expect("valid");
+        let words = |words: &[&[u8]]| words.iter().map(|w| w.to_vec()).collect::<Vec<_>>();
+        assert_eq!(
+            whole,
+            [
+                words(&[b"SET", b"k", b"a\r\nb"]),
+                words(&[b"PING"]),
+                words(&[b"GET", b""]),
+                words(&[b"ECHO", b"a A", b"b c"])
+            ]
+        );
+        for pieces in 1..STREAM.len() {
+            assert_eq!(read(STREAM, pieces).expect("valid"), whole, "pieces of {pieces}");
+        }
+    }
+
+    #[test]
+    fn a_length_may_be_written_with_any_number_of_digits_and_end_without_a_carriage_return() {
+        for width in 1..12 {
+            for end in ["\r\n", "\n"] {
+                let stream = format!("*{:0width$}{end}${:0width$}{end}hello\r\n", 1, 5);
+                for pieces in [1, 2, 3, stream.len()] {
+                    let found = read(stream.as_bytes(), pieces).expect("valid");
+                    assert_eq!(found, [[b"hello"]], "{stream:?} in pieces of {pieces}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_request_is_refused_by_name() {
+        let refused = |bytes: &[u8]| read(bytes, 7).expect_err("no request").to_string();
+        assert!(refused(b"*x\r\n").contains("multibulk length"));
+        assert!(refused(b"*2000000000\r\n").contains("2000000000 arguments"));
+        assert!(refused(b"*1\r\n$2000000000\r\n").contains("2000000000 bytes"));
+        assert!(refused(b"*1\r\n$-1\r\n").contains("bulk length"));
+        assert!(refused(b"*1\r\n$+1\r\n").contains("bulk length"));
+        assert!(refused(b"*\r\n").contains("multibulk length"));
+        assert!(refused(b"*1\r\n$\r\n").contains("bulk length"));
+        assert!(refused(b"*1\r\n$1\rx\n").contains("bulk length"));
+        assert!(refused(b"*1\r\n:5\r\n").contains("expected '$', got ':'"));
+        assert!(refused(b"*1\r\n*1\r\n").contains("got '*'"));
+        assert!(refused(b"*1\r\n$1\r\nabc\r\n").contains("CR LF"));
+        assert!(refused(b"GET \"a\r\n").contains("quotes"));
+        assert!(refused(&[b'a'; MAX_LINE_BYTES + 10]).contains("line"));
+    }
+
+    #[test]
+    fn an_announced_length_takes_no_memory() {
+        let mut reader = RequestReader::new(WireLimits::default());
+        reader.fill(&mut &b"*1000000\r\n$16000000\r\nab"[..]).expect("reads");
+        assert!(reader.next().expect("valid so far").is_none());
+        assert!(reader.held_bytes() <= 2 * READ_BYTES);
+    }
+
+    #[test]
+    fn many_small_arguments_count_against_the_request() {
+        let limits = WireLimits { max_request_bytes: 4096, ..WireLimits::default() };
+        let mut reader = RequestReader::new(limits);
+        let mut stream = b"*1000\r\n".to_vec();
+        (0..1000).for_each(|_| stream.extend_from_slice(b"$0\r\n\r\n"));
+        let mut rest = &stream[..];
+        let refused = loop {
+            assert!(reader.fill(&mut rest).expect("reads") > 0, "never refused");
+            if let Err(error) = reader.next() {
+                break error;
+            }
+        };
+        assert_eq!(refused, ProtocolError::RequestTooLong { max: 4096 });
+    }
+}
