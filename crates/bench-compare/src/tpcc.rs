@@ -69,7 +69,7 @@ pub(crate) struct Tpcc {
 impl Tpcc {
     /// Whether every engine that was asked for by name was measured, and kept the conditions.
     pub(crate) fn run(&self) -> Result<bool> {
-        let mut engines = choose(peers::all(), &self.engines)?;
+        let mut engines = choose(peers::with_logs(), &self.engines)?;
         if self.engines.iter().any(|name| name == "all") {
             engines.retain(|engine| engine.isolates());
         }

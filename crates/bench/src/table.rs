@@ -3,11 +3,18 @@
 use crate::report::Report;
 use std::fmt::Write;
 
-/// The engine that is compared with the others; everything else is a peer.
+/// The engine that is compared with the others.
 pub const OURS: &str = "azekura";
 
+/// Whether an engine is another than ours, and not ours with other settings either (`azekura-serial`).
+#[must_use]
+pub fn is_peer(engine: &str) -> bool {
+    engine.strip_prefix(OURS).is_none_or(|rest| !rest.is_empty() && !rest.starts_with('-'))
+}
+
 /// One table per workload, in the order of the reports. The last column is a row's rate over that of the best peer
-/// at the same number of threads; a pipelined row is compared with the best blocking or pipelined peer.
+/// at the same number of threads; a pipelined row is compared with the best blocking or pipelined peer. Where there is no peer, our
+/// engine with other settings takes its place.
 #[must_use]
 pub fn render(reports: &[Report]) -> String {
     let mut text = String::new();
@@ -56,13 +63,16 @@ fn table(text: &mut String, workload: &str, rows: &[&Report]) {
     }
 }
 
-/// The highest rate of a peer at the row's number of threads.
+/// The highest rate of a peer at the row's number of threads, or of ours with other settings.
 fn best_peer(rows: &[&Report], row: &Report) -> Option<f64> {
-    rows.iter()
-        .filter(|r| r.threads == row.threads && r.engine != OURS)
-        .map(|r| r.ops_per_s)
-        .filter(|&rate| rate > 0.0)
-        .max_by(f64::total_cmp)
+    let best = |is_rival: fn(&str) -> bool| {
+        rows.iter()
+            .filter(|r| r.threads == row.threads && is_rival(&r.engine))
+            .map(|r| r.ops_per_s)
+            .filter(|&rate| rate > 0.0)
+            .max_by(f64::total_cmp)
+    };
+    best(is_peer).or_else(|| best(|engine| engine != OURS))
 }
 
 /// A rate with three or four digits and `k` or `M`.
@@ -99,6 +109,15 @@ mod tests {
             ["1.50", "0.50", "1.00", "1.00"],
             "{text}"
         );
+    }
+
+    #[test]
+    fn ours_with_other_settings_is_a_rival_only_where_there_is_no_peer() {
+        let variants = [sample("azekura", 1, 300.0), sample("azekura-serial", 1, 200.0)];
+        assert!(render(&variants).lines().nth(2).unwrap().ends_with("1.50"));
+        let with_peer = [variants[0].clone(), variants[1].clone(), sample("azek", 1, 100.0)];
+        assert!(render(&with_peer).lines().nth(2).unwrap().ends_with("3.00"));
+        assert!(is_peer("azekurae") && !is_peer(OURS) && !is_peer("azekura-bulk"));
     }
 
     #[test]

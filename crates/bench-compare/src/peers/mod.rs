@@ -18,6 +18,7 @@ pub mod sqlite;
 #[cfg(feature = "wiredtiger")]
 pub mod wiredtiger;
 
+use azekura::LogProtocol;
 use azekura_bench::adapter::azekura::AzekuraEngine;
 use azekura_bench::{Engine, EngineError};
 
@@ -47,11 +48,22 @@ pub fn all() -> Vec<Box<dyn Engine>> {
     ]
 }
 
+/// These, and ours with other logs: the serial one, and the parallel one whose commits wait for another only if they rest on something there.
+#[must_use]
+pub fn with_logs() -> Vec<Box<dyn Engine>> {
+    let logs = [LogProtocol::Serial, LogProtocol::Rfa];
+    with(&logs.map(|log| AzekuraEngine::default().log(log)), all())
+}
+
 /// These, and our bulk loader, which takes part in loads only.
 #[must_use]
 pub fn with_loaders() -> Vec<Box<dyn Engine>> {
-    let mut engines = all();
-    engines.insert(1, Box::new(AzekuraEngine::default().bulk()));
+    with(&[AzekuraEngine::default().bulk()], with_logs())
+}
+
+/// Engines, and after the first of them those variants of it.
+fn with(variants: &[AzekuraEngine], mut engines: Vec<Box<dyn Engine>>) -> Vec<Box<dyn Engine>> {
+    engines.splice(1..1, variants.iter().map(|engine| Box::new(engine.clone()) as Box<dyn Engine>));
     engines
 }
 

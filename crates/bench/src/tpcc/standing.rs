@@ -2,6 +2,7 @@
 
 use super::client::{KindTally, Tally};
 use crate::latency::Latencies;
+use crate::table::{OURS, is_peer};
 use azekura_workload::tpcc::Kind;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -105,7 +106,8 @@ fn plural(count: impl Into<u64>) -> &'static str {
     if count.into() == 1 { "" } else { "s" }
 }
 
-/// The standings as a table, best first in each cell, with what part of the best other engine's rate ours is.
+/// The standings as a table, best first in each cell, with how many times the best peer's rate, and that of ours with
+/// other logs, ours is.
 #[must_use]
 pub fn render(standings: &[Standing]) -> String {
     let mut text = String::new();
@@ -150,12 +152,12 @@ pub fn render(standings: &[Standing]) -> String {
                 s.retries
             );
         }
-        let is_ours = |s: &&&Standing| s.engine == crate::table::OURS;
-        let ours = here.iter().find(is_ours);
-        let best = here.iter().find(|s| !is_ours(s));
-        if let (Some(ours), Some(best)) = (ours, best) {
-            let _ =
-                writeln!(text, "ours is {:.2} of {}", ours.ops_per_s / best.ops_per_s.max(1e-9), best.engine);
+        let Some(ours) = here.iter().find(|s| s.engine == OURS) else { continue };
+        let best = here.iter().find(|s| is_peer(&s.engine));
+        let variants = here.iter().filter(|s| s.engine != OURS && !is_peer(&s.engine));
+        for other in best.into_iter().chain(variants) {
+            let ratio = ours.ops_per_s / other.ops_per_s.max(1e-9);
+            let _ = writeln!(text, "ours is {ratio:.2} of {}", other.engine);
         }
     }
     text
