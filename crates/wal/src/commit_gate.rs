@@ -549,9 +549,14 @@ mod tests {
             }
             lead.finish();
             // The claimant has most likely not woken up.
-            let turn = gate.enter(2, || true, || (3, ()));
-            overtook.store(true, SeqCst);
-            assert!(matches!(turn, Turn::Finished), "{turn:?}");
+            match gate.enter(2, || true, || (3, ())) {
+                Turn::Finished => {}
+                Turn::Lead(lead, ()) => {
+                    overtook.store(lead.number == 2, SeqCst);
+                    assert_eq!(lead.number, 3, "GATE-7");
+                }
+                Turn::NotNeeded => unreachable!("it is"),
+            }
         });
         assert!(!gate.is_flushing() && !gate.lock().is_taken());
     }
