@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
 mod common;
+mod held;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use azekura::{Builder, Database, Error, ErrorKind, Table, Transaction};
 use azekura_io::MemFs;
 use common::{Rows, assert_clean, deterministic};
+use held::HeldFs;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -203,6 +205,30 @@ fn a_row_that_fails_to_come_ends_the_load() {
     assert!(matches!(result, Err(Error::Other(ref error)) if error.to_string() == "line 5001 is torn"));
     assert_eq!(rows_of(&db, &T).len(), 0);
     assert_clean(&db, "failed rows");
+}
+
+/// LOAD-4: the pages are freed then, and a late write would tear them in their next lives.
+#[test]
+fn a_load_that_fails_has_no_write_under_way_any_more_when_it_returns() {
+    let (fs, hold) = HeldFs::new("pages", "azekura-load");
+    let store = deterministic(Arc::new(fs), 4096, 2_000).background(true).open("db").unwrap();
+    // More than a batch of pages, and fewer than the loader has under way before it waits for one.
+    const ROWS: u32 = 15_000;
+    let rows = (0..ROWS).map(|n| Ok((n.to_be_bytes().to_vec(), [3; 100].to_vec())));
+    let torn = std::iter::from_fn(|| {
+        hold.wait_for_one();
+        hold.let_go();
+        Some(Err(Error::other("the last line is torn")))
+    });
+    let tx = store.begin().unwrap();
+    let result = tx.table(&T).unwrap().try_bulk_load(rows.chain(torn));
+    hold.note_return();
+    assert!(matches!(result, Err(Error::Other(_))), "{result:?}");
+    drop(tx);
+    assert!(hold.held() > 0, "a write was under way when the row failed");
+    assert_eq!(hold.late(), 0, "writes that were still under way");
+    assert_eq!(rows_of(&store, &T).len(), 0);
+    assert_clean(&store, "after the writes");
 }
 
 #[test]

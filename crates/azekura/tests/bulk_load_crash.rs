@@ -1,4 +1,5 @@
-//! Bulk loads and power loss: at every I/O in turn, and again during recovery.
+//! Bulk loads and power loss: at every I/O in turn, and again during recovery. Two of three runs log by P-WAL, the third by P-WAL with remote-flush avoidance,
+//! where a load counts by its own worker's log and what it rests on; transactions take turns at the workers.
 //!
 //! The script loads tables over pages that had other lives before, while other transactions free pages and take checkpoints in its
 //! midst; it goes back to savepoints, aborts, and changes what was loaded. `AZEKURA_CRASH_SEEDS=50` runs that many scripts (2 unless
@@ -11,7 +12,7 @@ mod common;
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use azekura::{Database, Error, Table, Transaction};
+use azekura::{Database, Error, LogProtocol, Table, Transaction};
 use azekura_io::FaultFs;
 use common::{Model, Outcome, Rows, assert_recovered, deterministic};
 use rand::rngs::StdRng;
@@ -32,6 +33,11 @@ fn table(name: &str) -> Table<[u8], [u8]> {
     Table::named(name)
 }
 
+/// The log of the run that is cut here.
+fn protocol(cut: u64) -> LogProtocol {
+    if (cut / step()).is_multiple_of(3) { LogProtocol::Rfa } else { LogProtocol::PWal }
+}
+
 /// One run of the script.
 struct Script<'a> {
     db: &'a Database,
@@ -50,7 +56,8 @@ impl Script<'_> {
         change: impl FnOnce(&Transaction) -> Result<(), Error>,
         model: impl FnOnce(&mut Model),
     ) -> Result<(), Error> {
-        let tx = self.db.begin()?;
+        let turn = self.outcome.borrow().states.len();
+        let tx = self.db.begin_on_log_worker(turn)?;
         change(&tx)?;
         // Read now and not before: the change may have run others' transactions.
         let mut after = self.model();
@@ -206,7 +213,8 @@ fn run_until(cut: u64, seed: u64) -> (FaultFs, Outcome, bool) {
     let fs = FaultFs::new();
     fs.cut_power_at(cut);
     let mut outcome = Outcome { states: vec![Model::new()], acknowledged: 0, error: None };
-    match deterministic(Arc::new(fs.clone()), PAGE, FRAMES).open("db") {
+    let store = deterministic(Arc::new(fs.clone()), PAGE, FRAMES).log_protocol(protocol(cut));
+    match store.open("db") {
         Ok(db) => {
             let mut script =
                 Script { db: &db, rng: StdRng::seed_from_u64(seed), outcome: RefCell::new(outcome) };
@@ -289,10 +297,14 @@ fn a_crash_during_the_recovery_of_a_load_changes_nothing() {
 #[test]
 fn a_cut_while_threads_write_leaves_the_table_whole_or_empty() {
     for seed in 0..if step() == 1 { 100 } else { 12 } {
+        let protocol = if seed % 2 == 0 { LogProtocol::PWal } else { LogProtocol::Rfa };
         let rng = &mut StdRng::seed_from_u64(seed);
         let rows: Rows = (0..6_000u32).map(|n| (n.to_be_bytes().to_vec(), vec![n as u8; 60])).collect();
         let fs = FaultFs::new();
-        let open = |fs: &FaultFs| deterministic(Arc::new(fs.clone()), PAGE, 64).background(true).open("db");
+        let open = |fs: &FaultFs| {
+            let store = deterministic(Arc::new(fs.clone()), PAGE, 64).log_protocol(protocol);
+            store.background(true).open("db")
+        };
         let mut outcome = Outcome { states: vec![Model::new()], acknowledged: 0, error: None };
         {
             let db = open(&fs).unwrap();

@@ -38,6 +38,12 @@
 //! - **GATE-6** Who has slept as one that may lead never follows. It may be the heir, and the thread that it would ask may sleep here
 //!   as well, for the heir's flush.
 //!
+//! Who must lead, to change what the stream writes, **claims** the next flush. Else a flusher with a request after every flush would be back
+//! before the claimant has woken up, again and again.
+//!
+//! - **GATE-7** While a claim stands nobody else begins a flush: who comes sleeps over the claimant's, which writes all that was buffered
+//!   before it began. The end of a flush wakes a claimant in the heir's place, and that is GATE-2's thread on its way.
+//!
 //! Model: `tests/loom_gate.rs`.
 
 use std::time::Duration;
@@ -71,6 +77,8 @@ struct State {
     gathering: Gathering,
     /// A sleeper for the next flush sleeps with a time limit (GATE-5). Set and cleared by it, cleared by who leads.
     has_guardian: bool,
+    /// Threads that claim the next flush (GATE-7).
+    claims: u32,
 }
 
 /// The gate of one stream.
@@ -81,6 +89,8 @@ pub struct CommitGate {
     words: [WaitWord; 2],
     /// The same for followers.
     follower_words: [WaitWord; 2],
+    /// The same for claimants.
+    claim_word: WaitWord,
     /// Number of the last flush that ended. Written under the mutex, read by who wakes up.
     finished: AtomicU64,
 }
@@ -92,6 +102,16 @@ impl Default for CommitGate {
 }
 
 impl State {
+    /// Whether a flush goes on, or is claimed (GATE-7).
+    const fn is_taken(&self) -> bool {
+        self.flushing || self.claims > 0
+    }
+
+    /// Number of the flush that covers `lsn`: the one going on, or the next.
+    fn covering(&self, lsn: u64) -> u64 {
+        self.number + u64::from(!self.flushing || lsn >= self.covers)
+    }
+
     /// What the caller, a committer that is not counted yet, had better do while no flush goes on.
     fn advise(&mut self) -> Advice {
         let next = parity(self.number + 1);
@@ -160,6 +180,7 @@ impl CommitGate {
             state: TracedMutex::new(&GATE_MUTEX, State::default()),
             words: [WaitWord::new(0), WaitWord::new(0)],
             follower_words: [WaitWord::new(0), WaitWord::new(0)],
+            claim_word: WaitWord::new(0),
             finished: AtomicU64::new(0),
         }
     }
@@ -211,10 +232,10 @@ impl CommitGate {
                 self.pass_on(state);
                 return Turn::NotNeeded;
             }
-            if !state.flushing {
+            if !state.is_taken() {
                 return self.take_the_lead(state, Who::Log, begin);
             }
-            let target = state.number + u64::from(lsn >= state.covers);
+            let target = state.covering(lsn);
             match self.sleep(state, target, None) {
                 Some(still_needed) => state = still_needed,
                 None => return Turn::Finished,
@@ -246,8 +267,8 @@ impl CommitGate {
                 self.sleep_as_follower(state, lsn, || thread.request());
                 return Turn::Finished;
             }
-            let (target, limit) = if state.flushing {
-                (state.number + u64::from(lsn >= state.covers), None)
+            let (target, limit) = if state.is_taken() {
+                (state.covering(lsn), None)
             } else {
                 match if may_wait { state.advise() } else { Advice::Lead } {
                     Advice::Lead => return self.take_the_lead(state, Who::Committer, begin),
@@ -268,6 +289,29 @@ impl CommitGate {
                 may_wait = false;
             }
         }
+    }
+
+    /// Leads the next flush, as soon as the one going on has ended, if there is one; nobody comes between (GATE-7). It covers nobody who comes later,
+    /// and must write all that is buffered.
+    pub fn claim(&self) -> Lead<'_> {
+        let mut state = self.lock();
+        while state.flushing {
+            state.claims += 1;
+            // Relaxed: the word changes under the mutex, which we hold.
+            let expected = self.claim_word.word().load(Relaxed);
+            let leader = state.leader;
+            drop(state);
+            {
+                let address = std::ptr::from_ref(self).addr();
+                let _wait = azekura_trace::wait_for(&FLUSH_WAIT, address, WaitKind::Log, leader);
+                blocking::announce();
+                self.claim_word.wait(expected, None);
+            }
+            state = self.lock();
+            state.claims -= 1;
+        }
+        let number = state.lead(Who::Log, 0);
+        Lead { gate: self, number }
     }
 
     fn take_the_lead<T>(
@@ -292,8 +336,8 @@ impl CommitGate {
     }
 
     fn sleep_as_follower(&self, mut state: TracedGuard<'_, State>, lsn: u64, request: impl FnOnce()) {
-        let is_covered = state.flushing && lsn < state.covers;
-        let target = state.number + u64::from(!is_covered);
+        let target = state.covering(lsn);
+        let is_covered = target == state.number;
         let word = &self.follower_words[parity(target)];
         state.following[parity(target)] += 1;
         // Relaxed: the word changes under the mutex, which we hold.
@@ -436,12 +480,20 @@ impl CommitGate {
         let followers = state.following[group];
         let asleep = woken + state.waiting[heirs] + followers + state.following[heirs];
         state.gathering.end(asleep, now());
-        let has_heir = state.waiting[heirs] > 0;
+        // GATE-7
+        let has_claimant = state.claims > 0;
+        let has_heir = !has_claimant && state.waiting[heirs] > 0;
+        if has_claimant {
+            self.claim_word.word().fetch_add(1, Release);
+        }
         if has_heir {
             self.change(heirs);
         }
         self.release_followers(&mut state, group);
         drop(state);
+        if has_claimant {
+            self.claim_word.wake_one();
+        }
         if has_heir {
             self.words[heirs].wake_one();
         }
@@ -476,6 +528,37 @@ mod tests {
         });
         assert_eq!(gate.finished.load(Relaxed), 2);
         assert!(!gate.is_flushing());
+    }
+
+    #[test]
+    fn who_claims_the_next_flush_leads_it_and_who_runs_already_does_not() {
+        let gate = CommitGate::new();
+        let Turn::Lead(lead, ()) = gate.enter(1, || true, || (2, ())) else { panic!("nobody leads yet") };
+        let overtook = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                let claimed = gate.claim();
+                assert_eq!(claimed.number, 2, "GATE-7");
+                while gate.state.lock().waiting == [0; 2] && !overtook.load(SeqCst) {
+                    std::thread::yield_now();
+                }
+                claimed.finish();
+            });
+            while gate.state.lock().claims == 0 {
+                std::thread::yield_now();
+            }
+            lead.finish();
+            // The claimant has most likely not woken up.
+            match gate.enter(2, || true, || (3, ())) {
+                Turn::Finished => {}
+                Turn::Lead(lead, ()) => {
+                    overtook.store(lead.number == 2, SeqCst);
+                    assert_eq!(lead.number, 3, "GATE-7");
+                }
+                Turn::NotNeeded => unreachable!("it is"),
+            }
+        });
+        assert!(!gate.is_flushing() && !gate.lock().is_taken());
     }
 
     #[test]

@@ -75,4 +75,30 @@ mod tests {
     fn those_that_come_once_in_a_while_are_no_crowd() {
         assert_eq!([1, 3, 64].map(|threads| of(threads, 5 * FLUSH)), [0; 3]);
     }
+
+    /// One whole count of so many threads.
+    fn count(crowd: &mut Crowd, now: &mut Instant, threads: usize, every: Duration) -> u32 {
+        for n in 0..LOOKED_AT as usize {
+            crowd.note(n % threads, FLUSH, *now);
+            *now += every;
+        }
+        crowd.size()
+    }
+
+    #[test]
+    fn a_crowd_is_gone_after_three_sparse_counts_in_a_row() {
+        let (mut crowd, mut now) = (Crowd::default(), Instant::now());
+        let (dense, sparse) = (FLUSH, 5 * FLUSH);
+        let counts = [dense, dense, sparse, sparse, dense, dense, sparse, sparse, sparse, sparse];
+        let sizes = counts.map(|every| count(&mut crowd, &mut now, 8, every));
+        // The pause before a count's first commit is the count's before.
+        assert_eq!(sizes, [8, 8, 8, 8, 8, 8, 8, 8, 0, 0]);
+    }
+
+    #[test]
+    fn those_who_have_left_are_not_counted_any_more() {
+        let (mut crowd, mut now) = (Crowd::default(), Instant::now());
+        assert_eq!(count(&mut crowd, &mut now, 64, FLUSH), 64);
+        assert_eq!(count(&mut crowd, &mut now, 3, FLUSH), 3);
+    }
 }

@@ -260,6 +260,89 @@ mod tests {
         }
     }
 
+    /// A stretch with so many commits to a flush; in whose manner it was.
+    fn stretch(judge: &mut Judge, now: &mut Instant, by_thread: u32, among: u32) -> Manner {
+        let manner = judge.manner();
+        run(judge, now, FLUSHES as usize, by_thread, among);
+        manner
+    }
+
+    /// Goes on with these rates until it has settled for a manner.
+    fn settle(judge: &mut Judge, now: &mut Instant, by_thread: u32, among: u32, manner: Manner) {
+        for _ in 0..10_000 {
+            stretch(judge, now, by_thread, among);
+            if judge.manner() == manner && judge.left_rate.is_none() {
+                return;
+            }
+        }
+        panic!("not settled for {manner:?}: {judge:?}");
+    }
+
+    #[test]
+    fn two_good_trials_of_three_are_not_enough() {
+        let (mut judge, mut now, mut trials) = (Judge::default(), Instant::now(), 0);
+        run(&mut judge, &mut now, 1, 100, 100); // the first stretch begins
+        let mut before = Manner::ByThread;
+        for _ in 0..2_000 {
+            let among = if trials % 3 == 2 { 80 } else { 150 };
+            let manner = stretch(&mut judge, &mut now, 100, among);
+            trials += u32::from(manner == Manner::Among);
+            assert!((before, manner) != (Manner::Among, Manner::Among), "settled after {trials} trials");
+            before = manner;
+        }
+        assert!(trials > 10, "{trials}");
+    }
+
+    #[test]
+    fn who_has_left_the_thread_goes_back_when_it_is_as_good_and_stays_there_longer_each_time() {
+        let (mut judge, mut now, mut pauses) = (Judge::default(), Instant::now(), Vec::new());
+        for _ in 0..4 {
+            // Not so much better that it looks like another device.
+            settle(&mut judge, &mut now, 100, 140, Manner::Among);
+            run(&mut judge, &mut now, 100 * FLUSHES as usize, 100, 140);
+            settle(&mut judge, &mut now, 100, 100, Manner::ByThread);
+            pauses.push(judge.pauses[Manner::ByThread as usize]);
+        }
+        assert!(pauses.is_sorted() && pauses[0] > 1 && pauses[3] >= 8 * pauses[0], "{pauses:?}");
+    }
+
+    #[test]
+    fn another_device_or_load_makes_the_pauses_short_again() {
+        let (mut judge, mut now) = (Judge::default(), Instant::now());
+        run(&mut judge, &mut now, 100_000, 100, 80);
+        assert!(judge.pauses[Manner::ByThread as usize] > 100, "{judge:?}");
+        let stretches = 2 * DRIFT_STRETCHES as usize;
+        let among = run(&mut judge, &mut now, stretches * FLUSHES as usize, 300, 600);
+        assert!(among >= FLUSHES as usize, "tried soon: {judge:?}");
+    }
+
+    #[test]
+    fn when_the_crowd_goes_its_trial_and_its_stretch_are_void() {
+        let (mut judge, mut now) = (Judge::default(), Instant::now());
+        while judge.manner() == Manner::ByThread {
+            run(&mut judge, &mut now, 1, 100, 100);
+        }
+        run(&mut judge, &mut now, 3, 100, 1_000);
+        judge.interrupt();
+        assert_eq!((judge.manner(), judge.left_rate), (Manner::ByThread, None));
+        assert_eq!((judge.commits, judge.flushes, judge.since), (0, 0, None));
+    }
+
+    #[test]
+    fn a_stretch_has_enough_flushes_and_enough_time() {
+        for (flush, flushes) in [(Duration::from_micros(1), TIME.as_micros() as u32), (2 * TIME, FLUSHES)] {
+            let (mut judge, mut now, mut ended) = (Judge::default(), Instant::now(), 0);
+            judge.end(now);
+            while judge.manner() == Manner::ByThread {
+                judge.commit();
+                now += flush;
+                judge.end(now);
+                ended += 1;
+            }
+            assert_eq!(ended, flushes, "one stretch, of flushes of {flush:?}");
+        }
+    }
+
     #[test]
     fn a_pause_of_the_load_is_not_judged() {
         let (mut judge, mut now) = (Judge::default(), Instant::now());

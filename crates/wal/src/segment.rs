@@ -14,6 +14,9 @@
 //!   every file that is there, so stale chunks never fit their new place (CHUNK-1).
 //! - **SEGMENT-2** (W11) Records are admitted to the buffers only while [`SegmentStore::usable_bytes`] covers what the
 //!   buffers can hold, *and* a flush on its way that is not placed yet. So what has an LSN always has a place on disk.
+//! - **SEGMENT-4** A stream keeps as many segments as its log needed at the last few trims, so a log that grows and is trimmed in turns
+//!   neither removes nor makes files. Both hold the log's writes up: a file system that is mounted with `discard` tells the device of every
+//!   removed block.
 //! - **SEGMENT-3** Of what is prepared, the last [`Sizes::reserve`] bytes admit only records that undo: a transaction
 //!   that meets a full disk can be rolled back, up to that much log for each stream, and the store goes on.
 
@@ -102,15 +105,38 @@ struct Retired {
     max_lsn: Option<u64>,
 }
 
+/// Trims that are looked at to know how many segments the log needs.
+const TRIMS: usize = 16;
+
 #[derive(Debug, Default)]
 struct State {
     ready: VecDeque<Segment>,
     sealed: VecDeque<Retired>,
     old: Vec<Retired>,
     spare: Vec<PathBuf>,
+    /// How many segments had records at each of the last [`TRIMS`] trims that let go of any, before it.
+    needed: VecDeque<usize>,
     next_number: u64,
     prepared: u64,
     recycled: u64,
+}
+
+impl State {
+    /// Segments with records that are not let go of, but for the current one.
+    fn retained(&self) -> usize {
+        self.sealed.len() + self.old.iter().filter(|old| old.used_bytes > 0).count()
+    }
+
+    /// A trim has let some go, where there were so many before.
+    fn note_trim(&mut self, retained_before: usize) {
+        self.needed.truncate(TRIMS - 1);
+        self.needed.push_front(retained_before);
+    }
+
+    /// How many segments more the log needs before it is as large again as it was (SEGMENT-4).
+    fn missing(&self) -> usize {
+        self.needed.iter().max().map_or(0, |most| most.saturating_sub(self.retained()))
+    }
 }
 
 /// The segments of one stream, or of a directory that no stream writes any more.
@@ -241,8 +267,9 @@ impl SegmentStore {
 
     fn wants_spare(&self, state: &State, file_bytes: u64) -> bool {
         self.sizes.is_some_and(|sizes| {
+            let ready = sizes.ready_segments();
             file_bytes == sizes.segment
-                && state.spare.len() + state.ready.len() < 2 * sizes.ready_segments() + 1
+                && state.spare.len() + state.ready.len() < ready + state.missing().max(ready + 1)
         })
     }
 
@@ -377,6 +404,7 @@ impl SegmentStore {
 
     fn take_below(&self, below: u64) -> Vec<Retired> {
         let mut state = self.state.lock();
+        let before = state.retained();
         let mut freed = Vec::new();
         while state.sealed.front().is_some_and(|s| s.max_lsn.is_some_and(|max| max < below)) {
             freed.extend(state.sealed.pop_front());
@@ -386,6 +414,9 @@ impl SegmentStore {
             .partition::<Vec<_>, _>(|s| s.max_lsn.is_some_and(|max| max < below));
         state.old = keep;
         freed.extend(out);
+        if !freed.is_empty() {
+            state.note_trim(before);
+        }
         freed
     }
 

@@ -1,6 +1,6 @@
 //! Changing the number of streams in use while the log is written.
 //!
-//! 1. Lead every stream's gate, in order: no flush goes on, and none begins (ASSIGN-1).
+//! 1. Lead every stream's gate, in order: no flush goes on, and none begins (ASSIGN-1). Each is claimed (GATE-7), so it takes one flush of the stream.
 //! 2. Close the buffers: an appender waits, as it does for a segment, for a stream's writer, which we hold.
 //! 3. Write what is in the buffers by the streams it belongs to, and settle (ASSIGN-2).
 //! 4. Change the number, unless a stream would then have less prepared than its buffers can hold (SEGMENT-2).
@@ -10,7 +10,7 @@
 
 use azekura_base::LogFailed;
 
-use crate::commit_gate::{Lead, Turn};
+use crate::commit_gate::Lead;
 use crate::log::{Log, PoisonOnPanic};
 use crate::options::{Admission, StreamCount};
 use crate::stream::{Stream, Taken};
@@ -29,7 +29,7 @@ impl Log {
         if count == self.assignment.in_use() || !may_change {
             return Ok(false);
         }
-        let leads: Vec<Lead<'_>> = self.streams.iter().map(lead_alone).collect();
+        let leads: Vec<Lead<'_>> = self.streams.iter().map(|stream| stream.gate.claim()).collect();
         let poison = PoisonOnPanic(self);
         let changed = self.change_while_leading(count);
         std::mem::forget(poison);
@@ -69,14 +69,5 @@ impl Log {
         }
         self.streams.iter().for_each(|stream| stream.open_buffers(&self.buffers));
         Ok(all_fit)
-    }
-}
-
-/// Waits until no flush of the stream goes on, and leads the next, which takes nothing.
-fn lead_alone(stream: &Stream) -> Lead<'_> {
-    loop {
-        if let Turn::Lead(lead, ()) = stream.gate.enter(u64::MAX, || true, || (0, ())) {
-            return lead;
-        }
     }
 }

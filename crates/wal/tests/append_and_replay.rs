@@ -179,6 +179,31 @@ fn trimmed_segments_are_recycled_and_what_is_above_stays() {
     assert!(wal.retained_bytes() < wal.log_bytes_since_start() / 4);
 }
 
+/// SEGMENT-4.
+#[test]
+fn a_log_that_grows_and_is_trimmed_in_turns_neither_makes_nor_removes_files_in_the_end() {
+    let fs = FaultFs::new();
+    let wal = create(&fs, small(1, 1));
+    let mut seen = Vec::new();
+    for round in 0..12 {
+        // Some segments full, and then all but the last of them trimmed at once.
+        fill(&wal, round, 1500);
+        wal.trim(wal.durable_lsn()).expect("trims");
+        let stats = wal.stats();
+        seen.push((stats.segments_prepared - stats.segments_recycled, fs.files()));
+    }
+    let made = |round: usize| seen[round].0;
+    assert!(made(0) > 5, "a round takes many segments: {}", made(0));
+    assert_eq!(made(11), made(3), "none was made since: {:?}", seen.iter().map(|s| s.0).collect::<Vec<_>>());
+    assert!(seen[3..].iter().all(|(_, files)| files.len() == seen[3].1.len()), "nor removed");
+    // A log that needs less, trim after trim, gives them back.
+    for round in 0..60 {
+        fill(&wal, 100 + round, 50);
+        wal.trim(wal.durable_lsn()).expect("trims");
+    }
+    assert!(fs.files().len() < seen[11].1.len() / 2 + 3, "{} of {}", fs.files().len(), seen[11].1.len());
+}
+
 #[test]
 fn trim_lets_go_of_old_incarnations_of_streams_that_are_no_more() {
     let fs = FaultFs::new();

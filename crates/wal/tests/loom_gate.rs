@@ -421,3 +421,28 @@ fn a_follower_of_a_flush_that_turns_out_needless_goes_on() {
         follower.join().expect("no panic");
     });
 }
+
+#[test]
+fn a_claimant_leads_though_the_thread_is_asked_all_the_time_and_all_return() {
+    model(2, || {
+        let log = Log::new(1);
+        let bell = Arc::new(Bell::new());
+        let flusher = thread::spawn({
+            let (log, bell) = (log.clone(), bell.clone());
+            move || log.write_when_asked(&bell, 1)
+        });
+        let claimant = thread::spawn({
+            let log = log.clone();
+            move || {
+                let lead = log.gate.claim();
+                // GATE-7: it writes all that was buffered, for whoever sleeps over it.
+                let (_, taken) = log.take();
+                log.lead(lead, &taken);
+            }
+        });
+        let lsn = log.append(0);
+        follow(&log, lsn, &bell);
+        claimant.join().expect("no panic");
+        flusher.join().expect("no panic");
+    });
+}

@@ -1,5 +1,6 @@
 //! `bench`: how fast it is here. Thin over `azekura-bench`, which runs, checks the answers and counts.
 
+mod recorded;
 mod tpcc;
 
 use std::io::{self, Write};
@@ -12,12 +13,13 @@ use azekura::LogProtocol;
 use azekura_bench::adapter::azekura::AzekuraEngine;
 use azekura_bench::adapter::resp::RespEngine;
 use azekura_bench::{Engine, Plan, Progress, compare, table};
-use azekura_record::kernel::{Kernel, Target};
 use azekura_workload::{Family, Workload};
 use clap::{Args, Subcommand};
 
+use crate::Outcome;
 use crate::arguments::{StoreArguments, seconds, size};
-use crate::{Outcome, show};
+
+use recorded::Recorded;
 
 /// The cache unless `--cache` says otherwise: that of the published comparisons.
 const CACHE_BYTES: u64 = 1 << 30;
@@ -40,6 +42,7 @@ Examples:
   azekura bench kv --workload u1 --threads 8 --seconds 5
   azekura bench kv --workload u1 --threads 2 --in-flight 512 --json
   azekura bench kv --workload u1 --threads 8 --log p-wal,serial,epoch:10
+  azekura bench kv --workload u10 --threads 1,2,4,8,16,64 --log p-wal,serial,p-wal-rfa --blocking --in-flight 512
   azekura bench kv --workload u1,read,ycsb-a --threads 1,2,8 --dir /data/x
   azekura bench kv --workload load --bulk --runs 5
   azekura bench kv --workload ycsb-a,ycsb-f --threads 50 --records 100000 --resp 127.0.0.1:6379,127.0.0.1:6380
@@ -79,6 +82,10 @@ struct Kv {
     /// Instead of waiting for each commit, keep so many in flight over all threads
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
     in_flight: Vec<u32>,
+
+    /// Wait for each commit as well, in runs beside those with --in-flight
+    #[arg(long, requires = "in_flight")]
+    blocking: bool,
 
     /// Runs of each; the median counts
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
@@ -131,45 +138,16 @@ struct Kv {
     #[arg(long)]
     json: bool,
 
-    /// Record operations and waits of all runs into this file
-    #[arg(long, value_name = "FILE")]
-    trace: Option<PathBuf>,
-
-    /// Ask the kernel for context switches as well: time off the processor is then preempted or blocked
-    #[arg(long, requires = "trace")]
-    switches: bool,
+    #[command(flatten)]
+    recorded: Recorded,
 }
 
 impl Bench {
     pub(crate) fn run(&self, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
-        let kv = match &self.kind {
-            Kind::Kv(kv) => kv,
-            Kind::Tpcc(tpcc) => return tpcc.run(store, out),
-        };
-        let Some(file) = &kv.trace else { return kv.run(store, out) };
-        let options = azekura_trace::Options {
-            file: Some(file.clone()),
-            label: kv.workloads.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
-            ..azekura_trace::Options::default()
-        };
-        azekura_trace::start(options).with_context(|| format!("cannot record into {}", file.display()))?;
-        let kernel = kv.switches.then(|| Kernel::watch(Target::Process(std::process::id()), Vec::new()));
-        let ended = kv.run(store, out);
-        let recording = azekura_trace::stop().with_context(|| format!("cannot end {}", file.display()))?;
-        if let Some(kernel) = kernel {
-            kernel.refusals().iter().for_each(|refusal| eprintln!("note: {refusal}"));
-            let mut trace = recording.trace().with_context(|| format!("cannot read {}", file.display()))?;
-            kernel.finish().add_to(&mut trace);
-            std::fs::write(file, trace.to_bytes())
-                .with_context(|| format!("cannot write {}", file.display()))?;
+        match &self.kind {
+            Kind::Kv(kv) => kv.recorded.run(kv.label(), || kv.run(store, out)),
+            Kind::Tpcc(tpcc) => tpcc.recorded().run("tpcc".to_owned(), || tpcc.run(store, out)),
         }
-        eprintln!(
-            "{} recorded in {}, {} lost",
-            show::counted(recording.events(), "event"),
-            file.display(),
-            show::count(recording.lost())
-        );
-        ended
     }
 }
 
@@ -185,6 +163,10 @@ fn doors(text: &str) -> Result<Doors, String> {
 }
 
 impl Kv {
+    fn label(&self) -> String {
+        self.workloads.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+    }
+
     fn run(&self, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
         if let Some(dir) = &self.dir {
             return self.run_in(dir, store, out);
@@ -260,7 +242,7 @@ impl Kv {
                 (false, false) => threads,
             },
             in_flight: self.in_flight.iter().map(|&in_flight| in_flight as usize).collect(),
-            blocking: self.in_flight.is_empty(),
+            blocking: self.blocking || self.in_flight.is_empty(),
             measured: self.seconds,
             warm_up: self.warm_up,
             runs: self.runs.into(),

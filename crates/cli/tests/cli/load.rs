@@ -107,3 +107,39 @@ fn a_file_that_cannot_be_read_is_refused_before_a_store_is_made() {
     );
     assert!(!scratch.path("db").exists());
 }
+
+/// So many rows of ascending keys, from a number on; more than a transaction of `load` takes go in by a bulk load.
+fn ascending(from: u32, count: u32) -> Vec<(Vec<u8>, Vec<u8>)> {
+    (from..from + count).map(|n| (format!("k{n:07}").into_bytes(), format!("v{n}").into_bytes())).collect()
+}
+
+/// What `dump` gives for these rows, of which the last with a key counts.
+fn dumped(rows: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
+    let rows: std::collections::BTreeMap<_, _> = rows.iter().cloned().collect();
+    tsv(&rows.into_iter().collect::<Vec<_>>())
+}
+
+#[test]
+fn from_the_first_row_out_of_order_on_a_bulk_load_goes_on_with_transactions_and_says_so() {
+    let scratch = Scratch::new();
+    let mut rows = ascending(1_000, 12_000);
+    rows.push((b"k0000007".to_vec(), b"late".to_vec()));
+    rows.push((b"k0001500".to_vec(), b"again".to_vec()));
+    rows.extend(ascending(20_000, 300));
+    let run = Run::with_stdin(&scratch, &["load", "db", "t"], &tsv(&rows));
+    assert!(run.code == 0 && run.stdout.starts_with("loaded 12,302 rows "), "{run:?}");
+    assert!(run.stderr.contains("line 12001 is out of key order"), "{}", run.stderr);
+    assert!(Run::in_dir(&scratch, &["dump", "db", "t"]).raw_stdout == dumped(&rows));
+    Run::in_dir(&scratch, &["check", "db"]).well();
+}
+
+#[test]
+fn a_table_with_rows_is_loaded_by_transactions_as_one_without() {
+    let scratch = Scratch::new();
+    let mut rows = vec![(b"k0000500".to_vec(), b"was here".to_vec()), (b"z".to_vec(), b"stays".to_vec())];
+    Run::with_stdin(&scratch, &["load", "db", "t"], &tsv(&rows)).well();
+    let more = ascending(0, 11_000);
+    Run::with_stdin(&scratch, &["load", "db", "t"], &tsv(&more)).well();
+    rows.extend(more);
+    assert!(Run::in_dir(&scratch, &["dump", "db", "t"]).raw_stdout == dumped(&rows));
+}

@@ -11,6 +11,7 @@ use azekura_bench::tpcc::{Plan, run};
 use azekura_workload::tpcc::{Mix, Scale};
 use clap::{Args, ValueEnum};
 
+use super::recorded::Recorded;
 use super::{CACHE_BYTES, write_line};
 use crate::Outcome;
 use crate::arguments::{StoreArguments, seconds};
@@ -20,6 +21,7 @@ Examples:
   azekura bench tpcc --warehouses 8 --threads 8 --seconds 30
   azekura bench tpcc --warehouses 8 --threads 2 --mix new-order --in-flight 512 --json
   azekura bench tpcc --warehouses 8 --threads 8 --log serial
+  azekura bench tpcc --threads 8 --trace tpcc.trace    # then: azekura trace report tpcc.trace
   azekura bench tpcc --warehouses 4 --dir /data/x --keep     # run again: it goes on
 
 All five transactions, in the specification's mix and on its number of rows,
@@ -90,6 +92,9 @@ pub(super) struct Tpcc {
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    recorded: Recorded,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -101,6 +106,10 @@ enum MixArgument {
 }
 
 impl Tpcc {
+    pub(super) const fn recorded(&self) -> &Recorded {
+        &self.recorded
+    }
+
     pub(super) fn run(&self, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
         if let Some(dir) = &self.dir {
             return self.run_in(dir, store, out);

@@ -1,0 +1,171 @@
+//! A file system in memory that holds writes of some threads up until they are let go of, and sees whether they are done when their master believes so.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::thread;
+use std::time::Duration;
+
+use azekura_io::{File, FileLock, Fs, MemFs, OpenOptions};
+
+/// Turns of a millisecond that a write lets pass once it is let go of: so long it looks whether it is too late. Who waits for it is
+/// never too early, however long that is; who does not is caught unless he takes longer.
+const TURNS: u32 = 300;
+
+/// What is known of the held writes.
+#[derive(Debug, Default)]
+pub(crate) struct Hold {
+    held: AtomicU32,
+    is_let_go: AtomicBool,
+    has_returned: AtomicBool,
+    late: AtomicU32,
+}
+
+impl Hold {
+    /// Waits until a write is held.
+    pub(crate) fn wait_for_one(&self) {
+        while self.held() == 0 {
+            thread::yield_now();
+        }
+    }
+
+    pub(crate) fn let_go(&self) {
+        self.is_let_go.store(true, SeqCst);
+    }
+
+    /// Whoever has to have waited for the writes goes on.
+    pub(crate) fn note_return(&self) {
+        self.has_returned.store(true, SeqCst);
+    }
+
+    /// Writes that were held.
+    pub(crate) fn held(&self) -> u32 {
+        self.held.load(SeqCst)
+    }
+
+    /// Those that were under way when he went on.
+    pub(crate) fn late(&self) -> u32 {
+        self.late.load(SeqCst)
+    }
+
+    fn pass(&self) {
+        self.held.fetch_add(1, SeqCst);
+        while !self.is_let_go.load(SeqCst) {
+            thread::yield_now();
+        }
+        for _ in 0..TURNS {
+            if self.has_returned.load(SeqCst) {
+                self.late.fetch_add(1, SeqCst);
+                return;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// See the head.
+#[derive(Debug)]
+pub(crate) struct HeldFs {
+    inner: MemFs,
+    file: &'static str,
+    thread: &'static str,
+    hold: Arc<Hold>,
+}
+
+impl HeldFs {
+    /// Holds the first write to files of this name by threads of this name.
+    pub(crate) fn new(file: &'static str, thread: &'static str) -> (Self, Arc<Hold>) {
+        let hold = Arc::<Hold>::default();
+        (Self { inner: MemFs::new(), file, thread, hold: Arc::clone(&hold) }, hold)
+    }
+}
+
+impl Fs for HeldFs {
+    fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>> {
+        let inner = self.inner.open(path, options)?;
+        if path.file_name().is_none_or(|name| name != self.file) {
+            return Ok(inner);
+        }
+        Ok(Arc::new(HeldFile { inner, thread: self.thread, hold: Arc::clone(&self.hold) }))
+    }
+
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        self.inner.create_dir_all(path)
+    }
+
+    fn list_dir(&self, path: &Path) -> io::Result<Vec<String>> {
+        self.inner.list_dir(path)
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        self.inner.exists(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.inner.rename(from, to)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.inner.remove_file(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.inner.sync_dir(path)
+    }
+
+    fn lock_exclusive(&self, path: &Path) -> io::Result<Option<Box<dyn FileLock>>> {
+        self.inner.lock_exclusive(path)
+    }
+}
+
+#[derive(Debug)]
+struct HeldFile {
+    inner: Arc<dyn File>,
+    thread: &'static str,
+    hold: Arc<Hold>,
+}
+
+impl HeldFile {
+    fn pass(&self) {
+        if thread::current().name() == Some(self.thread) && self.hold.held() == 0 {
+            self.hold.pass();
+        }
+    }
+}
+
+impl File for HeldFile {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        self.inner.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.pass();
+        self.inner.write_at(offset, buf)
+    }
+
+    fn write_at_sync(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.pass();
+        self.inner.write_at_sync(offset, buf)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.inner.sync()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.inner.len()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.inner.set_len(len)
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.inner.write_zeroes(offset, len)
+    }
+
+    fn alignment(&self) -> usize {
+        self.inner.alignment()
+    }
+}
