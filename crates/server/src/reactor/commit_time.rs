@@ -14,6 +14,10 @@ use std::time::Duration;
 
 /// Waits that are expected to end sooner are waited for with the reactor in hand.
 const SHORT: Duration = Duration::from_micros(120);
+/// So many times what a flush takes may be spent on gathering for it: then no more than a ninth of the time is the device's.
+const GATHERED: u64 = 8;
+/// And no longer: who came first waits for it.
+const LONGEST_GATHERING: Duration = Duration::from_millis(1);
 /// Nothing was waited for yet.
 const UNKNOWN: u64 = u64::MAX;
 
@@ -34,6 +38,11 @@ impl CommitTime {
     pub(super) fn is_short(&self) -> bool {
         // Relaxed, here and below: a guess that orders nothing.
         u128::from(self.expected_ns.load(Relaxed)) < SHORT.as_nanos()
+    }
+
+    /// How long it pays to gather for one flush.
+    pub(super) fn worth_gathering(&self) -> Duration {
+        Duration::from_nanos(self.expected_ns.load(Relaxed).saturating_mul(GATHERED)).min(LONGEST_GATHERING)
     }
 
     /// A wait took so long.
