@@ -1,8 +1,9 @@
 //! Both directions of a connection's socket, which never blocks: in the clear, or by TLS.
 
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 use rustls::ServerConnection;
 
 use crate::resp::RequestReader;
@@ -12,6 +13,16 @@ use crate::resp::RequestReader;
 pub(crate) enum Channel {
     Clear,
     Tls(Box<ServerConnection>),
+}
+
+/// A socket by its system calls alone: those of the C library are places where a thread may be cancelled, which takes it longer to say than parts of the call.
+struct Bare<'s>(&'s TcpStream);
+
+impl Read for Bare<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let (count, _) = recv(self.0, bytes, RecvFlags::empty())?;
+        Ok(count)
+    }
 }
 
 /// What reading came to.
@@ -27,13 +38,9 @@ pub(crate) enum Received {
 
 impl Channel {
     /// Reads once.
-    pub(crate) fn receive(
-        &mut self,
-        mut socket: &TcpStream,
-        reader: &mut RequestReader,
-    ) -> io::Result<Received> {
+    pub(crate) fn receive(&mut self, socket: &TcpStream, reader: &mut RequestReader) -> io::Result<Received> {
         match self {
-            Self::Clear => match reader.fill(&mut socket) {
+            Self::Clear => match reader.fill(&mut Bare(socket)) {
                 Ok(0) => Ok(Received::End),
                 Ok(count) => Ok(Received::Bytes(count)),
                 Err(error) => nothing_yet(error),
@@ -43,9 +50,9 @@ impl Channel {
     }
 
     /// Sends of `bytes` what the socket takes; how much that was.
-    pub(crate) fn send(&mut self, mut socket: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
+    pub(crate) fn send(&mut self, socket: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Self::Clear => match socket.write(bytes) {
+            Self::Clear => match send(socket, bytes, SendFlags::NOSIGNAL).map_err(io::Error::from) {
                 Err(error) if is_not_yet(&error) => Ok(0),
                 done => done,
             },

@@ -52,6 +52,8 @@ pub(crate) struct Connection {
     sent: usize,
     pending: Pending,
     input: Input,
+    /// Requests run since somebody asked.
+    ran: u64,
     /// Whole requests may lie in the reader.
     has_requests: bool,
     /// Nothing is read any more; over once the replies are sent.
@@ -85,6 +87,7 @@ impl Connection {
             sent: 0,
             pending: Pending::default(),
             input: Input::Some,
+            ran: 0,
             has_requests: false,
             ends: false,
             is_over: false,
@@ -92,6 +95,16 @@ impl Connection {
             stuck_since: None,
             _released: released,
         }
+    }
+
+    /// Its number, which no other has.
+    pub(crate) fn id(&self) -> u64 {
+        self.client.id
+    }
+
+    /// How many requests were run since this was last asked.
+    pub(crate) const fn take_ran(&mut self) -> u64 {
+        std::mem::replace(&mut self.ran, 0)
     }
 
     /// The socket, for whoever waits for its events.
@@ -199,7 +212,10 @@ impl Connection {
                     self.has_requests = false;
                     break;
                 }
-                Ok(Some(request)) => self.session.execute(request, &mut self.out, &mut self.pending),
+                Ok(Some(request)) => {
+                    self.ran += 1;
+                    self.session.execute(request, &mut self.out, &mut self.pending)
+                }
                 Err(error) => {
                     self.session.land(&mut self.out);
                     self.shared.counters.protocol_errors.inc();

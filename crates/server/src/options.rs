@@ -60,8 +60,10 @@ pub struct ServerOptions {
     pub durability: Durability,
     /// Most connections at once.
     pub max_clients: usize,
-    /// Reactors: each is a thread that serves its share of the connections; as many as there are processors, unless set.
+    /// Reactors, at most: each is a thread that serves its share of the connections; as many as there are processors, unless set.
     pub reactors: usize,
+    /// Whether the connections are spread over as many of them as serve the most, which is found out by trial, as unless set; or over all.
+    pub adapts_reactors: bool,
     /// What a connection may send.
     pub wire: WireLimits,
     /// Most bytes that the replies of one transaction hold.
@@ -92,6 +94,7 @@ impl Default for ServerOptions {
             durability: Durability::Immediate,
             max_clients: 1024,
             reactors: std::thread::available_parallelism().map_or(1, usize::from),
+            adapts_reactors: true,
             wire: WireLimits::default(),
             max_reply_bytes: 64 << 20,
             idle_timeout: None,

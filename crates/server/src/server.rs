@@ -109,7 +109,8 @@ impl Server {
             cluster: OnceLock::new(),
         });
         let node = cluster::start(&shared)?;
-        let fleet = Fleet::start(shared.options.reactors).map_err(ServerError::Thread)?;
+        let fleet = Fleet::start(shared.options.reactors, shared.options.adapts_reactors)
+            .map_err(ServerError::Thread)?;
         let (stopping, stopped) = UnixStream::pair().map_err(ServerError::Thread)?;
         let mut server = Self {
             shared: Some(Arc::clone(&shared)),
@@ -313,6 +314,55 @@ mod tests {
         client.write_all(SET)?;
         client.read_exact(&mut reply)?;
         Ok(reply)
+    }
+
+    /// REACT-5: also of connections that wait for a lock, or say nothing, while the number changes.
+    #[test]
+    fn connections_move_between_reactors_and_each_gets_all_its_answers_in_order() {
+        let listen = "127.0.0.1:0".parse().expect("an address");
+        let options = ServerOptions {
+            listen,
+            reactors: 4,
+            adapts_reactors: false,
+            transaction_timeout: Duration::from_secs(600),
+            ..ServerOptions::default()
+        };
+        let server = Server::start(Database::in_memory().expect("memory"), options).expect("a server");
+        let ask = |client: &mut TcpStream, text: &str| client.write_all(text.as_bytes()).expect("it listens");
+        let expect = |client: &mut TcpStream, wanted: &str| {
+            let mut got = vec![0; wanted.len()];
+            client.read_exact(&mut got).expect("an answer");
+            assert_eq!(String::from_utf8_lossy(&got), wanted);
+        };
+        let mut clients: Vec<TcpStream> = (0..16).map(|_| connect(&server)).collect();
+        let mut silent: Vec<TcpStream> = (0..4).map(|_| connect(&server)).collect();
+        let (mut holder, mut waiter) = (connect(&server), connect(&server));
+        for round in 1..=120 {
+            if round % 10 == 1 {
+                ask(&mut holder, &format!("AZ.BEGIN\r\nSET k {round}\r\n"));
+                expect(&mut holder, "+OK\r\n+OK\r\n");
+                ask(&mut waiter, "GET k\r\nECHO after\r\n");
+            }
+            server.fleet.use_reactors(1 + round % 4);
+            for (i, client) in clients.iter_mut().enumerate() {
+                ask(client, &format!("INCR n{i}\r\nECHO {i}.{round}\r\nINCR n{i}\r\n"));
+            }
+            for (i, client) in clients.iter_mut().enumerate() {
+                let echo = format!("{i}.{round}");
+                let wanted = format!(":{}\r\n${}\r\n{echo}\r\n:{}\r\n", 2 * round - 1, echo.len(), 2 * round);
+                expect(client, &wanted);
+            }
+            if round % 10 == 0 {
+                ask(&mut holder, "AZ.COMMIT\r\n");
+                expect(&mut holder, "+OK\r\n");
+                let held = (round - 9).to_string();
+                expect(&mut waiter, &format!("${}\r\n{held}\r\n$5\r\nafter\r\n", held.len()));
+            }
+        }
+        for client in &mut silent {
+            assert_eq!(&set(client).expect("a reply"), b"+OK\r\n");
+        }
+        server.stop().expect("nothing is left");
     }
 
     /// The committer of a reactor that panics leaves nobody waiting: it ends that one connection, without a reply that may be wrong.

@@ -68,7 +68,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "N", default_value_t = 1024)]
     max_clients: usize,
 
-    /// Threads that read, run and answer requests; those that wait are others [unless given: one for each core]
+    /// Threads that read, run and answer requests; those that wait are others [unless given: up to one for each core, as many as serve the most]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     reactors: Option<u16>,
 
@@ -147,6 +147,7 @@ impl Serve {
         }
         if let Some(reactors) = self.reactors {
             options.reactors = reactors.into();
+            options.adapts_reactors = false;
         }
         options.max_clients = self.max_clients;
         options.wire.max_bulk_bytes = self.max_value;

@@ -65,16 +65,14 @@ fn turn(fleet: &Arc<Fleet>, mut reactor: Box<Reactor>) -> Option<Box<Reactor>> {
         reactor = still_mine;
         reactor.served(token, served);
     }
+    reactor.keep_spread();
     if reactor.waiting.is_empty() {
         reactor.poll(false);
         return Some(reactor);
     }
-    // What came meanwhile may share the flush; what comes then is of the next batch.
-    if !std::mem::replace(&mut reactor.has_gathered, true) {
-        reactor.poll(true);
+    if reactor.gathers() {
         return Some(reactor);
     }
-    reactor.has_gathered = false;
     if reactor.queue_commits() {
         reactor.poll(false);
         return Some(reactor);

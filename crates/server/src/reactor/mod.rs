@@ -24,29 +24,34 @@
 //!   to be short: those wait for the log alone, which no connection of this reactor can hold up.
 //! - **REACT-3** Who gives a reactor away gives all of it but the connections it works on: those queued, and those that wait for their commits, go along.
 //! - **REACT-4** An event for a connection that is away is noted (PLACE-4); the connection is looked at when it is back.
+//! - **REACT-5** A connection belongs to one of the reactors in use, by its number (`spread` says how many are). One that is elsewhere, since another number was in use, goes there when
+//!   its reactor next looks: out of the slot, out of the poll, into the other one's post. What has arrived for it is told again by the other's poll.
 //!
-//! Threads: one for each reactor and one for its commits, one for each connection that blocks otherwise, and spare ones that end after a while. Should the system give no more threads,
+//! Threads: one for each reactor and one for its commits where the device is slow, one for each connection that blocks otherwise, and spare ones that end after a while. Should the system give no more threads,
 //! a reactor stays with its thread until that goes on.
 
 mod commit_time;
 mod crew;
 mod drive;
 mod place;
+mod spread;
 
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
+use parking_lot::Mutex;
 
 use crate::connection::Connection;
 use commit_time::CommitTime;
 use crew::{Bunk, Crew};
 use place::{Arrival, Place, Posted};
+use spread::Spread;
 
 /// Events taken at once.
 const EVENTS: usize = 1024;
@@ -56,6 +61,8 @@ const TICK: Duration = Duration::from_millis(5);
 const SPARE_PATIENCE: Duration = Duration::from_secs(10);
 /// Stack of a thread; only what is used of it takes memory.
 const STACK_BYTES: usize = 1 << 20;
+/// Requests that a reactor counts by itself before it tells the others.
+const COUNTED: u64 = 256;
 /// The waker's token; those of connections are their slots.
 const WAKE: Token = Token(usize::MAX);
 
@@ -68,8 +75,12 @@ pub(crate) struct Fleet {
     seats: Vec<Seat>,
     crew: Crew<Box<Reactor>>,
     is_stopping: AtomicBool,
-    /// Turn of the next connection.
-    next: AtomicUsize,
+    /// Reactors that the connections are spread over: a connection's home is one of these, by its number.
+    in_use: AtomicUsize,
+    /// Decides that; `None`: all of them are in use, always.
+    spread: Option<Mutex<Spread>>,
+    /// Requests served, counted by the [`COUNTED`].
+    served: AtomicU64,
 }
 
 /// What others see of a reactor.
@@ -81,9 +92,10 @@ struct Seat {
 }
 
 impl Fleet {
-    /// Starts so many reactors, each on a thread.
-    pub(crate) fn start(reactors: usize) -> io::Result<Arc<Self>> {
-        let polls: Vec<Poll> = (0..reactors.max(1)).map(|_| Poll::new()).collect::<io::Result<_>>()?;
+    /// Starts so many reactors, each on a thread; `adapts`: uses as many of them as serve the most.
+    pub(crate) fn start(reactors: usize, adapts: bool) -> io::Result<Arc<Self>> {
+        let reactors = reactors.max(1);
+        let polls: Vec<Poll> = (0..reactors).map(|_| Poll::new()).collect::<io::Result<_>>()?;
         let seat = |poll: &Poll| {
             let waker = Waker::new(poll.registry(), WAKE)?;
             Ok(Seat { place: Place::default(), waker, commit_time: CommitTime::default() })
@@ -92,7 +104,9 @@ impl Fleet {
             seats: polls.iter().map(seat).collect::<io::Result<_>>()?,
             crew: Crew::default(),
             is_stopping: AtomicBool::new(false),
-            next: AtomicUsize::new(0),
+            in_use: AtomicUsize::new(if adapts { 1 } else { reactors }),
+            spread: adapts.then(|| Mutex::new(Spread::new(reactors))),
+            served: AtomicU64::new(0),
         });
         for (number, poll) in polls.into_iter().enumerate() {
             if fleet.employ(Box::new(Reactor::new(&fleet, number, poll))).is_err() {
@@ -103,10 +117,32 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// Takes a connection in, whose socket does not block.
+    /// Where a connection belongs.
+    fn home(&self, connection: &Connection) -> usize {
+        // Relaxed: who sees the old number moves it later.
+        (connection.id() % self.in_use.load(Relaxed) as u64) as usize
+    }
+
+    /// A reactor has served so many requests more.
+    fn count(&self, requests: u64) {
+        let Some(spread) = &self.spread else { return };
+        // Relaxed: a count; the number in use orders nothing.
+        let served = self.served.fetch_add(requests, Relaxed) + requests;
+        let Some(mut spread) = spread.try_lock() else { return };
+        if let Some(count) = spread.look(served, Instant::now()) {
+            self.in_use.store(count, Relaxed);
+        }
+    }
+
+    /// Spreads the connections over so many reactors from now on.
+    #[cfg(test)]
+    pub(crate) fn use_reactors(&self, count: usize) {
+        self.in_use.store(count, Relaxed);
+    }
+
+    /// Takes a connection in, whose socket does not block and which no reactor has registered.
     pub(crate) fn admit(self: &Arc<Self>, connection: Box<Connection>) {
-        // Relaxed: any order of turns will do.
-        let number = self.next.fetch_add(1, Relaxed) % self.seats.len();
+        let number = self.home(&connection);
         let arrival = Arrival { token: None, item: Some(connection), is_ready: true };
         match self.seats[number].place.post(arrival) {
             Posted::Quiet => {}
@@ -186,10 +222,14 @@ pub(crate) struct Reactor {
     waiting: Vec<Box<Connection>>,
     /// When deadlines have to be looked at.
     next_scan: Option<Instant>,
-    /// Events were looked for since the first of `waiting` was served.
-    has_gathered: bool,
+    /// Since when events were looked for that may share the flush of `waiting`.
+    gathers_since: Option<Instant>,
     found: Vec<Arrival<Parcel>>,
     missed: Vec<usize>,
+    /// Reactors in use when connections were last looked through for those that belong elsewhere.
+    known_in_use: usize,
+    /// Requests that the others do not know of.
+    uncounted: u64,
 }
 
 impl Reactor {
@@ -205,9 +245,11 @@ impl Reactor {
             queue: VecDeque::new(),
             waiting: Vec::new(),
             next_scan: None,
-            has_gathered: false,
+            gathers_since: None,
             found: Vec::new(),
             missed: Vec::new(),
+            known_in_use: fleet.in_use.load(Relaxed),
+            uncounted: 0,
         }
     }
 
@@ -301,6 +343,53 @@ impl Reactor {
         self.settle(token, connection);
     }
 
+    /// Counts what was served, and sends connections home that belong to another reactor by now.
+    fn keep_spread(&mut self) {
+        if self.uncounted >= COUNTED {
+            self.fleet.count(std::mem::take(&mut self.uncounted));
+        }
+        // Relaxed: any time soon will do.
+        let in_use = self.fleet.in_use.load(Relaxed);
+        if std::mem::replace(&mut self.known_in_use, in_use) == in_use {
+            return;
+        }
+        for token in 0..self.slots.len() {
+            let Slot::Here { connection, is_queued: false } = &self.slots[token] else { continue };
+            if self.fleet.home(connection) == self.number {
+                continue;
+            }
+            if let Slot::Here { connection, .. } = std::mem::replace(&mut self.slots[token], Slot::Free) {
+                self.here -= 1;
+                self.send_home(token, connection);
+            }
+        }
+    }
+
+    /// Gives a connection to the reactor that it belongs to. What has arrived for it is told there as soon as it is registered.
+    fn send_home(&mut self, token: usize, mut connection: Box<Connection>) {
+        let socket = connection.socket().as_raw_fd();
+        // Of a socket that is gone there are no more events either way.
+        let _ = self.poll.registry().deregister(&mut SourceFd(&socket));
+        self.slots[token] = Slot::Free;
+        self.free.push(token);
+        connection.token = None;
+        self.fleet.admit(connection);
+    }
+
+    /// Looks for what may share the flush of those that wait, and tells whether there is some, to be run first: as long as clients send while others of theirs are run, but
+    /// no longer than it pays. A connection comes once at most: then it waits too.
+    fn gathers(&mut self) -> bool {
+        let since = *self.gathers_since.get_or_insert_with(Instant::now);
+        if since.elapsed() < self.seat().commit_time.worth_gathering() {
+            self.poll(true);
+            if !self.queue.is_empty() {
+                return true;
+            }
+        }
+        self.gathers_since = None;
+        false
+    }
+
     /// Leaves the connections that wait for their commits to the committer; `false`: there is none, so the caller is it.
     fn queue_commits(&mut self) -> bool {
         let mut waiting = std::mem::take(&mut self.waiting);
@@ -310,7 +399,8 @@ impl Reactor {
     }
 
     /// What became of a connection that this thread took out and served: it waits for its commit, or is answered.
-    fn served(&mut self, token: Option<usize>, served: Parcel) {
+    fn served(&mut self, token: Option<usize>, mut served: Parcel) {
+        self.uncounted += served.as_mut().map_or(0, |connection| connection.take_ran());
         match served {
             Some(connection) if connection.must_wait() => self.waiting.push(connection),
             Some(connection) => self.answer(connection),
@@ -361,6 +451,9 @@ impl Reactor {
     }
 
     fn settle(&mut self, token: usize, connection: Box<Connection>) {
+        if self.fleet.home(&connection) != self.number {
+            return self.send_home(token, connection);
+        }
         let is_queued = connection.is_ready();
         if is_queued {
             self.queue.push_back(token);
