@@ -125,7 +125,7 @@ def with_numpy(scratch):
         target = scratch / "site"
         version = subprocess.run([python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"],
                                  capture_output=True, text=True).stdout.strip()
-        got = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--only-binary=:all:", "--python-version", version,
+        got = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--retries", "1", "--timeout", "10", "--only-binary=:all:", "--python-version", version,
                               "--target", target, "numpy"], capture_output=True, text=True)
         call = f"env PYTHONPATH={target} {python}"
         if got.returncode == 0 and subprocess.run(f"{call} -c 'import numpy'", shell=True, capture_output=True).returncode == 0:
@@ -281,15 +281,17 @@ def main():
                         continue
                     far = [azekura, "far", "--local", local, "--space", "8G", "--server", address, "--mechanism", mechanism,
                            *program.options, "--"]
-                    code, out, err, seconds, rss = run(program.script, " ".join(map(str, far)), user, scratch)
+                    code, out, err, seconds, _ = run(program.script, " ".join(map(str, far)), user, scratch)
                     away = [line for line in err.splitlines() if " faults, " in line]
                     name = next((line.split(" by ")[1].split(",")[0] for line in err.splitlines() if " by " in line), mechanism)
                     chosen = name if mechanism == "auto" else chosen
                     fits = code == 0 and out == plain and any(" 0 out" not in line for line in away)
                     wrong += not fits
-                    told["runs"].append({"user": user, "mechanism": name, "local_bytes": local, "resident_bytes": rss, "seconds": seconds,
+                    told["runs"].append({"user": user, "mechanism": name, "local_bytes": local, "resident_bytes": most * MIB, "seconds": seconds,
                                          "identical": fits, "said": away})
-                    print(f"  {user:8} {name:15} {local // MIB} MiB local, {rss // MIB} MiB resident, {seconds:.1f} s: "
+                    # Of the process with far memory that had most; the system's own count has the launcher in it, too.
+                    most = max((int(line.split(" at most ")[1].split()[0]) for line in away if " at most " in line), default=0)
+                    print(f"  {user:8} {name:15} {local // MIB} MiB local, {most} MiB resident, {seconds:.1f} s: "
                           + ("identical" if fits else f"WRONG (exit {code}, {'same' if out == plain else 'other'} output)\n{err}"), flush=True)
                     if out != plain:
                         print(f"expected: {plain[-600:]}\nfound:    {out[-600:]}")
