@@ -4,15 +4,18 @@
     cargo build --release -p azekura-cli
     scripts/far-programs.py                       # all, as this user and, for root, as nobody, too
     scripts/far-programs.py sort redis            # some
+    scripts/far-programs.py --quick               # the large ones a quarter as large, by the best mechanism only: a minute
     scripts/far-programs.py --azekura target/debug/azekura
     scripts/far-programs.py --kills 200 "C threads"     # one of two servers is killed at a random moment, so often
-    scripts/far-programs.py --fits 7 sort sqlite numpy  # all is local: what far memory costs where it is not needed
+    scripts/far-programs.py --fits 7 sort sqlite numpy  # all is local: what far memory costs where it is not needed (goal: 3 %)
+    scripts/far-programs.py --json programs.json  # what was seen, as JSON, too
     AZEKURA_FAR_PRELOAD=target/debug/deps/libazekura_far_preload.so scripts/far-programs.py     # another library
 
 GNU sort, sqlite3 (in memory), Python with numpy, redis-server (with a child that saves, then loading what it saved), and C programs with threads, static
 arrays, children, and system calls of every kind. What is not installed is said and counted as missing, with what installs it; numpy is fetched from PyPI into the
 scratch directory if Python has none. Each program runs plainly first; then with each user and mechanism that can be had, with --local at half of the
-plain run's greatest resident set. The exit code is 1 if an output differed, a program failed, or none of its pages was ever away.
+plain run's greatest resident set. Then programs that cannot have far memory must be refused before they begin. The exit code is 1 if an output differed, a
+program failed, none of its pages was ever away, or one that should be refused was not; times do not count.
 """
 
 import argparse
@@ -22,6 +25,7 @@ import pwd
 import random
 import resource
 import shutil
+import signal
 import socket
 import statistics
 import subprocess
@@ -35,26 +39,28 @@ HERE = Path(__file__).resolve().parent.parent
 MIB = 1 << 20
 # Of a program's need, what is its text, its small blocks and our tables, and not large blocks.
 SMALL = 10 * MIB
+# A program that takes so many seconds hangs.
+HANGS = 600
 
 SQL = """create table t(a integer primary key, b text, c blob);
-with recursive n(i) as (select 1 union all select i+1 from n where i < 250000)
+with recursive n(i) as (select 1 union all select i+1 from n where i < {rows})
   insert into t select i, hex(i * 7919), zeroblob(i % 400) from n;
 create index u on t(b); update t set c = b || c where a % 3 = 0; delete from t where a % 7 = 0;
 select count(*), sum(length(b)), sum(length(c)), min(b), max(b) from t;
-select a, b from t order by b limit 2000 offset 100000; pragma integrity_check;"""
+select a, b from t order by b limit 2000 offset {offset}; pragma integrity_check;"""
 
 NUMPY = """import numpy as n
-a = n.arange(3_000_000, dtype=float).reshape(1000, 3000)
+a = n.arange({columns} * 1000, dtype=float).reshape(1000, {columns})
 b = n.sort(n.sin(a), axis=1); c = n.cumsum(a, axis=0)
 print(b.tobytes()[:64].hex(), b.sum(), c[-1, :9], (b @ b[:50].T).sum(), n.linalg.norm(c))
-rows = [(i * 7919 % 1000003, str(i)) for i in range(200_000)]; rows.sort()
+rows = [(i * 7919 % 1000003, str(i)) for i in range({rows})]; rows.sort()
 print(rows[:5], sum(hash(r[0]) for r in rows))"""
 
-REDIS = """cd "$(mktemp -d)"
+REDIS = """KEYS={keys}; cd "$(mktemp -d)"
 start() { $1 redis-server --port 0 --unixsocket s --save '' --enable-debug-command yes --dir . >log &
   p=$!; until redis-cli -s s ping 2>/dev/null | grep -q PONG; do kill -0 $p || { cat log >&2; exit 9; }; sleep 0.1; done; }
 start "$FAR"
-redis-cli -s s debug populate 60000 key 500
+redis-cli -s s debug populate $KEYS key 500
 redis-cli -s s setrange key:77 100000 x
 redis-cli -s s bgsave >/dev/null
 redis-cli -s s debug populate 5000 more 500 # while the child saves
@@ -72,29 +78,31 @@ class Program:
         self.name, self.needs, self.install, self.script, self.options = name, needs, install, script, list(options)
 
 
-def programs(scratch, python):
+def programs(scratch, python, share):
     small = ["--page", "256K", "--block", "256K"]
     compiled = lambda name: f"$FAR {scratch}/{name}"
     return [
         Program("sort", "sort --version | grep -q GNU", "apt-get install coreutils",
-                f"LC_ALL=C $FAR sort -S 120M --parallel=2 -k2,2n {scratch}/lines | sha256sum", ["--page", "64K"]),
+                f"LC_ALL=C $FAR sort -S {int(120 * share)}M --parallel=2 -k2,2n {scratch}/lines | sha256sum", ["--page", "64K"]),
         Program("sqlite", "sqlite3 --version", "apt-get install sqlite3",
-                f"$FAR sqlite3 -pagecache 4400 16000 :memory: <{scratch}/sql | sha256sum", ["--page", "256K"]),
+                f"$FAR sqlite3 -pagecache {int(4400 * share)} 16000 :memory: <{scratch}/sql | sha256sum", ["--page", "256K"]),
         Program("numpy", f"{python} -c 'import numpy'", "pip install numpy",
                 f"OPENBLAS_NUM_THREADS=2 $FAR {python} {scratch}/model.py", ["--block", "1M"]),
-        Program("redis", "redis-server --version && redis-cli --version", "apt-get install redis", REDIS, small),
+        Program("redis", "redis-server --version && redis-cli --version", "apt-get install redis",
+                REDIS.replace("{keys}", str(int(60_000 * share))), small),
         *[Program(f"C {name}", f"test -x {scratch}/{name}", "apt-get install gcc libc6-dev", compiled(name), small)
           for name in ("threads", "statics", "children", "forks", "calls", "streams", "streams-with-allocator",
                        "owners-with-allocator")],
     ]
 
 
-def prepare(scratch):
+def prepare(scratch, share):
     with open(scratch / "lines", "w") as lines:
-        for i in range(1_200_000):
+        for i in range(int(1_200_000 * share)):
             lines.write(f"{i} {i * 7919 % 1_000_003} {i * i % 97:040}\n")
-    (scratch / "sql").write_text(SQL)
-    (scratch / "model.py").write_text(NUMPY)
+    (scratch / "sql").write_text(SQL.format(rows=int(250_000 * share), offset=int(100_000 * share)))
+    (scratch / "model.py").write_text(NUMPY.format(columns=int(3000 * share), rows=int(200_000 * share)))
+    (scratch / "plain.c").write_text("int puts(const char *); int main(void) { return puts(\"ran\") < 0; }")
     make = lambda *arguments: subprocess.run(["cc", "-O1", "-pthread", "-w", *arguments], check=False)
     sources = HERE / "crates/far-preload/tests/programs"
     library = scratch / "liballocator.so"
@@ -102,6 +110,7 @@ def prepare(scratch):
     for source in sources.glob("*.c"):
         if source.stem not in ("allocator", "owners"):
             make(source, "-o", scratch / source.stem)
+    make("-static", scratch / "plain.c", "-o", scratch / "statically-linked")
     for name in ("streams", "owners"):
         make(sources / f"{name}.c", library, f"-Wl,-rpath,{scratch}", "-o", scratch / f"{name}-with-allocator")
 
@@ -116,7 +125,7 @@ def with_numpy(scratch):
         target = scratch / "site"
         version = subprocess.run([python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"],
                                  capture_output=True, text=True).stdout.strip()
-        got = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--only-binary=:all:", "--python-version", version,
+        got = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--retries", "1", "--timeout", "10", "--only-binary=:all:", "--python-version", version,
                               "--target", target, "numpy"], capture_output=True, text=True)
         call = f"env PYTHONPATH={target} {python}"
         if got.returncode == 0 and subprocess.run(f"{call} -c 'import numpy'", shell=True, capture_output=True).returncode == 0:
@@ -125,7 +134,7 @@ def with_numpy(scratch):
 
 
 def run(script, far, user, scratch):
-    """Exit code, output, messages, seconds, and the greatest resident set of any of its processes, in bytes."""
+    """Exit code (124 of one that hangs), output, messages, seconds, and the greatest resident set of any of its processes, in bytes."""
     environment = {"PATH": os.environ["PATH"], "FAR": far, "HOME": "/nonexistent", "XDG_CACHE_HOME": str(scratch / f"cache-{user}"),
                    "TMPDIR": str(scratch / "tmp"), "LC_ALL": "C"}
     if (scratch / "library.so").exists():
@@ -136,7 +145,7 @@ def run(script, far, user, scratch):
         who = pwd.getpwnam(user)
         if os.getuid() == 0 and who.pw_uid != 0:
             os.setgroups([]), os.setgid(who.pw_gid), os.setuid(who.pw_uid)
-        done = subprocess.run(["bash", "-o", "pipefail", "-c", script], env=environment, stdin=subprocess.DEVNULL,
+        done = subprocess.run(["timeout", "-k", "5", str(HANGS), "bash", "-o", "pipefail", "-c", script], env=environment, stdin=subprocess.DEVNULL,
                               stdout=open(scratch / "tmp/out", "wb"), stderr=open(scratch / "tmp/err", "wb"))
         rss = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
         Path(scratch / "tmp/rss").write_text(json.dumps([done.returncode, rss]))
@@ -154,7 +163,8 @@ def serve(azekura):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = "127.0.0.1:%d" % probe.getsockname()[1]
-    server = subprocess.Popen([azekura, "memd", "--capacity", "4G", "--listen", address], stdout=subprocess.DEVNULL)
+    server = subprocess.Popen([azekura, "memd", "--capacity", "4G", "--listen", address, "--with-parent", str(os.getpid())],
+                              stdout=subprocess.DEVNULL)
     while True:
         try:
             socket.create_connection(address.split(":")).close()
@@ -175,7 +185,7 @@ def kill_trials(azekura, program, plain, seconds, local, trials, user, scratch, 
         killer.start()
         far = [azekura, "far", "--local", local, "--space", "8G", "--copies", 2, "--server", ",".join(s[1] for s in servers),
                *program.options, "--"]
-        code, out, err, took, _ = run("timeout 300 bash -c '%s'" % program.script.replace("'", "'\\''"), " ".join(map(str, far)), user, scratch)
+        code, out, err, took, _ = run(program.script, " ".join(map(str, far)), user, scratch)
         killer.cancel()
         for server, _ in servers:
             server.kill()
@@ -193,7 +203,24 @@ def compare_times(azekura, address, program, need, runs, user, scratch):
     times = [[run(program.script, command, user, scratch)[3] for command in ("", " ".join(map(str, far)))] for _ in range(runs)]
     plain, ours = (statistics.median(column) for column in zip(*times))
     spread = [f"{min(column):.3f}..{max(column):.3f}" for column in zip(*times)]
-    print(f"  all local: plain {plain:.3f} s ({spread[0]}), far {ours:.3f} s ({spread[1]}), ratio {ours / plain:.3f}", flush=True)
+    goal = "within 3 %" if ours <= 1.03 * plain else "NOT within 3 %"
+    print(f"  all local: plain {plain:.3f} s ({spread[0]}), far {ours:.3f} s ({spread[1]}), ratio {ours / plain:.3f}: {goal}", flush=True)
+    return {"plain_s": plain, "far_s": ours, "ratio": ours / plain, "runs": runs, "spread": spread}
+
+
+def refusals(azekura, address, scratch, user):
+    """Programs that would run without far memory, and nothing would say so: how many were not refused with a message before they began."""
+    wrong = 0
+    set_id = next((path for name in ("passwd", "su", "sudo", "mount") if (path := shutil.which(name)) and os.stat(path).st_mode & 0o4000), None)
+    for why, program in (("statically linked", scratch / "statically-linked"), ("set-user-id", set_id)):
+        if program is None or not os.path.exists(program):
+            print(f"{why}: none here to be refused")
+            continue
+        code, out, err, _, _ = run(f"{azekura} far --server {address} -- {program} --help", "", user, scratch)
+        refused = code != 0 and not out and str(program) in err
+        wrong += not refused
+        print(f"{why} ({program}): {'refused' if refused else 'NOT REFUSED'}: {err.strip()}", flush=True)
+    return wrong
 
 
 def main():
@@ -202,9 +229,15 @@ def main():
     parser.add_argument("--mechanisms", default="auto,user-mode-move,user-mode-copy,sigsegv")
     parser.add_argument("--kills", type=int, default=0, help="instead: so many trials with two servers of which one is killed")
     parser.add_argument("--fits", type=int, default=0, help="instead: time so many runs of each, plainly and with all memory local")
+    parser.add_argument("--quick", action="store_true", help="a quarter of the data, and the best mechanism only")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was seen there, as JSON")
     parser.add_argument("--seed", type=int, default=1, help="of the kills' moments")
     parser.add_argument("only", nargs="*", help="programs whose names begin so")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is in `finally` is done
+    share = 0.25 if given.quick else 1
+    mechanisms = ["auto"] if given.quick else given.mechanisms.split(",")
+    seen = []
     scratch = Path(tempfile.mkdtemp(prefix="azekura-far-programs-"))
     os.chmod(scratch, 0o755)
     (scratch / "tmp").mkdir()
@@ -216,50 +249,62 @@ def main():
     for user in users:
         (scratch / f"cache-{user}").mkdir(mode=0o700)
         shutil.chown(scratch / f"cache-{user}", user)
-    prepare(scratch)
+    prepare(scratch, share)
     wanted = lambda program: not given.only or any(program.name.startswith(name) for name in given.only)
     server, address = serve(azekura)
     wrong = missing = 0
     try:
-        for program in filter(wanted, programs(scratch, with_numpy(scratch))):
+        for program in filter(wanted, programs(scratch, with_numpy(scratch), share)):
             if run(program.needs, "", users[0], scratch)[0]:
                 print(f"{program.name}: MISSING here ({program.install})")
                 missing += 1
+                seen.append({"program": program.name, "missing": program.install})
                 continue
             code, plain, err, seconds, need = run(program.script, "", users[0], scratch)
             print(f"{program.name}: needs {need // MIB} MiB, {seconds:.1f} s" + (f", exits with {code}: {err}" if code else ""), flush=True)
+            seen.append(told := {"program": program.name, "needs_bytes": need, "plain_s": seconds, "runs": []})
             local = max((need - SMALL) // 2, 4 * MIB) // 4096 * 4096
             if given.kills:
-                wrong += kill_trials(azekura, program, plain, seconds, local, given.kills, users[-1], scratch, random.Random(given.seed))
+                bad = kill_trials(azekura, program, plain, seconds, local, given.kills, users[-1], scratch, random.Random(given.seed))
+                told["kills"] = {"trials": given.kills, "wrong": bad, "seed": given.seed}
+                wrong += bad
             if given.fits:
-                compare_times(azekura, address, program, need, given.fits, users[0], scratch)
+                told["fits"] = compare_times(azekura, address, program, need, given.fits, users[0], scratch)
             if given.kills or given.fits:
                 continue
             for user in users:
                 chosen = None
-                for mechanism in given.mechanisms.split(","):
+                for mechanism in mechanisms:
                     if mechanism == "sigsegv" and program.name in ("redis", "C forks", "C statics"):
                         continue  # children and static arrays are not for it; it says so
                     if mechanism == chosen:
                         continue
                     far = [azekura, "far", "--local", local, "--space", "8G", "--server", address, "--mechanism", mechanism,
                            *program.options, "--"]
-                    code, out, err, seconds, rss = run(program.script, " ".join(map(str, far)), user, scratch)
+                    code, out, err, seconds, _ = run(program.script, " ".join(map(str, far)), user, scratch)
                     away = [line for line in err.splitlines() if " faults, " in line]
                     name = next((line.split(" by ")[1].split(",")[0] for line in err.splitlines() if " by " in line), mechanism)
                     chosen = name if mechanism == "auto" else chosen
                     fits = code == 0 and out == plain and any(" 0 out" not in line for line in away)
                     wrong += not fits
-                    print(f"  {user:8} {name:15} {local // MIB} MiB local, {rss // MIB} MiB resident, {seconds:.1f} s: "
+                    told["runs"].append({"user": user, "mechanism": name, "local_bytes": local, "resident_bytes": most * MIB, "seconds": seconds,
+                                         "identical": fits, "said": away})
+                    # Of the process with far memory that had most; the system's own count has the launcher in it, too.
+                    most = max((int(line.split(" at most ")[1].split()[0]) for line in away if " at most " in line), default=0)
+                    print(f"  {user:8} {name:15} {local // MIB} MiB local, {most} MiB resident, {seconds:.1f} s: "
                           + ("identical" if fits else f"WRONG (exit {code}, {'same' if out == plain else 'other'} output)\n{err}"), flush=True)
                     if out != plain:
                         print(f"expected: {plain[-600:]}\nfound:    {out[-600:]}")
                     for line in away:
                         print(f"           {line.removeprefix('azekura far: ')}")
+        if not given.only and not given.kills and not given.fits:
+            wrong += refusals(azekura, address, scratch, users[-1])
     finally:
         server.terminate()
         server.wait()
         shutil.rmtree(scratch, ignore_errors=True)
+    if given.json:
+        given.json.write_text(json.dumps({"wrong": wrong, "missing": missing, "programs": seen}, indent=1) + "\n")
     print(f"{wrong} wrong, {missing} missing")
     sys.exit(wrong > 0)
 

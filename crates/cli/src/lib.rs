@@ -29,6 +29,7 @@ mod arguments;
 mod command;
 mod demo;
 pub mod format;
+mod parent;
 mod progress;
 mod show;
 mod store;

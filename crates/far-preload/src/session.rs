@@ -235,15 +235,27 @@ extern "C" fn at_end() {
     let stats = session.heap.memory().stats();
     // Who had nothing in far memory has nothing to say: shells that only start the program.
     if !session.launch.quiet && stats.faults > 0 {
-        say(format_args!("azekura far: {stats}\n"));
+        say(format_args!("azekura far: {stats}, at most {} MiB resident\n", peak_resident() >> 20));
     }
     if let Some(path) = &session.launch.stats_json {
-        let line = format!("{}\n", stats.to_json());
+        let json = stats.to_json();
+        let fields = json.strip_suffix('}').unwrap_or(&json);
+        let line = format!("{fields},\"peak_resident_bytes\":{}}}\n", peak_resident());
         let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
         if let Err(error) = file.and_then(|mut file| file.write_all(line.as_bytes())) {
             say(format_args!("azekura far: write {}: {error}\n", path.display()));
         }
     }
+}
+
+/// The most memory that this process had since its program began, in bytes, with all that is not far; 0 if the system does not say.
+fn peak_resident() -> u64 {
+    // Not `getrusage`: that counts what the process was before it ran the program.
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let kib = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:")?.strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kib.unwrap_or(0) << 10
 }
 
 /// Bytes for people.

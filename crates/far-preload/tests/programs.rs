@@ -245,6 +245,9 @@ fn statistics_are_appended_as_json() {
         assert!(out.status.success() && out.stderr.is_empty(), "{out:?}");
     }
     let lines = std::fs::read_to_string(&path).unwrap();
+    let peak =
+        |line: &str| line.rsplit_once("\"peak_resident_bytes\":")?.1.strip_suffix('}')?.parse::<u64>().ok();
+    assert!(lines.lines().all(|line| peak(line).is_some_and(|bytes| bytes > 1 << 20)), "{lines}");
     assert_eq!(
         lines.lines().filter(|line| line.starts_with("{\"region_bytes\":268435456,")).count(),
         2,

@@ -12,7 +12,7 @@ use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::arguments::size;
-use crate::{Outcome, show};
+use crate::{Outcome, parent, show};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -55,6 +55,10 @@ pub(crate) struct Memd {
     #[arg(long, value_name = "FILE")]
     auth_key: Option<PathBuf>,
 
+    /// End with the process of this number, which starts this one, however it ends
+    #[arg(long, value_name = "PID")]
+    with_parent: Option<u32>,
+
     /// Say what is held so often
     #[arg(long, value_name = "S", value_parser = crate::arguments::seconds)]
     stats: Option<Duration>,
@@ -62,6 +66,9 @@ pub(crate) struct Memd {
 
 impl Memd {
     pub(crate) fn run(&self, out: &mut dyn Write) -> Result<Outcome> {
+        if let Some(pid) = self.with_parent {
+            parent::end_with(pid)?;
+        }
         let ends = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
             signal_hook::flag::register(signal, Arc::clone(&ends)).context("listen to signals")?;

@@ -1,6 +1,9 @@
 //! Programs in far memory, as far as they are refused or described; what they do there is tested with the library (`azekura-far-preload`).
 
-use std::process::Command;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use crate::support::Run;
 
@@ -30,4 +33,43 @@ fn the_help_names_the_default_policy() {
         let help = Run::of(command).well();
         assert!(help.contains("[default: swap-in-history]"), "{help}");
     }
+}
+
+/// The server is stopped, so it cannot look for anything by itself; its parent is a shell.
+#[test]
+fn a_memory_server_ends_with_the_process_that_started_it_even_when_it_is_stopped_and_that_is_killed() {
+    let script =
+        r#""$0" memd --listen 127.0.0.1:0 --with-parent $$ & read go; kill -STOP $! && echo $!; read end"#;
+    let mut shell = Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_azekura")])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("there is a shell");
+    let mut said = BufReader::new(shell.stdout.take().expect("a pipe"));
+    let mut line = || {
+        let mut line = String::new();
+        said.read_line(&mut line).expect("it speaks");
+        line
+    };
+    assert!(line().starts_with("listening on "));
+    shell.stdin.as_mut().expect("a pipe").write_all(b"\n").expect("it listens");
+    let server = line();
+    shell.kill().expect("it is killed");
+    shell.wait().expect("it has ended");
+    // The pipe ends when nobody is left who could write into it.
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || tell.send(said.read_to_end(&mut Vec::new()).is_ok()));
+    let ended = told.recv_timeout(Duration::from_secs(60));
+    if ended.is_err() {
+        let _ = Command::new("kill").args(["-KILL", server.trim()]).status();
+    }
+    assert_eq!(ended, Ok(true), "the server, {server}, is still there");
+}
+
+#[test]
+fn a_memory_server_that_is_given_a_wrong_parent_is_refused() {
+    let refused = Run::of(&["memd", "--listen", "127.0.0.1:0", "--with-parent", "4194305"]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(refused.stderr.contains("process 4194305 did not start this one"), "{}", refused.stderr);
 }

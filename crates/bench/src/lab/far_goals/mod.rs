@@ -320,7 +320,12 @@ impl Lab {
 
     /// A server that is killed, stopped or lies in the midst.
     fn kills(&self, sizes: Sizes) -> Result<far_kills::report::Report, LabError> {
-        let lab = far_kills::Lab { program: self.program.clone(), trials: sizes.kills, seed: self.seed };
+        let lab = far_kills::Lab {
+            program: self.program.clone(),
+            trials: sizes.kills,
+            seed: self.seed,
+            ..far_kills::Lab::default()
+        };
         Ok(lab.run(&Progress::hidden())?)
     }
 

@@ -6,12 +6,13 @@
 //! | [`report`] | what came of the trials |
 //!
 //! Each trial is a process of its own, so that one that hangs can be told and ended. Its servers are processes, too, which are killed or stopped for good
-//! by a signal; those that lie are threads of this one. Which of the two servers it is, when, and how it goes wrong is drawn by lot.
+//! by a signal; those that lie are threads of this one. Which of the two servers it is, when (while memory is first filled, too), and how it goes wrong
+//! is drawn by lot. All trials together take bounded time: who does not begin or end within a minute hangs, and after three such trials there are no more.
 
 pub mod report;
 pub mod worker;
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -27,11 +28,13 @@ use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use self::report::{Outcome, Report, Trial};
-use super::memd::{Killed, Memd, nothing};
+use super::memd::{self, Killed, Memd};
 use crate::progress::Progress;
 
 /// A trial that takes longer hangs.
 const HANGS: Duration = Duration::from_secs(60);
+/// After so many that hang there are no more trials: enough is known, and each takes a minute.
+const MOST_HANGING: usize = 3;
 /// What a server lends in a trial.
 const CAPACITY: &str = "64M";
 
@@ -77,6 +80,16 @@ pub enum Wrong {
 impl Wrong {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Killed, Self::Stalled, Self::Lies];
+
+    /// As on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Killed => "killed",
+            Self::Stalled => "stalled",
+            Self::Lies => "lies",
+        }
+    }
 }
 
 /// How it is to be tried.
@@ -88,6 +101,22 @@ pub struct Lab {
     pub trials: u64,
     /// Of the first trial; the next ones follow.
     pub seed: u64,
+    /// What protects the pages, in turns.
+    pub guards: Vec<Guard>,
+    /// What a server does, in turns.
+    pub wrongs: Vec<Wrong>,
+}
+
+impl Default for Lab {
+    fn default() -> Self {
+        Self {
+            program: PathBuf::new(),
+            trials: 200,
+            seed: 1,
+            guards: Guard::ALL.into(),
+            wrongs: Wrong::ALL.into(),
+        }
+    }
 }
 
 /// A trial could not be made; says nothing of far memory.
@@ -135,16 +164,24 @@ impl Lab {
     /// # Errors
     ///
     /// [`LabError`]: a trial that could not be made. What goes wrong in one is in the report.
+    ///
+    /// # Panics
+    ///
+    /// No guards, or no wrongs.
     pub fn run(&self, progress: &Progress) -> Result<Report, LabError> {
         progress.begin("servers killed, stopped, lying", self.trials);
         let mut trials = Vec::new();
         for number in 0..self.trials {
-            let guard = Guard::ALL[(number % 3) as usize];
-            let wrong = Wrong::ALL[(number / 3 % 3) as usize];
+            let turn = usize::try_from(number).unwrap_or(0);
+            let guard = self.guards[turn % self.guards.len()];
+            let wrong = self.wrongs[turn / self.guards.len() % self.wrongs.len()];
             trials.push(self.trial(self.seed + number, guard, wrong)?);
             progress.at(number + 1);
+            if trials.iter().filter(|trial| trial.outcome == Outcome::Hangs).count() == MOST_HANGING {
+                break;
+            }
         }
-        Ok(Report { trials })
+        Ok(Report { asked: self.trials, trials })
     }
 
     fn trial(&self, seed: u64, guard: Guard, wrong: Wrong) -> Result<Trial, LabError> {
@@ -166,10 +203,13 @@ impl Lab {
             addresses.push(address);
         }
         let mut worker = self.worker(seed, guard, &addresses).map_err(failed("start the program"))?;
-        let mut line = String::new();
-        let mut said =
-            BufReader::new(worker.0.stdout.take().ok_or_else(|| failed("hear the program")(nothing()))?);
-        said.read_line(&mut line).map_err(failed("hear the program"))?;
+        let mut said = match worker.begun() {
+            Ok((_, said)) => said,
+            Err(error) if memd::is_hanging(&error) => {
+                return Ok(Trial { seed, guard, wrong, outcome: Outcome::Hangs });
+            }
+            Err(error) => return Err(failed("hear the program")(error)),
+        };
         std::thread::sleep(Duration::from_millis(rng.random_range(0..150)));
         servers[bad].go_wrong(wrong).map_err(failed("signal a memory server"))?;
         let since = Instant::now();
@@ -190,7 +230,7 @@ impl Lab {
     fn worker(&self, seed: u64, guard: Guard, addresses: &[String]) -> std::io::Result<Killed> {
         Command::new(&self.program)
             .args(["lab", "far-kills", "--worker", guard.name(), "--seed", &seed.to_string()])
-            .args(["--servers", &addresses.join(",")])
+            .args(["--servers", &addresses.join(","), "--with-parent", &std::process::id().to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -48,6 +48,8 @@ pub struct Trial {
 /// All of them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
+    /// How many were to be made; with fewer, too many of them hung.
+    pub asked: u64,
     /// In the order of seeds.
     pub trials: Vec<Trial>,
 }
@@ -66,7 +68,7 @@ impl Trial {
 
 impl Judged for Report {
     fn is_well(&self) -> bool {
-        self.trials.iter().all(Trial::is_well)
+        self.trials.len() as u64 == self.asked && self.trials.iter().all(Trial::is_well)
     }
 
     fn to_text(&self) -> String {
@@ -77,18 +79,18 @@ impl Judged for Report {
             for wrong in Wrong::ALL {
                 let of: Vec<&Trial> =
                     self.trials.iter().filter(|trial| (trial.guard, trial.wrong) == (guard, wrong)).collect();
-                let _ = writeln!(text, "{}", row(guard, wrong, &of));
+                if !of.is_empty() {
+                    let _ = writeln!(text, "{}", row(guard, wrong, &of));
+                }
             }
         }
+        if (self.trials.len() as u64) < self.asked {
+            let _ = writeln!(text, "ended after {} of {}: too many hang", self.trials.len(), self.asked);
+        }
         for trial in self.trials.iter().filter(|trial| !trial.is_well()) {
-            let _ = writeln!(
-                text,
-                "seed {}, {}, {:?}: {:?}",
-                trial.seed,
-                trial.guard.name(),
-                trial.wrong,
-                trial.outcome
-            );
+            let Trial { seed, guard, wrong, outcome } = trial;
+            let (guard, wrong) = (guard.name(), wrong.name());
+            let _ = writeln!(text, "--trials 1 --seed {seed} --guard {guard} --server {wrong}: {outcome:?}");
         }
         text
     }
@@ -129,7 +131,7 @@ fn row(guard: Guard, wrong: Wrong, trials: &[&Trial]) -> String {
             Outcome::Hangs => hangs += 1,
         }
     }
-    let wrong = format!("{wrong:?}").to_lowercase();
+    let wrong = wrong.name();
     format!(
         "{:<8}{wrong:<10}{:>6}{right:>7}{stopped:>9}{bad:>7}{hangs:>7}{pause:>12.0} ms{stop:>19.0} ms",
         guard.name(),
@@ -149,10 +151,13 @@ mod tests {
         assert!(!trial(Guard::Copies, stopped()).is_well());
         assert!(!trial(Guard::None, Outcome::Hangs).is_well());
         assert!(!trial(Guard::None, Outcome::Wrong { said: String::new() }).is_well());
-        let report = Report { trials: vec![trial(Guard::Spill, Outcome::Right { pause_ms: 712.4 })] };
+        let right = || trial(Guard::Spill, Outcome::Right { pause_ms: 712.4 });
+        let report = Report { asked: 1, trials: vec![right()] };
         assert!(report.is_well() && report.to_text().contains("712 ms"));
         assert_eq!((report.longest_pause_ms(), report.longest_stop_ms()), (712.4, 0.0));
-        let stops = Report { trials: vec![trial(Guard::None, stopped())] };
+        let ended_early = Report { asked: 2, trials: vec![right()] };
+        assert!(!ended_early.is_well() && ended_early.to_text().contains("1 of 2"));
+        let stops = Report { asked: 1, trials: vec![trial(Guard::None, stopped())] };
         assert_eq!((stops.longest_pause_ms(), stops.longest_stop_ms()), (0.0, 3.0));
         assert_eq!(serde_json::from_str::<Report>(&report.to_json()).unwrap(), report);
     }

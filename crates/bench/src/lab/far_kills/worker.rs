@@ -18,7 +18,7 @@ const LOCAL: usize = 64;
 /// A server that answers nothing for so long is lost.
 const STALL: Duration = Duration::from_millis(1500);
 
-/// Works until standard input ends, then looks at every byte. Says `begun`, and in the end `right` and the longest time of one access in
+/// Works until standard input ends, then looks at every byte. Says `begun` before its first touch of far memory, and in the end `right` and the longest time of one access in
 /// milliseconds.
 ///
 /// # Errors
@@ -44,11 +44,11 @@ pub fn work(seed: u64, guard: Guard, servers: &[String], spill_dir: &Path) -> Re
         Guard::None => {}
     }
     let mut memory = setting.build()?;
+    tell("begun");
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut plain = vec![0_u8; memory.len()];
     rng.fill(&mut plain[..]);
     memory.copy_from_slice(&plain);
-    tell("begun");
     let ends = when_input_ends();
     let mut longest = Duration::ZERO;
     // Relaxed: a flag for itself.

@@ -15,8 +15,9 @@ pub mod report;
 pub mod work;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use azekura_far::Policy;
@@ -29,7 +30,6 @@ use self::relay::Relay;
 use self::report::{Report, Stretch};
 use self::work::{Program, Setting, Told};
 use super::far_kills::Guard;
-use super::judged::Judged;
 use super::memd::Memd;
 use crate::progress::{Progress, ms};
 
@@ -89,8 +89,8 @@ impl Lab {
     ///
     /// # Errors
     ///
-    /// [`SoakError`]: what could not be begun. What goes wrong then is in the report. If pages are lost, or somebody waits for ever, this process
-    /// is ended with a message.
+    /// [`SoakError`]: what could not be begun. What goes wrong then is in the report; programs that wait for ever are left behind, with their servers,
+    /// until this process ends. If pages are lost, this process is ended with a message, and its servers end with it.
     pub fn run(&self, progress: &Progress) -> Result<Report, SoakError> {
         let since = Instant::now();
         progress.begin("servers restarted, stopped, cut off", ms(self.time));
@@ -101,7 +101,7 @@ impl Lab {
             if number >= 2 && left.is_zero() {
                 break;
             }
-            let stretch = self.stretch(number, length.min(left.max(length / 4)), progress)?;
+            let stretch = self.stretch(number, length.min(left.max(length / 4)))?;
             let is_well = stretch.is_well();
             report.stretches.push(stretch);
             progress.at(ms(since.elapsed()));
@@ -112,7 +112,7 @@ impl Lab {
         Ok(report)
     }
 
-    fn stretch(&self, number: u64, length: Duration, progress: &Progress) -> Result<Stretch, SoakError> {
+    fn stretch(&self, number: u64, length: Duration) -> Result<Stretch, SoakError> {
         let seed = self.seed + number;
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let guard = if number.is_multiple_of(2) { Guard::Copies } else { Guard::Spill };
@@ -121,36 +121,38 @@ impl Lab {
         let page = *[4 << 10, 16 << 10, 64 << 10].choose(&mut rng).unwrap_or(&4096);
         let mut lenders = (0..servers).map(|_| self.lender()).collect::<Result<Vec<_>, _>>()?;
         let addresses: Vec<String> = lenders.iter().map(|lender| lender.relay.address()).collect();
-        let ends = AtomicBool::new(false);
-        let told: Vec<Told> = (0..PROGRAMS).map(|_| Told::default()).collect();
+        let ends = Arc::new(AtomicBool::new(false));
+        let told: Vec<Arc<Told>> = (0..PROGRAMS).map(|_| Arc::default()).collect();
         let mut stretch = Stretch::new(seed, guard, policy, page, servers);
-        thread::scope(|scope| -> Result<(), SoakError> {
-            let mut programs = Vec::new();
-            for (own, told) in (0_u64..).zip(&told) {
-                let setting = Setting { seed: seed << 8 | own, guard, policy, page, stall: STALL };
-                let program = Program::new(&setting, &addresses, &std::env::temp_dir());
-                let program = program.inspect_err(|_| ends.store(true, Relaxed))?;
-                let ends = &ends;
-                programs.push(scope.spawn(move || program.work(told, ends)));
-            }
-            let disturbed = self.disturb(&mut rng, guard, &mut lenders, &told, length, &mut stretch);
-            // Relaxed: a flag for itself.
-            ends.store(true, Relaxed);
-            disturbed?;
-            if stretch.hangs {
-                // Its programs would not end, nor could anybody wait for them.
-                progress.line(&Report { stretches: vec![stretch.clone()] }.to_text());
-                std::process::exit(1);
-            }
-            for program in programs {
+        let setting = |own| Setting { seed: seed << 8 | own, guard, policy, page, stall: STALL };
+        let new = |own| Program::new(&setting(own), &addresses, &std::env::temp_dir());
+        let programs = (0..PROGRAMS).map(new).collect::<Result<Vec<_>, _>>()?;
+        let working: Vec<_> = programs
+            .into_iter()
+            .zip(&told)
+            .map(|(program, told)| {
+                let (told, ends) = (Arc::clone(told), Arc::clone(&ends));
+                thread::spawn(move || program.work(&told, &ends))
+            })
+            .collect();
+        let disturbed = self.disturb(&mut rng, guard, &mut lenders, &told, length, &mut stretch);
+        // Relaxed: a flag for itself.
+        ends.store(true, Relaxed);
+        let hangs =
+            stretch.hangs || (disturbed.is_ok() && !until(|| working.iter().all(JoinHandle::is_finished)));
+        stretch.hangs = hangs;
+        if disturbed.is_ok() && !hangs {
+            for program in working {
                 match program.join() {
                     Ok(done) => stretch.add(&done),
                     Err(_) => stretch.wrong.push("a program panicked".into()),
                 }
             }
-            Ok(())
-        })?;
-        Ok(stretch)
+        } else {
+            // Nobody can wait for its programs; without servers they would end this process before it has said what it found.
+            std::mem::forget(lenders);
+        }
+        disturbed.map(|()| stretch)
     }
 
     fn lender(&self) -> std::io::Result<Lender> {
@@ -165,7 +167,7 @@ impl Lab {
         rng: &mut Xoshiro256PlusPlus,
         guard: Guard,
         lenders: &mut [Lender],
-        told: &[Told],
+        told: &[Arc<Told>],
         length: Duration,
         stretch: &mut Stretch,
     ) -> Result<(), SoakError> {
@@ -174,7 +176,7 @@ impl Lab {
             thread::sleep(Duration::from_millis(rng.random_range(0..400)));
             let act = *[Act::Restart, Act::Pause, Act::Cut].choose(rng).unwrap_or(&Act::Cut);
             let lender = &mut lenders[rng.random_range(0..stretch.servers)];
-            let before: u64 = told.iter().map(Told::disturbances).sum();
+            let before: u64 = told.iter().map(|told| told.disturbances()).sum();
             match act {
                 Act::Restart => {
                     lender.memd = Memd::start(&self.program, CAPACITY)?; // the one before is killed
@@ -195,14 +197,13 @@ impl Lab {
             }
             if guard == Guard::Copies {
                 // Noticed by all (a server that only stood still need not be), and all pages have two copies again.
-                let all = || told.iter().map(Told::disturbances).sum::<u64>() >= before + PROGRAMS;
+                let all = || told.iter().map(|told| told.disturbances()).sum::<u64>() >= before + PROGRAMS;
                 let begun = Instant::now();
                 stretch.hangs |=
                     !until(|| (act == Act::Pause || all()) && told.iter().all(|told| told.is_whole(guard)));
                 stretch.recovery_ms = stretch.recovery_ms.max(begun.elapsed().as_secs_f64() * 1e3);
             }
-            let stuck = |told: &Told| told.waits_for() > HANGS;
-            stretch.hangs |= told.iter().any(stuck);
+            stretch.hangs |= told.iter().any(|told| told.waits_for() > HANGS);
         }
         // What is in the midst of being made again is waited for, so that the last look at all bytes finds them.
         stretch.hangs |= !until(|| told.iter().all(|told| told.is_whole(guard)));

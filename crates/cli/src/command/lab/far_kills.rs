@@ -3,17 +3,19 @@
 use std::io::Write;
 
 use anyhow::Result;
-use azekura_bench::lab::far_kills::{Guard, Lab, worker};
+use azekura_bench::lab::far_kills::{Guard, Lab, Wrong, worker};
 use clap::Args;
 
 use super::judged::Judging;
-use crate::Outcome;
+use crate::{Outcome, parent};
 
 const EXAMPLES: &str = "\
 Examples:
   azekura lab far-kills
   azekura lab far-kills --trials 9
-  azekura lab far-kills --trials 1 --seed 137
+  azekura lab far-kills --trials 600 --server killed
+  azekura lab far-kills --trials 400 --server killed --guard copies,spill
+  azekura lab far-kills --trials 1 --seed 137 --server stalled --guard spill
   azekura lab far-kills --json > far-kills.json
 
 A trial is a program on far memory whose server is killed, stopped or begins to
@@ -29,6 +31,14 @@ pub(super) struct FarKills {
     #[arg(long, value_name = "N", default_value_t = 200)]
     trials: u64,
 
+    /// What protects the pages
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "copies,spill,none", value_parser = guard)]
+    guard: Vec<Guard>,
+
+    /// What a server does
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "killed,stalled,lies", value_parser = wrong)]
+    server: Vec<Wrong>,
+
     #[command(flatten)]
     judging: Judging,
 
@@ -39,20 +49,33 @@ pub(super) struct FarKills {
     /// Its servers
     #[arg(long, value_name = "ADDR", hide = true, value_delimiter = ',')]
     servers: Vec<String>,
+
+    /// The lab that starts it
+    #[arg(long, value_name = "PID", hide = true)]
+    with_parent: Option<u32>,
 }
 
 impl FarKills {
     pub(super) fn run(&self, out: &mut dyn Write) -> Result<Outcome> {
+        if let Some(pid) = self.with_parent {
+            parent::end_with(pid)?;
+        }
         if let Some(guard) = self.worker {
             worker::work(self.judging.seed, guard, &self.servers, &std::env::temp_dir())?;
             return Ok(Outcome::Well);
         }
-        let seed = self.judging.seed;
-        self.judging.run(out, |program, progress| Lab { program, trials: self.trials, seed }.run(progress))
+        let (guards, wrongs) = (self.guard.clone(), self.server.clone());
+        let (trials, seed) = (self.trials, self.judging.seed);
+        self.judging.run(out, |program, progress| Lab { program, trials, seed, guards, wrongs }.run(progress))
     }
 }
 
 fn guard(text: &str) -> Result<Guard, String> {
     let found = Guard::ALL.into_iter().find(|guard| guard.name() == text);
     found.ok_or_else(|| format!("{text:?} is none of copies, spill, none"))
+}
+
+fn wrong(text: &str) -> Result<Wrong, String> {
+    let found = Wrong::ALL.into_iter().find(|wrong| wrong.name() == text);
+    found.ok_or_else(|| format!("{text:?} is none of killed, stalled, lies"))
 }
