@@ -40,7 +40,7 @@ pub struct Options {
     pub cpu: CpuTime,
     /// One of so many holds is recorded (rounded up to a power of two, 32,768 at most); of the first ones, more.
     pub hold_sampling: u32,
-    /// Of operations that take less than twenty microseconds one of so many executions at most is timed (rounded as above), the
+    /// Of operations that take less than forty microseconds one of so many executions at most is timed (rounded as above), the
     /// shorter the fewer; of longer ones, and of the first ones, all. Waits are recorded in all of them. 1: all are timed.
     pub operation_sampling: u32,
     /// Also record what is mapped where in this process, for names that are addresses.
@@ -58,8 +58,8 @@ impl Default for Options {
             ring_events: 1 << 14,
             drain_every: Some(Duration::from_millis(10)),
             cpu: CpuTime::Auto,
-            hold_sampling: 64,
-            operation_sampling: 64,
+            hold_sampling: 256,
+            operation_sampling: 256,
             modules: false,
             collector_begins: None,
             label: String::new(),

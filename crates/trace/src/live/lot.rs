@@ -4,7 +4,8 @@
 //! |---|---|---|
 //! | the first 256 | the first 2,048 | 4 |
 //! | up to 4,096 | up to 32,768 | 16 |
-//! | further | further | as many as asked for (64) |
+//! | up to 16,384 | up to 131,072 | 64 |
+//! | further | further | as many as asked for (256) |
 //!
 //! whichever row is the lower, but never more than asked for. A short recording so has enough of them to tell how much a lock is used, a long one costs
 //! no more. Within a row every hold is drawn with the same probability, whatever the program's own period. A drawn hold
@@ -15,9 +16,9 @@ use crate::event::SAMPLED;
 use std::sync::Arc;
 
 /// So many holds of a thread, and one of `1 << log` is drawn. The last row has no end.
-const ROWS: [(u32, u32); 3] = [(256, 2), (4_096 - 256, 4), (u32::MAX, MOST_LOG)];
+const ROWS: [(u32, u32); 4] = [(256, 2), (4_096 - 256, 4), (16_384 - 4_096, 6), (u32::MAX, MOST_LOG)];
 /// With so many holds of all threads a row begins.
-const OF_ALL: [u32; 3] = [0, 8 * 256, 8 * 4_096];
+const OF_ALL: [u32; 4] = [0, 8 * 256, 8 * 4_096, 8 * 16_384];
 
 /// What a drawn hold can stand for at most: four bits of the event's flags tell its logarithm.
 pub(super) const MOST_LOG: u32 = 15;
@@ -65,7 +66,7 @@ impl Lot {
             return 0;
         }
         let flags = SAMPLED | (self.log << 4) as u8;
-        self.of_all.holds.add(1 << self.log, OF_ALL[2]);
+        self.of_all.holds.add(1 << self.log, OF_ALL[ROWS.len() - 1]);
         self.keep_up();
         self.draw();
         flags

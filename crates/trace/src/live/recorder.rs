@@ -117,13 +117,24 @@ impl Recorder {
         self.stack.innermost()
     }
 
-    /// Begins an operation; answers its depth, to be handed to [`Recorder::leave`]. `None`: too deep.
+    /// Begins an operation if it is none that is to be timed; answers its depth, to be handed to [`Recorder::leave`]. `None`: it is
+    /// [`Recorder::enter`]'s business.
     #[inline]
-    pub(super) fn enter(&mut self, operation: u16) -> Option<usize> {
+    pub(super) fn enter_silently(&mut self, operation: u16) -> Option<usize> {
         let depth = self.stack.depth();
+        if !self.strides.passes_over(operation) || !self.stack.enter(operation) {
+            return None;
+        }
+        self.whereabouts.is_within(operation);
+        Some(depth)
+    }
+
+    /// Begins an operation; answers its depth, to be handed to [`Recorder::leave`]. `None`: too deep.
+    pub(super) fn enter(&mut self, operation: u16) -> Option<usize> {
         if self.strides.is_drawn(operation) {
             return self.enter_drawn(operation);
         }
+        let depth = self.stack.depth();
         if !self.stack.enter(operation) {
             return None;
         }
@@ -154,12 +165,19 @@ impl Recorder {
         Some(depth)
     }
 
-    /// Ends the operation that was begun at `depth`, and those further in that never ended.
+    /// Ends the operation that was begun at `depth`, if the ring need not know of it.
     #[inline]
-    pub(super) fn leave(&mut self, depth: usize) {
-        if self.stack.leave_silently(depth) {
+    pub(super) fn leave_silently(&mut self, depth: usize) -> bool {
+        let is_silent = self.stack.leave_silently(depth);
+        if is_silent {
             self.whereabouts.is_within(self.stack.innermost());
-        } else {
+        }
+        is_silent
+    }
+
+    /// Ends the operation that was begun at `depth`, and those further in that never ended.
+    pub(super) fn leave(&mut self, depth: usize) {
+        if !self.leave_silently(depth) {
             self.leave_drawn(depth);
         }
     }

@@ -50,6 +50,12 @@ impl Registry {
         }
     }
 
+    /// The definition's id; 0 if it has none yet.
+    #[inline]
+    pub(super) fn known(definition: &Definition) -> u32 {
+        definition.registration.id.load(Relaxed) // as in `id`
+    }
+
     #[cold]
     fn register(&self, definition: &'static Definition) -> u32 {
         let drawn = self.ids.fetch_add(1, Relaxed) + 1;

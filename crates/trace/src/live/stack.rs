@@ -25,16 +25,24 @@ pub(super) struct Level {
 }
 
 /// A thread's operations.
+///
+/// Most are entered and left without the ring ever hearing of them: that way is a handful of instructions, and only the slow ways keep
+/// the rest in order.
 #[derive(Debug)]
 pub(super) struct Stack {
-    levels: [Level; DEPTH],
+    /// From the outermost in, behind a zero: so the innermost one, or none, is always at `depth`.
+    operations: [u16; DEPTH + 1],
+    /// Begin and flags of the levels below `loud`; of those above all zero.
+    begun: [(u64, u8); DEPTH],
     depth: usize,
     told: usize,
+    /// Levels from here on are neither told nor held back.
+    loud: usize,
 }
 
 impl Stack {
     pub(super) const fn new() -> Self {
-        Self { levels: [Level { operation: 0, flags: 0, begin: 0 }; DEPTH], depth: 0, told: 0 }
+        Self { operations: [0; DEPTH + 1], begun: [(0, 0); DEPTH], depth: 0, told: 0, loud: 0 }
     }
 
     /// Operations that the thread is in.
@@ -46,26 +54,25 @@ impl Stack {
     /// The innermost one, 0 for none.
     #[inline]
     pub(super) fn innermost(&self) -> u16 {
-        match self.depth {
-            0 => 0,
-            depth => self.levels[(depth - 1) % DEPTH].operation,
-        }
+        self.operations[self.depth.min(DEPTH)]
     }
 
     /// Goes in, not drawn. `false`: too deep.
     #[inline]
     pub(super) fn enter(&mut self, operation: u16) -> bool {
-        let Some(level) = self.levels.get_mut(self.depth) else { return false };
-        *level = Level { operation, flags: 0, begin: 0 };
-        self.depth += 1;
-        true
+        let has_room = self.depth < DEPTH;
+        if has_room {
+            self.depth += 1;
+            self.operations[self.depth] = operation;
+        }
+        has_room
     }
 
     /// The innermost one was drawn and began then.
     #[inline]
     pub(super) fn begin(&mut self, begin: u64, flags: u8) {
-        let level = &mut self.levels[(self.depth - 1) % DEPTH];
-        (level.begin, level.flags) = (begin.max(1), flags);
+        self.begun[(self.depth - 1) % DEPTH] = (begin.max(1), flags);
+        self.loud = self.depth;
     }
 
     /// Whether the ring knows all of it.
@@ -76,15 +83,16 @@ impl Stack {
 
     /// The outermost level that is not told, which from now on is.
     pub(super) fn tell(&mut self) -> Option<Level> {
-        let level = (self.told < self.depth).then(|| self.levels[self.told])?;
+        let level = (self.told < self.depth).then(|| self.level(self.told))?;
         self.told += 1;
+        self.loud = self.loud.max(self.told);
         Some(level)
     }
 
     /// The level that is held back, if there is one, which from now on is told.
     #[inline]
     pub(super) fn tell_held_back(&mut self) -> Option<Level> {
-        let level = (self.told < self.depth).then(|| self.levels[self.told]).filter(|l| l.begin > 0)?;
+        let level = (self.told < self.loud).then(|| self.level(self.told))?;
         self.told += 1;
         Some(level)
     }
@@ -92,8 +100,7 @@ impl Stack {
     /// Leaves the innermost one at this depth, if it is one that the ring need not know of.
     #[inline]
     pub(super) fn leave_silently(&mut self, depth: usize) -> bool {
-        let is_silent =
-            depth + 1 == self.depth && self.told <= depth && self.levels[depth % DEPTH].begin == 0;
+        let is_silent = depth + 1 == self.depth && depth >= self.loud;
         if is_silent {
             self.depth = depth;
         }
@@ -106,16 +113,30 @@ impl Stack {
         if depth >= self.depth {
             return None; // it went with one further out
         }
-        self.depth = depth + 1;
-        self.told = self.told.min(self.depth);
-        Some((self.levels[depth % DEPTH], self.told > depth))
+        self.shorten(depth + 1);
+        Some((self.level(depth), self.told > depth))
     }
 
     /// Leaves the innermost one.
     #[inline]
     pub(super) fn leave(&mut self) {
-        self.depth -= 1;
-        self.told = self.told.min(self.depth);
+        self.shorten(self.depth - 1);
+    }
+
+    fn level(&self, depth: usize) -> Level {
+        let (begin, flags) = self.begun[depth % DEPTH];
+        Level { operation: self.operations[depth + 1], flags, begin }
+    }
+
+    /// Leaves all but the outermost so many.
+    #[inline]
+    fn shorten(&mut self, depth: usize) {
+        self.depth = depth;
+        self.told = self.told.min(depth);
+        while self.loud > depth {
+            self.loud -= 1;
+            self.begun[self.loud % DEPTH] = (0, 0);
+        }
     }
 }
 
@@ -176,5 +197,38 @@ mod tests {
         assert!((0..DEPTH).all(|at| stack.enter(at as u16 + 1)));
         assert!(!stack.enter(99));
         assert_eq!((stack.depth(), usize::from(stack.innermost())), (DEPTH, DEPTH));
+    }
+
+    /// Each level in each of its states, under every way out: what a later operation at the same depth finds is fresh.
+    #[test]
+    fn what_was_left_tells_nothing_of_what_comes_after_it_at_the_same_depth() {
+        for states in 0..27_u32 {
+            for cut in 0..3 {
+                let mut stack = Stack::new();
+                for depth in 0..3 {
+                    let state = states / 3_u32.pow(depth) % 3;
+                    if state == 1 {
+                        stack.tell(); // as the recorder does before it draws
+                        while stack.tell().is_some() {}
+                    }
+                    assert!(stack.enter(depth as u16 + 1));
+                    match state {
+                        1 => stack.begin(50, 7),
+                        2 => while stack.tell().is_some() {},
+                        _ => (),
+                    }
+                }
+                if !stack.leave_silently(cut) {
+                    let (level, _) = stack.cut_to(cut).expect("there");
+                    assert_eq!(usize::from(level.operation), cut + 1);
+                    stack.leave();
+                }
+                assert_eq!((stack.depth(), usize::from(stack.innermost())), (cut, cut));
+                while stack.tell().is_some() {}
+                assert!(stack.enter(9) && !stack.is_told() && stack.tell_held_back().is_none());
+                let level = stack.tell().expect("it is not told");
+                assert_eq!((level.operation, level.begin, level.flags), (9, 0, 0), "{states}, {cut}");
+            }
+        }
     }
 }

@@ -2,16 +2,17 @@
 //!
 //! Two readings of the clock and an event are nothing to an operation of a millisecond and a tenth of one of 200 ns. So each
 //! thread keeps, for each operation, how long it takes, and times one of each *stride* of executions: as many as keep the
-//! cost of timing below a quarter of a per cent of the time spent in it. Which one of the stride is drawn by lot, whatever the
+//! cost of timing below a sixth of a per cent of the time spent in it. Which one of the stride is drawn by lot, whatever the
 //! program's own period. It stands for all of the stride.
 //!
 //! | executions of one thread | or of all of them | stride at most |
 //! |---|---|---|
 //! | the first 128 | the first 1,024 | 1 |
 //! | up to 1,024 | up to 8,192 | 8 |
-//! | further | further | as asked for (64) |
+//! | up to 8,192 | up to 65,536 | 64 |
+//! | further | further | as asked for (256) |
 //!
-//! whichever row is the lower. A thread's first eight are all timed: it must learn how long the operation takes.
+//! whichever row is the lower, and never more than asked for. A thread's first eight are all timed: it must learn how long the operation takes.
 //!
 //! Contended waits are recorded in every execution: their sums are exact. From those that were drawn comes what an execution
 //! does *between* its waits.
@@ -21,18 +22,21 @@ use crate::event::SAMPLED;
 use std::sync::Arc;
 
 /// An operation whose mean is as long is timed always; one of half that, every other time.
-pub(super) const LONG_NS: u64 = 20_000;
+pub(super) const LONG_NS: u64 = 40_000;
 
 /// A thread times so many of its first executions.
 const FIRST: u32 = 8;
-/// Up to so many executions of one thread a row of the table goes; of all threads, [`ALL`] times as many.
-const ROWS: [u32; 2] = [128, 1_024];
+/// Up to so many executions of one thread a row of the table goes, and its stride's logarithm; of all threads, [`ALL`] times as many.
+const ROWS: [(u32, u32); 3] = [(128, 0), (1_024, 3), (8_192, 6)];
 const ALL: u32 = 8;
 
 /// One thread's accounts. Where two operations share one ([`ACCOUNTS`]), a stride goes over both, and which of them is drawn
 /// tells how often each ran.
 #[derive(Debug)]
 pub(super) struct Strides {
+    /// By account: executions up to and with the next one that is drawn. Apart from the rest of the account: it is all that most
+    /// executions touch.
+    until: [u32; ACCOUNTS],
     accounts: Box<[Account; ACCOUNTS]>,
     /// The logarithm of the longest stride.
     most_log: u32,
@@ -44,9 +48,7 @@ pub(super) struct Strides {
 
 #[derive(Debug, Clone, Copy)]
 struct Account {
-    /// Executions up to and with the next one that is drawn.
-    until: u32,
-    /// Executions of that stride behind it.
+    /// Executions behind the one that is drawn next, of its stride.
     rest: u32,
     /// The logarithm of that stride.
     log: u32,
@@ -59,9 +61,10 @@ struct Account {
 impl Strides {
     /// Strides of `most` (a power of two) at most; `long` is [`LONG_NS`] in ticks.
     pub(super) fn new(most: u32, long: u64, seed: u64, of_all: Arc<Drawn>) -> Self {
-        let account = Account { until: 1, rest: 0, log: 0, begun: 1, usual: 0 };
+        let account = Account { rest: 0, log: 0, begun: 1, usual: 0 };
         let most_log = most.max(1).ilog2().min(super::lot::MOST_LOG);
         Self {
+            until: [1; ACCOUNTS],
             accounts: Box::new([account; ACCOUNTS]),
             most_log,
             long: long.max(1),
@@ -70,12 +73,23 @@ impl Strides {
         }
     }
 
+    /// Counts one more execution of the operation, if it is none that is to be timed; else it is left for [`Strides::is_drawn`].
+    #[inline]
+    pub(super) fn passes_over(&mut self, operation: u16) -> bool {
+        let until = &mut self.until[usize::from(operation) % ACCOUNTS];
+        if *until > 1 {
+            *until -= 1;
+            return true;
+        }
+        false
+    }
+
     /// The operation is executed once more: whether this one is to be timed.
     #[inline]
     pub(super) fn is_drawn(&mut self, operation: u16) -> bool {
-        let account = &mut self.accounts[usize::from(operation) % ACCOUNTS];
-        account.until -= 1;
-        account.until == 0
+        let until = &mut self.until[usize::from(operation) % ACCOUNTS];
+        *until -= 1;
+        *until == 0
     }
 
     /// Flags of the execution just drawn; chooses the next stride.
@@ -86,17 +100,15 @@ impl Strides {
         let of_all = &self.of_all.executions[usize::from(operation) % ACCOUNTS];
         let asked = match account.begun.max(of_all.get() / ALL) {
             _ if account.begun < FIRST => 0,
-            begun if begun < ROWS[0] => 0,
-            begun if begun < ROWS[1] => 3,
-            _ => self.most_log,
+            begun => ROWS.iter().find(|row| begun < row.0).map_or(self.most_log, |row| row.1),
         };
         account.log = account.fitting(self.long).min(asked).min(self.most_log);
         let stride = 1 << account.log;
         let place = random as u32 & (stride - 1);
-        account.until = account.rest + place + 1;
+        self.until[usize::from(operation) % ACCOUNTS] = account.rest + place + 1;
         account.rest = stride - 1 - place;
         account.begun = account.begun.saturating_add(stride);
-        of_all.add(stride, ROWS[1] * ALL);
+        of_all.add(stride, ROWS[2].0 * ALL);
         flags
     }
 

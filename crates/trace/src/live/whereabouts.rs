@@ -34,8 +34,8 @@ impl Line {
 #[derive(Debug)]
 pub(super) struct Whereabouts {
     line: &'static Line,
-    tag: u64,
-    unrecorded: u64,
+    /// The thread's number, and the operation that is not recorded yet: as in [`Line::now`].
+    outside: u64,
 }
 
 /// An operation that a thread is in and has not recorded.
@@ -47,20 +47,20 @@ pub(super) struct Unrecorded {
 
 impl Whereabouts {
     pub(super) fn of(tag: u32) -> Self {
-        Self { line: line(tag), tag: u64::from(tag) << 32, unrecorded: 0 }
+        Self { line: line(tag), outside: u64::from(tag) << 32 }
     }
 
     /// The thread is in `operation`, and has recorded all that it is in.
     #[inline]
     pub(super) fn is_in(&mut self, operation: u16) {
-        self.unrecorded = 0;
+        self.outside = self.tag();
         self.is_within(operation);
     }
 
     /// Since `since` the thread is in `operation`, and has not recorded that.
     #[inline]
     pub(super) fn is_in_unrecorded(&mut self, operation: u16, since: u64) {
-        self.unrecorded = u64::from(operation) << 16;
+        self.outside = self.tag() | u64::from(operation) << 16;
         self.is_within(operation);
         self.line.since.store(since, Relaxed); // WHERE-2
     }
@@ -68,13 +68,17 @@ impl Whereabouts {
     /// The innermost operation is this one; what is recorded has not changed.
     #[inline]
     pub(super) fn is_within(&self, innermost: u16) {
-        self.line.now.store(self.tag | self.unrecorded | u64::from(innermost), Relaxed);
+        self.line.now.store(self.outside | u64::from(innermost), Relaxed);
+    }
+
+    fn tag(&self) -> u64 {
+        self.outside >> 32 << 32
     }
 }
 
 impl Drop for Whereabouts {
     fn drop(&mut self) {
-        if self.line.now.load(Relaxed) >> 32 == self.tag >> 32 {
+        if self.line.now.load(Relaxed) >> 32 == self.outside >> 32 {
             self.line.now.store(0, Relaxed);
         }
     }
