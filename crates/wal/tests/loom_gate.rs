@@ -5,6 +5,8 @@
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use azekura_base::Lsn;
+use azekura_base::sync::atomic::Ordering::{Acquire, Release};
+use azekura_base::sync::atomic::{AtomicBool, fence};
 use azekura_base::sync::{Arc, thread};
 use azekura_wal::bell::Bell;
 use azekura_wal::commit_gate::{CommitGate, Lead, Turn};
@@ -72,7 +74,11 @@ impl Log {
 
     /// The log's thread: writes when asked, until so many records are durable.
     fn write_when_asked(&self, bell: &Bell, records: u64) {
-        while self.horizon.compute() < Lsn(records) {
+        self.write_when_asked_until(bell, || self.horizon.compute() >= Lsn(records));
+    }
+
+    fn write_when_asked_until(&self, bell: &Bell, has_ended: impl Fn() -> bool) {
+        while !has_ended() {
             if !bell.take_request() {
                 thread::yield_now(); // its rest has a model of its own
                 continue;
@@ -427,9 +433,16 @@ fn a_claimant_leads_though_the_thread_is_asked_all_the_time_and_all_return() {
     model(2, || {
         let log = Log::new(1);
         let bell = Arc::new(Bell::new());
+        let ended = Arc::new(AtomicBool::new(false));
         let flusher = thread::spawn({
-            let (log, bell) = (log.clone(), bell.clone());
-            move || log.write_when_asked(&bell, 1)
+            let (log, bell, ended) = (log.clone(), bell.clone(), ended.clone());
+            // As in the log: it looks at each request, for a flush that turns out needless, too.
+            move || {
+                log.write_when_asked_until(&bell, || {
+                    fence(SeqCst); // it spins: the newest values
+                    ended.load(Acquire)
+                });
+            }
         });
         let claimant = thread::spawn({
             let log = log.clone();
@@ -442,6 +455,8 @@ fn a_claimant_leads_though_the_thread_is_asked_all_the_time_and_all_return() {
         });
         let lsn = log.append(0);
         follow(&log, lsn, &bell);
+        ended.store(true, Release);
+        fence(SeqCst);
         claimant.join().expect("no panic");
         flusher.join().expect("no panic");
     });

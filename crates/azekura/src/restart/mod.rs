@@ -68,6 +68,9 @@ pub struct RecoveryReport {
     /// Time to read the log and to redo it; in JSON milliseconds.
     #[serde(rename = "replay_ms", serialize_with = "as_millis")]
     pub replay_time: Duration,
+    /// Time to undo what had not committed, and to free what committed transactions had left to free; in JSON milliseconds.
+    #[serde(rename = "undo_ms", serialize_with = "as_millis")]
+    pub undo_time: Duration,
     /// Time of the whole opening; in JSON milliseconds.
     #[serde(rename = "time_ms", serialize_with = "as_millis")]
     pub time: Duration,
@@ -292,6 +295,7 @@ impl<'a> Restart<'a> {
     }
 
     fn undo_and_free(&mut self, wal: &Wal) -> Result<(), Error> {
+        let began = Instant::now();
         // Youngest first; any order would do, since losers held exclusive locks on all they changed.
         let mut unended: Vec<_> = std::mem::take(&mut self.analysis.unended).into_iter().collect();
         unended.sort_unstable_by_key(|(txn, _)| std::cmp::Reverse(*txn));
@@ -310,6 +314,7 @@ impl<'a> Restart<'a> {
             roll_back_to(&self.env, writer, &mut known.undo, 0)?;
             deferred::append_end(&self.env, writer)?;
         }
+        self.report.undo_time = began.elapsed();
         Ok(())
     }
 

@@ -116,6 +116,7 @@ impl Restarted {
 }
 
 const ROWS: Table<u64, [u8]> = Table::new("rows");
+const LAST: Table<u64, [u8]> = Table::new("last");
 
 /// A store in memory.
 fn store(fs: &FaultFs, streams: usize, recovery_time: Duration) -> azekura::Builder {
@@ -156,6 +157,47 @@ pub fn restart_store(
     Ok(restarted)
 }
 
+/// What was undone, and how long that took.
+#[derive(Clone, Copy, Debug)]
+pub struct Undone {
+    /// Changes.
+    pub changes: u64,
+    /// For all of them, by one thread.
+    pub took: Duration,
+}
+
+/// Kills a store (in memory) while a transaction has changed so many rows in random order and has not ended; its restart undoes them.
+///
+/// # Errors
+///
+/// What the store says; [`BenchError::WrongAnswer`] if changes were not undone.
+pub fn undo_at_restart(changes: u64) -> Result<Undone, BenchError> {
+    const STREAMS: usize = 2;
+    let fault = FaultFs::new();
+    let db = store(&fault, STREAMS, Duration::MAX).open("/db").map_err(failed("opening"))?;
+    update(&db, changes)?;
+    let open = db.begin().map_err(failed("beginning"))?;
+    let rows = open.table(&ROWS).map_err(failed("opening the table"))?;
+    for n in 0..changes {
+        rows.insert(&scattered(n), &[8; 100][..]).map_err(failed("writing"))?;
+    }
+    // Another one's commit has the open one's records written.
+    db.transact(|tx| tx.table(&LAST)?.insert(&1, &[][..])).map_err(failed("committing"))?;
+    let killed = fault.kill();
+    open.abort().map_err(failed("aborting"))?;
+    drop(db);
+    let db = store(&killed, STREAMS, Duration::MAX).open("/db").map_err(failed("recovering"))?;
+    let report = db.stats().recovery;
+    if report.undone != changes {
+        return Err(BenchError::WrongAnswer {
+            what: "undone changes",
+            expected: changes,
+            found: report.undone,
+        });
+    }
+    Ok(Undone { changes, took: report.undo_time })
+}
+
 /// Log of one update with what belongs to it, at least.
 const UPDATE_LOG_BYTES: u64 = 150;
 /// Log that a store may keep for each second of its restart, as it counts itself.
@@ -176,12 +218,16 @@ pub fn restart_within(time: Duration) -> Result<Restarted, BenchError> {
     reopen(store(&killed, STREAMS, time), last)
 }
 
+/// All keys once, in no order: by an odd multiplier.
+const fn scattered(n: u64) -> u64 {
+    n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 16
+}
+
 /// So many updates, durable in the end; the key of the last one.
 fn update(db: &Database, updates: u64) -> Result<u64, BenchError> {
     let mut last = None;
     for n in 0..updates.max(1) {
-        // An odd multiplier goes through all keys once, in no order.
-        let key = n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 16;
+        let key = scattered(n);
         let write = |tx: &azekura::Transaction| tx.table(&ROWS)?.insert(&key, &[7; 100][..]);
         last = Some((key, db.transact_async(write).map_err(failed("writing"))?.1));
     }
@@ -231,6 +277,12 @@ mod tests {
             assert!(restarted.records >= 500 && restarted.took > Duration::ZERO, "{restarted:?}");
             assert!(restarted.cpu > Duration::ZERO && restarted.rate_per_cpu() > 0.0);
         }
+    }
+
+    #[test]
+    fn a_transaction_that_was_open_is_undone_change_by_change() {
+        let undone = undo_at_restart(500).unwrap();
+        assert!(undone.changes == 500 && undone.took > Duration::ZERO, "{undone:?}");
     }
 
     #[test]

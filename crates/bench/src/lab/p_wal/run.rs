@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(count("TPC-C"), 2 * 2 * 2);
         assert!(count("Writing for long") >= 4);
         assert_eq!(count("Reading a log"), devices * 2 * 2);
-        assert_eq!((count("Restart of"), count("Restart within")), (3, 1));
+        assert_eq!((count("Restart of"), count("Undo at"), count("Restart within")), (3, 1, 1));
         assert_eq!(count("A lone committer"), devices * 2);
         assert_eq!(count("Blocking clients"), devices * 2); // of our log; the paper's variant writes by count
         // On two devices; and of the store's restart one for redo and one for the setting.

@@ -74,7 +74,31 @@ impl Run<'_> {
         }
         if ground.device().is_none() {
             self.restart_store()?;
+            self.undo()?;
             self.restart_within()?;
+        }
+        Ok(())
+    }
+
+    /// What a restart pays for what was open.
+    fn undo(&mut self) -> Result<(), BenchError> {
+        let name = "Undo at a restart, in memory";
+        self.figure(
+            name,
+            "A store is killed while one transaction has changed so many rows of 100 bytes in random order; its restart undoes them. A bound on restarts counts 100,000 a second.",
+            "changes",
+            "million changes per second",
+        );
+        for &records in &self.lab.records {
+            let mut undone = Vec::new();
+            for _ in 0..self.lab.runs {
+                undone.push(restart::undo_at_restart(records / 4)?);
+            }
+            let rate = |run: &restart::Undone| run.changes as f64 / 1e6 / run.took.as_secs_f64();
+            let Some((middle, spread)) = median(&mut undone, rate) else { continue };
+            let (rate, ms) = (rate(middle), middle.took.as_secs_f64() * 1e3);
+            let at = usize::try_from(middle.changes).unwrap_or(usize::MAX);
+            self.point(Into { figure: name, series: "undo".into(), at }, (rate, spread), &[("ms", ms)]);
         }
         Ok(())
     }
