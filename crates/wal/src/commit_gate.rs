@@ -44,6 +44,10 @@
 //! - **GATE-7** While a claim stands nobody else begins a flush: who comes sleeps over the claimant's, which writes all that was buffered
 //!   before it began. The end of a flush wakes a claimant in the heir's place, and that is GATE-2's thread on its way.
 //!
+//! - **GATE-8** The claimant takes what is buffered after it has begun to lead, so its flush may hold records of followers that wait for the next
+//!   one. A flusher that they have asked finds it needless while the claimant still leads, and has nobody to wake; so the end of a claimed flush
+//!   lets all followers look again.
+//!
 //! Model: `tests/loom_gate.rs`.
 
 use std::time::Duration;
@@ -80,6 +84,9 @@ struct State {
     /// Threads that claim the next flush (GATE-7).
     claims: u32,
 }
+
+/// What a claimed flush covers, for who comes while it goes on (GATE-8).
+const COVERS_NOBODY: u64 = 0;
 
 /// The gate of one stream.
 #[derive(Debug)]
@@ -310,7 +317,7 @@ impl CommitGate {
             state = self.lock();
             state.claims -= 1;
         }
-        let number = state.lead(Who::Log, 0);
+        let number = state.lead(Who::Log, COVERS_NOBODY);
         Lead { gate: self, number }
     }
 
@@ -490,7 +497,12 @@ impl CommitGate {
             self.change(heirs);
         }
         self.release_followers(&mut state, group);
+        // GATE-8
+        let late = state.covers == COVERS_NOBODY && self.release_followers(&mut state, heirs);
         drop(state);
+        if late {
+            self.follower_words[heirs].wake_all();
+        }
         if has_claimant {
             self.claim_word.wake_one();
         }
