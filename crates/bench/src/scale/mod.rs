@@ -19,11 +19,12 @@ pub use run::{Point, SharedLine};
 pub use work::Work;
 
 use azekura_io::DeviceModel;
-use azekura_sim::Profile;
+use azekura_sim::{LineName, Profile};
 use std::time::Duration;
 
 use crate::busy::Watch;
 use crate::error::BenchError;
+use crate::lab::simulated;
 use crate::progress::Progress;
 
 /// What to simulate.
@@ -41,6 +42,8 @@ pub struct Scale {
     pub window: usize,
     /// Time on the machine before and while operations are counted, instead of what suits the work and the processors.
     pub time: Option<(Duration, Duration)>,
+    /// Lines that cost nothing.
+    pub without: Vec<LineName>,
     /// Of all that is drawn.
     pub seed: u64,
 }
@@ -49,7 +52,8 @@ impl Scale {
     /// On a machine, with a data-centre drive under the store.
     #[must_use]
     pub fn new(profile: Profile, work: Work, processors: Vec<usize>) -> Self {
-        Self { profile, work, processors, device: DeviceModel::plp(), window: 64, time: None, seed: 1 }
+        let device = DeviceModel::plp();
+        Self { profile, work, processors, device, window: 64, time: None, without: Vec::new(), seed: 1 }
     }
 
     /// Runs all of it. The second list says, by point, how many operations were simulated per minute of a real processor's time.
@@ -83,11 +87,12 @@ impl Scale {
 
     fn describe(&self) -> String {
         format!(
-            "{}; device {}; {} commits in flight for each client; seed {}",
+            "{}; device {}; {} commits in flight for each client; seed {}{}",
             self.work.describe(),
             self.device.name,
             self.window,
-            self.seed
+            self.seed,
+            simulated::without(&self.without)
         )
     }
 }

@@ -71,7 +71,8 @@ struct Left {
 
 pub(crate) fn point(scale: &Scale, filled: &Filled, processors: usize) -> Result<Point, BenchError> {
     let profile = Rc::new(scale.profile.clone());
-    let mut simulation = Simulation::new(profile, processors, scale.seed).stack_bytes(STACK_BYTES);
+    let mut simulation =
+        Simulation::new(profile, processors, scale.seed).stack_bytes(STACK_BYTES).without(&scale.without);
     let (clients, settings) = (clients(scale, filled, processors), scale.clone());
     let files = Arc::new(filled.files.copied());
     let left = Rc::new(Cell::new(None));

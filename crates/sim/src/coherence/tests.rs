@@ -125,7 +125,11 @@ fn what_waits_for_a_line_of_the_shared_cache_is_let_in_one_by_one() {
     let mut d = machine(Protocol::Shared);
     assert_eq!(until(&mut d, 0, 0, Load, 0), 90.0);
     assert_eq!(until(&mut d, 1, 0, Load, 1), 23.0, "the line is busy for 3 with the first, then 20");
-    assert_eq!(until(&mut d, 2, 0, Load, 2), 104.0, "for 11 with the second, which waited: until 14; then memory 90");
+    assert_eq!(
+        until(&mut d, 2, 0, Load, 2),
+        104.0,
+        "for 11 with the second, which waited: until 14; then memory 90"
+    );
     assert_eq!(until(&mut d, 3, 0, Swap, 100), 120.0, "nobody waits");
     assert_eq!(until(&mut d, 0, 0, Swap, 101), 127.0, "for 7 with an atomic instruction, whoever waited");
     assert_eq!(until(&mut d, 1, 0, Swap, 102), 134.0);
