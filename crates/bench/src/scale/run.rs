@@ -28,7 +28,7 @@ const SEGMENT_BYTES: u64 = 4 << 20;
 /// For the log's segments to be made ready on a device that costs nothing.
 const PREPARES: Duration = Duration::from_millis(5);
 /// Of a thread: the store's stacks are deeper than those of its parts.
-const STACK_BYTES: usize = 1 << 20;
+pub(super) const STACK_BYTES: usize = 1 << 20;
 
 /// So many processors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
