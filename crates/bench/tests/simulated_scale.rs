@@ -3,17 +3,20 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
 use azekura_bench::Progress;
-use azekura_bench::scale::{Report, Scale, Work};
+use azekura_bench::scale::{Report, Scale, SharedLine, Work};
 use azekura_sim::Profile;
 use std::time::Duration;
 
 #[global_allocator]
 static ALLOCATOR: azekura_sim::LineAllocator = azekura_sim::LineAllocator;
 
+fn scale(work: Work, processors: usize) -> Scale {
+    let time = Some((Duration::from_micros(200), Duration::from_micros(300)));
+    Scale { time, ..Scale::new(Profile::one_socket(), work, vec![processors]) }
+}
+
 fn run(work: Work, processors: usize) -> Report {
-    let mut scale = Scale::new(Profile::one_socket(), work, vec![processors]);
-    scale.time = Some((Duration::from_micros(200), Duration::from_micros(300)));
-    scale.run(&Progress::hidden()).unwrap().0
+    scale(work, processors).run(&Progress::hidden()).unwrap().0
 }
 
 #[test]
@@ -25,6 +28,19 @@ fn two_runs_print_the_same_and_every_line_has_a_name() {
     for line in &point.lines {
         assert!(!line.field.is_empty() && line.places[0].starts_with("crates/"), "{line:?}");
     }
+}
+
+/// What comes behind a line is seen without removing it.
+#[test]
+fn without_the_log_s_counter_updates_are_faster_and_wait_for_other_lines() {
+    let with = run(Work::U1, 32);
+    let mut scale = scale(Work::U1, 32);
+    scale.without = vec!["next@wal::durable_lsn".parse().unwrap()];
+    let without = scale.run(&Progress::hidden()).unwrap().0;
+    let is_it = |line: &SharedLine| line.field == "next" && line.module == "wal::durable_lsn";
+    assert!(with.points[0].lines.iter().any(is_it) && !without.points[0].lines.iter().any(is_it));
+    assert!(without.points[0].rate > with.points[0].rate, "{without:?}");
+    assert!(without.to_text().contains("as if next of wal::durable_lsn cost nothing"));
 }
 
 /// They had sixteen stripes, and more clients than that met in them.

@@ -72,7 +72,7 @@ impl Handle {
 impl Machine for Handle {
     fn access(&self, address: usize, bytes: usize, access: Access, place: &'static Location<'static>) {
         let last = address + bytes.max(1) - 1;
-        if access != Access::Add || !with(|world| world.needs_loop(access)) {
+        if access != Access::Add || !with(|world| world.needs_loop(access, place)) {
             Self::step(address, access, access != Access::Load, place);
             let mut next = (address / crate::lines::LINE_BYTES + 1) * crate::lines::LINE_BYTES;
             while next <= last {

@@ -35,6 +35,7 @@
 //! | [`stalls`] | where threads waited for lines |
 //! | [`measure`](mod@measure) | a stretch of a run that is measured |
 //! | [`name`] | what is accessed at a place in the source |
+//! | [`what_if`] | lines that cost nothing, to see what comes after them |
 //! | [`lines`] | cache lines by number, not by address |
 //! | `world`, `handle`, `fiber` | the state of a machine; what the door asks it; its threads' stacks |
 
@@ -51,6 +52,7 @@ mod random;
 pub mod schedule;
 pub mod simulation;
 pub mod stalls;
+pub mod what_if;
 mod world;
 
 pub use lines::LineAllocator;
@@ -59,3 +61,4 @@ pub use profile::Profile;
 pub use random::Random;
 pub use schedule::Schedule;
 pub use simulation::{Blocked, Outcome, Simulation, SimulationError};
+pub use what_if::LineName;

@@ -8,6 +8,7 @@ use crate::processors::ThreadId;
 use crate::profile::Profile;
 use crate::schedule::{Chooser, Preemption, Schedule, Step};
 use crate::stalls::PlaceStalls;
+use crate::what_if::{Free, LineName};
 use crate::world::{State, Stop, Thread, World};
 use azekura_base::sync::machine::Enter;
 use std::panic::Location;
@@ -48,6 +49,12 @@ pub enum SimulationError {
         steps: u64,
         /// Who has not ended, and what it touched last.
         blocked: Vec<Blocked>,
+    },
+    /// A line was to cost nothing that there is not.
+    #[error("nothing that was accessed is called {name}; reports have the names")]
+    NoSuchLine {
+        /// Which.
+        name: LineName,
     },
     /// It went on for longer than the caller allowed.
     #[error("{steps} steps were not enough: {}", waits(.running))]
@@ -112,6 +119,7 @@ pub struct Simulation {
     schedule: Schedule,
     traces: bool,
     stack_bytes: usize,
+    free: Vec<LineName>,
 }
 
 /// Of a thread's stack, unless set.
@@ -142,7 +150,15 @@ impl Simulation {
             schedule: Schedule::ByTime,
             traces: false,
             stack_bytes: STACK_BYTES,
+            free: Vec::new(),
         }
+    }
+
+    /// Accesses by these names cost what they cost a thread that uses the line alone.
+    #[must_use]
+    pub fn without(mut self, lines: &[LineName]) -> Self {
+        self.free = lines.into();
+        self
     }
 
     /// Bytes of each thread's stack, instead of 256 KiB.
@@ -215,6 +231,7 @@ impl Simulation {
             world.set_gap(crate::coherence::picoseconds(nanoseconds));
         }
         world.stop = self.stop;
+        world.free = Free::new(self.free);
         world.chooser = Chooser::of(self.schedule);
         world.trace = self.traces.then(Vec::new);
         let mut fibers = Vec::new();
@@ -269,7 +286,7 @@ impl Running {
                     self.stopped = Some(place);
                     handle::with(World::release_stopped);
                 }
-                None if others_ended => return Ok(self.outcome()),
+                None if others_ended => return self.outcome(),
                 _ => {
                     let steps = handle::with(|world| world.steps);
                     return Err(SimulationError::Blocked { steps, blocked: Self::unended() });
@@ -296,10 +313,13 @@ impl Running {
         })
     }
 
-    fn outcome(&self) -> Outcome {
+    fn outcome(&self) -> Result<Outcome, SimulationError> {
         handle::with(|world| {
+            if let Some(name) = world.free.unmet() {
+                return Err(SimulationError::NoSuchLine { name: name.clone() });
+            }
             let time: Time = world.threads.iter().map(|t| t.time).max().unwrap_or(0);
-            Outcome {
+            Ok(Outcome {
                 time: Duration::from_nanos(time / 1000),
                 steps: world.steps,
                 lines: world.lines.count(),
@@ -308,7 +328,7 @@ impl Running {
                 has_stopped: self.stopped.is_some(),
                 trace: world.trace.clone().unwrap_or_default(),
                 preemptions: world.chooser.as_ref().map(|chooser| chooser.taken.clone()).unwrap_or_default(),
-            }
+            })
         })
     }
 }

@@ -6,7 +6,7 @@ use azekura_base::striped::Sequence;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use azekura_base::{CachePadded, StripedCounter};
 use azekura_sim::explore::{Scene, stop_everywhere_under};
-use azekura_sim::{LineAllocator, Outcome, Profile, Simulation};
+use azekura_sim::{LineAllocator, LineName, Outcome, Profile, Simulation, SimulationError};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -14,9 +14,18 @@ use std::sync::Arc;
 static ALLOCATOR: LineAllocator = LineAllocator;
 
 fn count(processors: usize, lines: usize, seed: u64) -> Outcome {
+    count_without(processors, lines, seed, &[]).unwrap()
+}
+
+fn count_without(
+    processors: usize,
+    lines: usize,
+    seed: u64,
+    without: &[LineName],
+) -> Result<Outcome, SimulationError> {
     let counters: Arc<[CachePadded<AtomicU64>]> =
         (0..lines).map(|_| CachePadded::new(AtomicU64::new(0))).collect();
-    let mut simulation = Simulation::new(Rc::new(Profile::t2()), processors, seed);
+    let mut simulation = Simulation::new(Rc::new(Profile::t2()), processors, seed).without(without);
     for thread in 0..processors {
         let counters = Arc::clone(&counters);
         simulation.thread(move || {
@@ -25,7 +34,7 @@ fn count(processors: usize, lines: usize, seed: u64) -> Outcome {
             }
         });
     }
-    let outcome = simulation.run().unwrap();
+    let outcome = simulation.run();
     assert_eq!(counters.iter().map(|c| c.load(Relaxed)).sum::<u64>(), 1000 * processors as u64);
     outcome
 }
@@ -43,6 +52,17 @@ fn a_counter_that_all_write_serves_one_at_a_time_and_own_counters_do_not_slow_ea
     assert!(all > 4 * one, "{one:?} alone, {all:?} with fifteen others");
     let own = count(16, 16, 1).time;
     assert!(own < one * 5 / 4, "{one:?} alone, {own:?} beside fifteen others");
+}
+
+#[test]
+fn a_line_that_is_to_cost_nothing_slows_nobody_and_one_that_is_not_there_is_an_error() {
+    let name = |name: &str| [name.parse::<LineName>().unwrap()];
+    let one = count(1, 1, 1).time;
+    let free = count_without(16, 1, 1, &name("counters[thread % lines]@sim::tests::counters")).unwrap();
+    assert!(free.time < one * 5 / 4, "{one:?} alone, {:?} as if it were", free.time);
+    assert!(free.stalls.iter().all(|place| place.stall == 0), "{:?}", free.stalls);
+    let nothing = count_without(2, 1, 1, &name("counters[thread % lines]@wal"));
+    assert!(matches!(nothing, Err(SimulationError::NoSuchLine { .. })), "{nothing:?}");
 }
 
 #[test]

@@ -94,6 +94,7 @@ impl Trial {
     fn cache(&self, profile: Profile, threads: usize) -> nb_gclock::simulate::Simulated {
         nb_gclock::simulate::Simulated {
             kinds: vec![nb_gclock::cache::Kind::TwoRings],
+            pages_per_frame: Vec::new(),
             time: (Duration::from_millis(1), Duration::from_millis(4)),
             seed: self.seed,
             ..nb_gclock::simulate::Simulated::on(profile, vec![threads])
@@ -111,6 +112,7 @@ impl Trial {
             logs: vec![(p_wal::variant::Variant::Ours, None)],
             workers: vec![threads],
             time: LOG_TIME,
+            spins: true,
             seed: self.seed,
             ..p_wal::simulate::Simulated::new(1)
         }

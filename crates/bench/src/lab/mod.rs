@@ -12,4 +12,4 @@ pub mod mariadb;
 mod memd;
 pub mod nb_gclock;
 pub mod p_wal;
-mod simulated;
+pub(crate) mod simulated;

@@ -1,7 +1,7 @@
 //! What a simulated machine did, as text and as a page: rates by processors, a line for each rival, and where threads waited for cache lines. The same
 //! bytes each time: no date, and nothing of the machine that simulated.
 
-use azekura_sim::Profile;
+use azekura_sim::{LineName, Profile};
 use std::fmt::Write;
 
 use crate::plot;
@@ -89,6 +89,12 @@ pub(crate) fn html(title: &str, profile: &Profile, settings: &str, charts: &[Cha
         );
     }
     plot::document(title, &body)
+}
+
+/// What settings say of lines that cost nothing.
+pub(crate) fn without(lines: &[LineName]) -> String {
+    let names: Vec<String> = lines.iter().map(|name| format!("; as if {name} cost nothing")).collect();
+    names.concat()
 }
 
 /// 1, 2, 4, … and `most`.

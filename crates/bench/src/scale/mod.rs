@@ -1,8 +1,8 @@
 //! The whole store on a simulated machine: how its throughput grows with processors, and which shared lines stop it.
 //!
 //! The store is the shipped one, opened on a machine (`azekura-sim`) with a modelled device under it; its own threads, like the clients', are
-//! threads of the machine. It is filled outside of the machine and then read in from a device that costs nothing, so every page has a frame when
-//! the clients begin.
+//! threads of the machine. It is filled on a machine, too, once for all numbers of processors, and then read in from a device that costs nothing, so
+//! every page has a frame when the clients begin.
 //!
 //! | module | noun |
 //! |---|---|
@@ -19,12 +19,19 @@ pub use run::{Point, SharedLine};
 pub use work::Work;
 
 use azekura_io::DeviceModel;
-use azekura_sim::Profile;
+use azekura_sim::{LineName, Profile, Simulation};
+use std::cell::Cell;
+use std::rc::Rc;
 use std::time::Duration;
 
 use crate::busy::Watch;
 use crate::error::BenchError;
+use crate::lab::simulated;
 use crate::progress::Progress;
+use work::Filled;
+
+/// Processors of the machine on which a store is filled: for who fills it, and for the store's own threads.
+const FILLING: usize = 4;
 
 /// What to simulate.
 #[derive(Clone, Debug)]
@@ -41,6 +48,8 @@ pub struct Scale {
     pub window: usize,
     /// Time on the machine before and while operations are counted, instead of what suits the work and the processors.
     pub time: Option<(Duration, Duration)>,
+    /// Lines that cost nothing.
+    pub without: Vec<LineName>,
     /// Of all that is drawn.
     pub seed: u64,
 }
@@ -49,7 +58,8 @@ impl Scale {
     /// On a machine, with a data-centre drive under the store.
     #[must_use]
     pub fn new(profile: Profile, work: Work, processors: Vec<usize>) -> Self {
-        Self { profile, work, processors, device: DeviceModel::plp(), window: 64, time: None, seed: 1 }
+        let device = DeviceModel::plp();
+        Self { profile, work, processors, device, window: 64, time: None, without: Vec::new(), seed: 1 }
     }
 
     /// Runs all of it. The second list says, by point, how many operations were simulated per minute of a real processor's time.
@@ -59,7 +69,7 @@ impl Scale {
     /// [`BenchError::Simulation`], and what the store says.
     pub fn run(&self, progress: &Progress) -> Result<(Report, Vec<f64>), BenchError> {
         progress.begin(&format!("Filling the store for {}", self.work.name()), 1);
-        let filled = self.work.fill(self.seed)?;
+        let filled = self.fill()?;
         progress.begin(
             &format!("Simulating {} on {}", self.work.name(), self.profile.name),
             self.processors.len() as u64,
@@ -77,17 +87,30 @@ impl Scale {
         Ok((report, speeds))
     }
 
+    /// Fills a store by a thread of a machine: a real store's own threads do what they do when they like, and no two would be the same.
+    fn fill(&self) -> Result<Filled, BenchError> {
+        let (work, seed) = (self.work, self.seed);
+        let filled = Rc::new(Cell::new(None));
+        let result = Rc::clone(&filled);
+        let profile = Rc::new(Profile::two_sockets());
+        let mut simulation = Simulation::new(profile, FILLING, seed).stack_bytes(run::STACK_BYTES);
+        simulation.thread(move || result.set(Some(work.fill(seed))));
+        simulation.run().map_err(BenchError::Simulation)?;
+        filled.take().ok_or(BenchError::Panicked)?
+    }
+
     pub(crate) fn time(&self, processors: usize) -> (Duration, Duration) {
         self.time.unwrap_or_else(|| self.work.time(processors))
     }
 
     fn describe(&self) -> String {
         format!(
-            "{}; device {}; {} commits in flight for each client; seed {}",
+            "{}; device {}; {} commits in flight for each client; seed {}{}",
             self.work.describe(),
             self.device.name,
             self.window,
-            self.seed
+            self.seed,
+            simulated::without(&self.without)
         )
     }
 }

@@ -28,7 +28,7 @@ const SEGMENT_BYTES: u64 = 4 << 20;
 /// For the log's segments to be made ready on a device that costs nothing.
 const PREPARES: Duration = Duration::from_millis(5);
 /// Of a thread: the store's stacks are deeper than those of its parts.
-const STACK_BYTES: usize = 1 << 20;
+pub(super) const STACK_BYTES: usize = 1 << 20;
 
 /// So many processors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -71,7 +71,8 @@ struct Left {
 
 pub(crate) fn point(scale: &Scale, filled: &Filled, processors: usize) -> Result<Point, BenchError> {
     let profile = Rc::new(scale.profile.clone());
-    let mut simulation = Simulation::new(profile, processors, scale.seed).stack_bytes(STACK_BYTES);
+    let mut simulation =
+        Simulation::new(profile, processors, scale.seed).stack_bytes(STACK_BYTES).without(&scale.without);
     let (clients, settings) = (clients(scale, filled, processors), scale.clone());
     let files = Arc::new(filled.files.copied());
     let left = Rc::new(Cell::new(None));

@@ -92,7 +92,7 @@ impl Work {
         }
     }
 
-    /// Fills a store by one real thread.
+    /// Fills a store by the calling thread.
     pub(crate) fn fill(self, seed: u64) -> Result<Filled, BenchError> {
         let files = MemFs::new();
         let fs: Arc<dyn Fs> = Arc::new(files.clone());

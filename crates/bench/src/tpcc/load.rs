@@ -80,11 +80,13 @@ fn load_by<T: Target>(
     let warehouses = scale.warehouses();
     let plural = if warehouses == 1 { "" } else { "s" };
     progress.begin(&format!("loading {warehouses} warehouse{plural}"), expected_rows(scale));
+    let work = || Worker { shared: &shared, target: target()? }.run();
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads.max(1))
-            .map(|_| scope.spawn(|| Worker { shared: &shared, target: target()? }.run()))
-            .collect();
-        threads.into_iter().try_for_each(|thread| thread.join().unwrap_or(Err(BenchError::Panicked)))
+        // The caller is one of them: on a simulated machine, where the system's threads have no place, it is the only one.
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let own = work();
+        let all = others.into_iter().map(|thread| thread.join().unwrap_or(Err(BenchError::Panicked)));
+        all.fold(own, Result::and)
     })?;
     // Relaxed: the threads are joined.
     Ok(Loaded { scale, constants, seed, rows: shared.rows.load(Relaxed), runs: 0 })

@@ -64,15 +64,23 @@ pub use schema::Loaded;
 pub use standing::Standing;
 
 use crate::error::{BenchError, EngineError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use azekura_base::sync::machine::simulated;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Wraps an error of the store.
 pub(crate) fn failed(doing: &'static str) -> impl Fn(azekura::Error) -> BenchError {
     move |error| EngineError::failed(doing, error).into()
 }
 
+/// When a simulated machine's clock begins: 2026-01-01.
+const SIMULATED_BEGIN_MS: u64 = 1_767_225_600_000;
+
 /// Milliseconds since 1970.
 fn now_ms() -> u64 {
+    if let Some(machine) = simulated() {
+        let since = Duration::from_millis(SIMULATED_BEGIN_MS) + machine.now();
+        return u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+    }
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -9,7 +9,7 @@ use azekura_bench::calibrate::{Calibrate, Calibration};
 use azekura_bench::lab::{nb_gclock, p_wal};
 use azekura_bench::scale;
 use azekura_bench::{Json, Progress};
-use azekura_sim::Profile;
+use azekura_sim::{LineName, Profile};
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::Outcome;
@@ -20,6 +20,7 @@ Examples:
   azekura sim scale --workload cache --cores 1,2,4,8,16,32,64,128
   azekura sim scale --workload log --profile x86-128 --cores 1,4,16 --json
   azekura sim scale --workload tpcc --profile x86-128 --cores 1,8,64
+  azekura sim scale --workload u1 --cores 8,64 --without-line next@wal::durable_lsn
   azekura sim calibrate --output here.json && azekura sim scale --profile here.json --cores 1,2
   azekura sim calibrate --judge
 
@@ -70,6 +71,13 @@ struct Scale {
     /// Numbers of processors
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2,4,8,16,32,64", value_parser = clap::value_parser!(u16).range(1..=256))]
     cores: Vec<u16>,
+
+    /// What if this line cost nothing: shows what stops the curve next; may be given several times
+    ///
+    /// The name is one that a report prints, as next@wal::durable_lsn for "next of wal::durable_lsn"; without the module it means the
+    /// field in every one. Its accesses cost what they cost a thread that uses the line alone.
+    #[arg(long, value_name = "FIELD[@MODULE]")]
+    without_line: Vec<LineName>,
 
     /// Of all that is drawn
     #[arg(long, value_name = "N", default_value = "1")]
@@ -183,13 +191,15 @@ impl Scale {
         let text = match self.workload {
             Workload::Cache => {
                 let mut lab = nb_gclock::simulate::Simulated::on(profile, cores);
-                lab.seed = self.seed;
+                (lab.seed, lab.without) = (self.seed, self.without_line.clone());
                 let report = lab.run(&progress).with_context(failed)?;
                 if self.json { report.to_json() + "\n" } else { report.to_text() }
             }
             Workload::Log => {
                 let lab = p_wal::simulate::Simulated::new(1);
-                let lab = p_wal::simulate::Simulated { profile, workers: cores, seed: self.seed, ..lab };
+                let without = self.without_line.clone();
+                let lab =
+                    p_wal::simulate::Simulated { profile, workers: cores, without, seed: self.seed, ..lab };
                 let report = lab.run(&progress).with_context(failed)?;
                 if self.json { report.to_json() + "\n" } else { report.to_text() }
             }
@@ -210,7 +220,8 @@ impl Scale {
         progress: &Progress,
     ) -> Result<String> {
         let failed = format!("simulate {}", profile.name);
-        let scale = scale::Scale { seed: self.seed, ..scale::Scale::new(profile, work, cores) };
+        let without = self.without_line.clone();
+        let scale = scale::Scale { without, seed: self.seed, ..scale::Scale::new(profile, work, cores) };
         let (report, speeds) = scale.run(progress).context(failed)?;
         // Real time: not part of the output, which is the same each time.
         for (point, speed) in report.points.iter().zip(speeds) {

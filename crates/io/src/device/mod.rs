@@ -33,7 +33,7 @@ use std::time::Duration;
 use azekura_base::page::PageWord;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use azekura_base::sync::time::Instant;
-use azekura_base::sync::{Mutex, machine};
+use azekura_base::sync::{Mutex, hint, machine, thread};
 use azekura_trace::{Site, WaitKind, wait};
 
 use crate::fs::{File, FileLock, Fs, OpenOptions};
@@ -49,13 +49,26 @@ const SPIN: Duration = Duration::from_micros(12);
 pub struct Device {
     state: Mutex<DeviceState>,
     on_since: Instant,
+    /// Waits on a simulated machine take processors as they do here.
+    spins_when_simulated: bool,
 }
 
 impl Device {
     /// A device, switched on now.
     #[must_use]
     pub fn new(model: DeviceModel) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::new(DeviceState::new(model)), on_since: Instant::now() })
+        Arc::new(Self::switched_on(model, false))
+    }
+
+    /// The same. Waits on a simulated machine end with a spin, as on a real one, instead of taking no processor at all: for whoever compares
+    /// the two.
+    #[must_use]
+    pub fn spinning(model: DeviceModel) -> Arc<Self> {
+        Arc::new(Self::switched_on(model, true))
+    }
+
+    fn switched_on(model: DeviceModel, spins_when_simulated: bool) -> Self {
+        Self { state: Mutex::new(DeviceState::new(model)), on_since: Instant::now(), spins_when_simulated }
     }
 
     /// What was asked for so far.
@@ -106,7 +119,29 @@ impl Device {
             return;
         }
         let _waiting = wait(&DEVICE, std::ptr::from_ref(self).addr(), WaitKind::Device);
-        sleep_exactly(deadline);
+        match machine::current() {
+            // A simulated clock is exact.
+            Some(_) if !self.spins_when_simulated => thread::sleep(left(deadline)),
+            Some(_) => spin_simulated(deadline),
+            None => sleep_exactly(deadline),
+        }
+    }
+}
+
+fn left(deadline: Instant) -> Duration {
+    deadline.saturating_duration_since(Instant::now())
+}
+
+/// [`sleep_exactly`] on a simulated machine.
+fn spin_simulated(deadline: Instant) {
+    let own = 0_u8;
+    if left(deadline) > SPIN {
+        thread::sleep(left(deadline) - SPIN);
+    }
+    while !left(deadline).is_zero() {
+        // An access to something, so that others go on meanwhile.
+        machine::reads(&own);
+        hint::spin_loop();
     }
 }
 
@@ -119,12 +154,8 @@ fn sleep_exactly(deadline: Instant) {
         // Where it is refused, sleeps end up to 50 µs late.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
     }
-    if machine::current().is_some() {
-        // A simulated clock is exact.
-        return azekura_base::sync::thread::sleep(deadline.saturating_duration_since(Instant::now()));
-    }
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
+        let left = left(deadline);
         if left.is_zero() {
             return;
         }

@@ -77,6 +77,8 @@ struct Ticks {
     in_socket: Time,
     read_occupancy: Time,
     write_occupancy: Time,
+    swap_occupancy: Time,
+    queued_occupancy: Time,
 }
 
 impl Ticks {
@@ -92,7 +94,21 @@ impl Ticks {
             in_socket: picoseconds(costs.transfer_in_socket.value),
             read_occupancy: picoseconds(costs.read_occupancy.value),
             write_occupancy: picoseconds(costs.write_occupancy.value),
+            swap_occupancy: picoseconds(costs.swap_occupancy.value),
+            queued_occupancy: picoseconds(costs.queued_occupancy.value),
         }
+    }
+}
+
+impl Ticks {
+    /// How long a line of the shared cache is busy with an access, which found it busy or not.
+    const fn occupancy(&self, access: Access, was_queued: bool) -> Time {
+        let alone = match access {
+            Access::Load => self.read_occupancy,
+            Access::Store => self.write_occupancy,
+            Access::Swap | Access::Add => return self.swap_occupancy,
+        };
+        if was_queued && self.queued_occupancy > alone { self.queued_occupancy } else { alone }
     }
 }
 
@@ -148,11 +164,25 @@ impl Directory {
         self.lines[line as usize].writes += 1;
     }
 
-    /// Core `core` does `access` to `line` at `now`; its stores so far are done at `drained`.
-    pub fn access(&mut self, core: usize, line: u32, access: Access, now: Time, drained: Time) -> Served {
+    /// An access to a line as if only this thread used it, whoever has it really: an own line.
+    pub fn alone(&mut self, line: u32, access: Access, now: Time, drained: Time) -> Served {
+        self.make_room_for(line);
+        match access {
+            Access::Load => self.hit(now, self.ticks.load_hit),
+            Access::Store => self.hit(now, self.ticks.store),
+            Access::Swap | Access::Add => self.hit(now, now.max(drained) - now + self.ticks.swap),
+        }
+    }
+
+    fn make_room_for(&mut self, line: u32) {
         if self.lines.len() <= line as usize {
             self.lines.resize(line as usize + 1, Line::default());
         }
+    }
+
+    /// Core `core` does `access` to `line` at `now`; its stores so far are done at `drained`.
+    pub fn access(&mut self, core: usize, line: u32, access: Access, now: Time, drained: Time) -> Served {
+        self.make_room_for(line);
         match self.protocol {
             Protocol::Owned => self.owned(core, line, access, now, drained),
             Protocol::Shared => self.shared(core, line, access, now, drained),
@@ -210,7 +240,7 @@ impl Directory {
         if access == Access::Load {
             line.sharers.add(core);
             let start = now.max(line.free_at);
-            line.free_at = start + self.ticks.read_occupancy;
+            line.free_at = start + self.ticks.occupancy(access, start > now);
             return self.miss(now, start + latency, start - now, self.ticks.load_hit);
         }
         let kept = line.sharers.has(core) && access == Access::Store; // written through
@@ -220,7 +250,7 @@ impl Directory {
         }
         let ready = if access == Access::Store { now } else { now.max(drained) };
         let start = ready.max(line.free_at);
-        line.free_at = start + self.ticks.write_occupancy;
+        line.free_at = start + self.ticks.occupancy(access, start > ready);
         if access == Access::Store {
             return self.stored(now, start + latency, start - now, !is_near);
         }

@@ -27,7 +27,9 @@ fn machine(protocol: Protocol) -> Directory {
     set(&mut costs.transfer_in_cluster, 40.0);
     set(&mut costs.transfer_in_socket, 60.0);
     set(&mut costs.read_occupancy, 3.0);
-    set(&mut costs.write_occupancy, 7.0);
+    set(&mut costs.write_occupancy, 4.0);
+    set(&mut costs.swap_occupancy, 7.0);
+    set(&mut costs.queued_occupancy, 11.0);
     Directory::new(&profile)
 }
 
@@ -116,4 +118,20 @@ fn a_store_that_is_written_through_keeps_the_own_copy_only() {
     assert_eq!(until(&mut d, 0, 0, Store, 200), 202.0);
     assert_eq!(until(&mut d, 0, 0, Load, 300), 301.0);
     assert_eq!(until(&mut d, 1, 0, Load, 400), 420.0);
+}
+
+#[test]
+fn what_waits_for_a_line_of_the_shared_cache_is_let_in_one_by_one() {
+    let mut d = machine(Protocol::Shared);
+    assert_eq!(until(&mut d, 0, 0, Load, 0), 90.0);
+    assert_eq!(until(&mut d, 1, 0, Load, 1), 23.0, "the line is busy for 3 with the first, then 20");
+    assert_eq!(
+        until(&mut d, 2, 0, Load, 2),
+        104.0,
+        "for 11 with the second, which waited: until 14; then memory 90"
+    );
+    assert_eq!(until(&mut d, 3, 0, Swap, 100), 120.0, "nobody waits");
+    assert_eq!(until(&mut d, 0, 0, Swap, 101), 127.0, "for 7 with an atomic instruction, whoever waited");
+    assert_eq!(until(&mut d, 1, 0, Swap, 102), 134.0);
+    assert_eq!(until(&mut d, 2, 0, Load, 103), 141.0);
 }

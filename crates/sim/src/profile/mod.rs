@@ -73,8 +73,12 @@ pub struct Costs {
     pub transfer_in_socket: Constant,
     /// How long a line is busy when it is read from where it is shared.
     pub read_occupancy: Constant,
-    /// How long it is busy with a store or an atomic instruction ([`Protocol::Shared`] only).
+    /// How long it is busy with a store ([`Protocol::Shared`] only).
     pub write_occupancy: Constant,
+    /// How long it is busy with an atomic instruction, also one that fails ([`Protocol::Shared`] only).
+    pub swap_occupancy: Constant,
+    /// How long it is busy with a load or a store that found it busy: those that wait are let in one by one ([`Protocol::Shared`] only).
+    pub queued_occupancy: Constant,
     /// Not a time: how often another thread of a core wants the pipe at the same moment, from 0 to 1.
     pub pipe_share: Constant,
     /// One turn of a spin.

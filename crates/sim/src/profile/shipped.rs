@@ -6,6 +6,10 @@ fn reasoned(value: f64, text: &str) -> Constant {
     Constant { value, source: Source::Reasoned(text.into()) }
 }
 
+fn document(value: f64, text: &str) -> Constant {
+    Constant { value, source: Source::Document(text.into()) }
+}
+
 impl Profile {
     /// All of them.
     #[must_use]
@@ -37,9 +41,16 @@ impl Profile {
                 transfer_in_cluster: l2.clone(),
                 transfer_in_socket: l2,
                 read_occupancy: reasoned(2.0 * CYCLE, "a bank answers every second cycle"),
-                write_occupancy: reasoned(
-                    12.0 * CYCLE,
-                    "an atomic passes the bank's pipeline twice: once to read, once to write",
+                write_occupancy: reasoned(2.0 * CYCLE, "a bank takes in a request every second cycle"),
+                swap_occupancy: document(
+                    18.0 * CYCLE,
+                    "OpenSPARC T1, L2 miss buffer (sctag_mbctl.v): of the two packets of a CAS the second is made ready in cycle 9 of the first, \
+                     whether it will write or not, and who waits for the line in cycle 4 of the second; 3 cycles each from there to the \
+                     pipeline are assumed, and one for the stage more that the T2 has",
+                ),
+                queued_occupancy: document(
+                    6.0 * CYCLE,
+                    "the same: who waits for the line is made ready in cycle 4 of who was before it; 3 cycles to the pipeline are assumed",
                 ),
                 pipe_share: reasoned(0.3, "a thread in order waits for caches for two thirds of its time"),
                 pause: reasoned(
@@ -161,6 +172,7 @@ const fn topology(
 /// What x86 servers have in common.
 fn x86_costs() -> Costs {
     let t2 = Profile::t2().costs;
+    let there_are_none = "lines move; they are not written where they are shared";
     Costs {
         store: reasoned(0.5, "one store a cycle or two"),
         swap: reasoned(
@@ -168,7 +180,9 @@ fn x86_costs() -> Costs {
             "a locked instruction on an owned line: some 20 cycles; 5 ns were measured on the development machine",
         ),
         read_occupancy: reasoned(2.0, "a slice of the last cache answers a request every few cycles"),
-        write_occupancy: reasoned(0.0, "lines move; they are not written where they are shared"),
+        write_occupancy: reasoned(0.0, there_are_none),
+        swap_occupancy: reasoned(0.0, there_are_none),
+        queued_occupancy: reasoned(0.0, there_are_none),
         pipe_share: reasoned(0.5, "two threads of a core get some 1.3 times the work of one done"),
         pause: reasoned(30.0, "some 100 cycles since Skylake, fewer on AMD's"),
         system_call: reasoned(150.0, "a cheap call with mitigations"),

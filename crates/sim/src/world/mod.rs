@@ -27,6 +27,7 @@ use crate::processors::{Processors, ThreadId};
 use crate::profile::Profile;
 use crate::random::Random;
 use crate::schedule::{Chooser, Step};
+use crate::what_if::Free;
 use sleep::Sleepers;
 use std::any::Any;
 use std::rc::Rc;
@@ -56,6 +57,8 @@ pub(crate) struct World {
     /// What was done, if that is wanted.
     pub(crate) trace: Option<Vec<Step>>,
     pub(crate) stop: Option<Stop>,
+    /// Lines that cost nothing.
+    pub(crate) free: Free,
     profile: Rc<Profile>,
     gap: Time,
     slice: Time,
@@ -93,6 +96,7 @@ impl World {
             chooser: None,
             trace: None,
             stop: None,
+            free: Free::default(),
             gap: picoseconds(costs.between_accesses.value),
             slice: picoseconds(costs.slice.value),
             profile,

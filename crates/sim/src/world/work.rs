@@ -58,7 +58,11 @@ impl World {
         let line = self.lines.number(address, core);
         let me = &mut self.threads[self.current];
         let began = me.time;
-        let served: Served = self.directory.access(core, line, access, me.time, me.drained);
+        let served: Served = if self.free.has(place) {
+            self.directory.alone(line, access, me.time, me.drained)
+        } else {
+            self.directory.access(core, line, access, me.time, me.drained)
+        };
         if writes {
             self.directory.wrote(line);
         }
@@ -77,8 +81,8 @@ impl World {
         line
     }
 
-    pub(crate) fn needs_loop(&self, access: Access) -> bool {
-        access == Access::Add && !self.profile.adds_in_one_step
+    pub(crate) fn needs_loop(&mut self, access: Access, place: &'static Location<'static>) -> bool {
+        access == Access::Add && !self.profile.adds_in_one_step && !self.free.has(place)
     }
 
     pub(crate) fn full_fence(&mut self) {

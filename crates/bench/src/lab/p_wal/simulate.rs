@@ -9,7 +9,7 @@ use azekura_base::sync::time::Instant;
 use azekura_base::{DurableLog, Lsn};
 use azekura_io::device::{Device, DeviceFs, DeviceModel};
 use azekura_io::{Fs, MemFs};
-use azekura_sim::{Profile, Simulation};
+use azekura_sim::{LineName, Profile, Simulation};
 use azekura_wal::{LogIdentity, Wal};
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
@@ -41,6 +41,10 @@ pub struct Simulated {
     pub window: usize,
     /// Time on the machine before and while commits are counted.
     pub time: (Duration, Duration),
+    /// Lines that cost nothing.
+    pub without: Vec<LineName>,
+    /// Waits for the device end with a spin, as real ones do, instead of taking no processor at all.
+    pub spins: bool,
     /// Of all that is drawn.
     pub seed: u64,
 }
@@ -100,6 +104,8 @@ impl Simulated {
             updates: 1,
             window: 64,
             time: (Duration::from_millis(4), Duration::from_millis(10)),
+            without: Vec::new(),
+            spins: false,
             seed: 1,
         }
     }
@@ -120,8 +126,14 @@ impl Simulated {
         }
         Ok(Report {
             settings: format!(
-                "U-{} on the log, device {}; {} transactions in flight for each worker; {:?} after {:?}; seed {}",
-                self.updates, self.device.name, self.window, self.time.1, self.time.0, self.seed
+                "U-{} on the log, device {}; {} transactions in flight for each worker; {:?} after {:?}; seed {}{}",
+                self.updates,
+                self.device.name,
+                self.window,
+                self.time.1,
+                self.time.0,
+                self.seed,
+                simulated::without(&self.without)
             ),
             profile: self.profile.clone(),
             points,
@@ -131,7 +143,8 @@ impl Simulated {
     /// Transactions per second of so many real workers with the first of the logs.
     pub(crate) fn real(&self, workers: usize) -> Result<f64, BenchError> {
         let Some(&(variant, buffer_bytes)) = self.logs.first() else { return Ok(0.0) };
-        let measured = measure(self.micro(variant, workers), buffer_bytes, self.device, self.time)?;
+        let device = (self.device, true);
+        let measured = measure(self.micro(variant, workers), buffer_bytes, device, self.time)?;
         Ok(measured.commits as f64 / self.time.1.as_secs_f64())
     }
 
@@ -147,10 +160,10 @@ impl Simulated {
         workers: usize,
     ) -> Result<Point, BenchError> {
         let micro = self.micro(variant, workers);
-        let (profile, time, device) = (Rc::new(self.profile.clone()), self.time, self.device);
+        let (profile, time, device) = (Rc::new(self.profile.clone()), self.time, (self.device, self.spins));
         // A stream's flusher each, where each worker has a stream: it sleeps, the worker writes.
         let processors = (workers + FOR_THE_LOG).min(profile.topology.processors());
-        let mut simulation = Simulation::new(profile, processors, self.seed);
+        let mut simulation = Simulation::new(profile, processors, self.seed).without(&self.without);
         let done = Rc::new(Cell::new(None));
         let result = Rc::clone(&done);
         simulation.thread(move || result.set(Some(measure(micro, buffer_bytes, device, time))));
@@ -190,10 +203,10 @@ struct Measured {
 fn measure(
     micro: Micro,
     buffer_bytes: Option<usize>,
-    model: DeviceModel,
+    (model, spins): (DeviceModel, bool),
     (warm, measured): (Duration, Duration),
 ) -> Result<Measured, BenchError> {
-    let device = Device::new(DeviceModel::free());
+    let device = if spins { Device::spinning } else { Device::new }(DeviceModel::free());
     let fs: Arc<dyn Fs> = Arc::new(DeviceFs::on(Arc::new(MemFs::new()), Arc::clone(&device)));
     let identity = LogIdentity { database_id: 1, incarnation: 1, first_lsn: Lsn(1) };
     let mut options = micro.variant.wal_options(micro.workers);
