@@ -95,7 +95,7 @@ def programs(scratch, python, share):
         Program("sqlite", "sqlite3 --version", "apt-get install sqlite3",
                 f"$FAR sqlite3 -pagecache 4400 {int(24_000 * share)} :memory: <{scratch}/sql | sha256sum", ["--page", "256K"]),
         Program("numpy", f"{python} -c 'import numpy'", "pip install numpy",
-                f"OPENBLAS_NUM_THREADS=2 $FAR {python} {scratch}/model.py", ["--block", "1M"]),
+                f"OPENBLAS_NUM_THREADS=2 $FAR {python} {scratch}/model.py", ["--page", "64K", "--block", "1M"]),
         Program("redis", "redis-server --version && redis-cli --version", "apt-get install redis",
                 REDIS.replace("{keys}", str(int(60_000 * share))), ["--page", "32K", "--block", "256K"]),
         *[Program(f"C {name}", f"test -x {scratch}/{name}", "apt-get install gcc libc6-dev", compiled(name), small)
