@@ -109,7 +109,7 @@ def prepare(scratch, share):
         for i in range(1_200_000):  # with fewer, its local half is less than its text: see docs/testing.md
             lines.write(f"{i} {i * 7919 % 1_000_003} {i * i % 97:040}\n")
     (scratch / "sql").write_text(SQL.format(rows=int(250_000 * share), offset=int(100_000 * share)))
-    (scratch / "model.py").write_text(NUMPY.format(columns=int(3000 * share), rows=int(200_000 * share)))
+    (scratch / "model.py").write_text(NUMPY.format(columns=3000, rows=200_000))
     (scratch / "plain.c").write_text("int puts(const char *); int main(void) { return puts(\"ran\") < 0; }")
     make = lambda *arguments: subprocess.run(["cc", "-O1", "-pthread", "-w", *arguments], check=False)
     sources = HERE / "crates/far-preload/tests/programs"
