@@ -14,11 +14,15 @@
 GNU sort, sqlite3 (in memory), Python with numpy, redis-server (with a child that saves, then loading what it saved), and C programs with threads, static
 arrays, children, and system calls of every kind. What is not installed is said and counted as missing, with what installs it; numpy is fetched from PyPI into the
 scratch directory if Python has none. Each program runs plainly first; then with each user and mechanism that can be had, with --local at half of the
-plain run's greatest resident set. Then programs that cannot have far memory must be refused before they begin. The exit code is 1 if an output differed, a
+what the plain run needs. Then programs that cannot have far memory must be refused before they begin. The exit code is 1 if an output differed, a
 program failed, none of its pages was ever away, or one that should be refused was not; times do not count.
+
+A program's need is the greatest resident set of its plain run. What is not far (its text, small blocks, tables) is found out by a run; --local is what is then
+left of half the need.
 """
 
 import argparse
+import collections
 import json
 import os
 import pwd
@@ -37,12 +41,16 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent
 MIB = 1 << 20
-# Of a program's need, what is its text, its small blocks and our tables, and not large blocks.
+# A first guess at what of a program is not in large blocks.
 SMALL = 10 * MIB
+# No program is given less for its large blocks.
+LEAST = 4 * MIB
+# Address space of large blocks. Each of its pages takes some hundred bytes of tables here, so no more than there need be.
+SPACE = "1G"
 # A program that takes so many seconds hangs.
 HANGS = 600
 
-SQL = """create table t(a integer primary key, b text, c blob);
+SQL = """pragma journal_mode = off; create table t(a integer primary key, b text, c blob);
 with recursive n(i) as (select 1 union all select i+1 from n where i < {rows})
   insert into t select i, hex(i * 7919), zeroblob(i % 400) from n;
 create index u on t(b); update t set c = b || c where a % 3 = 0; delete from t where a % 7 = 0;
@@ -83,13 +91,13 @@ def programs(scratch, python, share):
     compiled = lambda name: f"$FAR {scratch}/{name}"
     return [
         Program("sort", "sort --version | grep -q GNU", "apt-get install coreutils",
-                f"LC_ALL=C $FAR sort -S {int(120 * share)}M --parallel=2 -k2,2n {scratch}/lines | sha256sum", ["--page", "64K"]),
+                f"LC_ALL=C $FAR sort -S 120M --parallel=2 -k2,2n {scratch}/lines | sha256sum", ["--page", "64K"]),
         Program("sqlite", "sqlite3 --version", "apt-get install sqlite3",
-                f"$FAR sqlite3 -pagecache {int(4400 * share)} 16000 :memory: <{scratch}/sql | sha256sum", ["--page", "256K"]),
+                f"$FAR sqlite3 -pagecache 4400 {int(24_000 * share)} :memory: <{scratch}/sql | sha256sum", ["--page", "256K"]),
         Program("numpy", f"{python} -c 'import numpy'", "pip install numpy",
-                f"OPENBLAS_NUM_THREADS=2 $FAR {python} {scratch}/model.py", ["--block", "1M"]),
+                f"OPENBLAS_NUM_THREADS=2 $FAR {python} {scratch}/model.py", ["--page", "64K", "--block", "1M"]),
         Program("redis", "redis-server --version && redis-cli --version", "apt-get install redis",
-                REDIS.replace("{keys}", str(int(60_000 * share))), small),
+                REDIS.replace("{keys}", str(int(60_000 * share))), ["--page", "32K", "--block", "256K"]),
         *[Program(f"C {name}", f"test -x {scratch}/{name}", "apt-get install gcc libc6-dev", compiled(name), small)
           for name in ("threads", "statics", "children", "forks", "calls", "streams", "streams-with-allocator",
                        "owners-with-allocator")],
@@ -98,10 +106,10 @@ def programs(scratch, python, share):
 
 def prepare(scratch, share):
     with open(scratch / "lines", "w") as lines:
-        for i in range(int(1_200_000 * share)):
+        for i in range(1_200_000):  # with fewer, its local half is less than its text: see docs/testing.md
             lines.write(f"{i} {i * 7919 % 1_000_003} {i * i % 97:040}\n")
     (scratch / "sql").write_text(SQL.format(rows=int(250_000 * share), offset=int(100_000 * share)))
-    (scratch / "model.py").write_text(NUMPY.format(columns=int(3000 * share), rows=int(200_000 * share)))
+    (scratch / "model.py").write_text(NUMPY.format(columns=3000, rows=200_000))
     (scratch / "plain.c").write_text("int puts(const char *); int main(void) { return puts(\"ran\") < 0; }")
     make = lambda *arguments: subprocess.run(["cc", "-O1", "-pthread", "-w", *arguments], check=False)
     sources = HERE / "crates/far-preload/tests/programs"
@@ -175,6 +183,28 @@ def serve(azekura):
             time.sleep(0.05)
 
 
+FarRun = collections.namedtuple("FarRun", "code out err seconds resident away mechanism")
+
+
+def far_run(azekura, address, program, local, mechanism, user, scratch):
+    """A run in far memory, with what it said at the end; the resident set is that of the process that had most, without the launcher."""
+    far = [azekura, "far", "--local", local, "--space", SPACE, "--server", address, "--mechanism", mechanism, *program.options, "--"]
+    code, out, err, seconds, _ = run(program.script, " ".join(map(str, far)), user, scratch)
+    away = [line for line in err.splitlines() if " faults, " in line]
+    resident = max((int(line.split(" at most ")[1].split()[0]) for line in away if " at most " in line), default=0) * MIB
+    name = next((line.split(" by ")[1].split(",")[0] for line in err.splitlines() if " by " in line), mechanism)
+    return FarRun(code, out, err, seconds, resident, away, name)
+
+
+def whole_pages(size):
+    return max(size, LEAST) // 4096 * 4096
+
+
+def half_of(need, local, resident):
+    """What is left of half the need for large blocks, by a run that had `resident` with `local`."""
+    return whole_pages(need // 2 - max(resident - local, 0))
+
+
 def kill_trials(azekura, program, plain, seconds, local, trials, user, scratch, draw):
     """Two servers, two copies; one is killed at a random moment. Returns how many trials gave another output, or did not end."""
     wrong = 0
@@ -183,7 +213,7 @@ def kill_trials(azekura, program, plain, seconds, local, trials, user, scratch, 
         victim, after = draw.randrange(2), draw.uniform(0, 2 * seconds + 0.3)
         killer = threading.Timer(after, servers[victim][0].kill)
         killer.start()
-        far = [azekura, "far", "--local", local, "--space", "8G", "--copies", 2, "--server", ",".join(s[1] for s in servers),
+        far = [azekura, "far", "--local", local, "--space", SPACE, "--copies", 2, "--server", ",".join(s[1] for s in servers),
                *program.options, "--"]
         code, out, err, took, _ = run(program.script, " ".join(map(str, far)), user, scratch)
         killer.cancel()
@@ -199,7 +229,7 @@ def kill_trials(azekura, program, plain, seconds, local, trials, user, scratch, 
 
 def compare_times(azekura, address, program, need, runs, user, scratch):
     """All fits: plain and far in turn; the ratio of the medians is what far memory costs."""
-    far = [azekura, "far", "--quiet", "--local", 4 * need // MIB * MIB + 64 * MIB, "--space", "8G", "--server", address, *program.options, "--"]
+    far = [azekura, "far", "--quiet", "--local", 4 * need // MIB * MIB + 64 * MIB, "--space", SPACE, "--server", address, *program.options, "--"]
     times = [[run(program.script, command, user, scratch)[3] for command in ("", " ".join(map(str, far)))] for _ in range(runs)]
     plain, ours = (statistics.median(column) for column in zip(*times))
     spread = [f"{min(column):.3f}..{max(column):.3f}" for column in zip(*times)]
@@ -263,7 +293,7 @@ def main():
             code, plain, err, seconds, need = run(program.script, "", users[0], scratch)
             print(f"{program.name}: needs {need // MIB} MiB, {seconds:.1f} s" + (f", exits with {code}: {err}" if code else ""), flush=True)
             seen.append(told := {"program": program.name, "needs_bytes": need, "plain_s": seconds, "runs": []})
-            local = max((need - SMALL) // 2, 4 * MIB) // 4096 * 4096
+            local = whole_pages((need - SMALL) // 2)
             if given.kills:
                 bad = kill_trials(azekura, program, plain, seconds, local, given.kills, users[-1], scratch, random.Random(given.seed))
                 told["kills"] = {"trials": given.kills, "wrong": bad, "seed": given.seed}
@@ -272,6 +302,7 @@ def main():
                 told["fits"] = compare_times(azekura, address, program, need, given.fits, users[0], scratch)
             if given.kills or given.fits:
                 continue
+            local = half_of(need, local, far_run(azekura, address, program, local, "auto", users[0], scratch).resident)
             for user in users:
                 chosen = None
                 for mechanism in mechanisms:
@@ -279,19 +310,13 @@ def main():
                         continue  # children and static arrays are not for it; it says so
                     if mechanism == chosen:
                         continue
-                    far = [azekura, "far", "--local", local, "--space", "8G", "--server", address, "--mechanism", mechanism,
-                           *program.options, "--"]
-                    code, out, err, seconds, _ = run(program.script, " ".join(map(str, far)), user, scratch)
-                    away = [line for line in err.splitlines() if " faults, " in line]
-                    name = next((line.split(" by ")[1].split(",")[0] for line in err.splitlines() if " by " in line), mechanism)
+                    code, out, err, seconds, resident, away, name = far_run(azekura, address, program, local, mechanism, user, scratch)
                     chosen = name if mechanism == "auto" else chosen
                     fits = code == 0 and out == plain and any(" 0 out" not in line for line in away)
                     wrong += not fits
-                    told["runs"].append({"user": user, "mechanism": name, "local_bytes": local, "resident_bytes": most * MIB, "seconds": seconds,
+                    told["runs"].append({"user": user, "mechanism": name, "local_bytes": local, "resident_bytes": resident, "seconds": seconds,
                                          "identical": fits, "said": away})
-                    # Of the process with far memory that had most; the system's own count has the launcher in it, too.
-                    most = max((int(line.split(" at most ")[1].split()[0]) for line in away if " at most " in line), default=0)
-                    print(f"  {user:8} {name:15} {local // MIB} MiB local, {most} MiB resident, {seconds:.1f} s: "
+                    print(f"  {user:8} {name:15} {local // MIB} MiB local, {resident // MIB} MiB resident ({100 * resident // need} %), {seconds:.1f} s: "
                           + ("identical" if fits else f"WRONG (exit {code}, {'same' if out == plain else 'other'} output)\n{err}"), flush=True)
                     if out != plain:
                         print(f"expected: {plain[-600:]}\nfound:    {out[-600:]}")
