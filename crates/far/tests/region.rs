@@ -6,6 +6,7 @@ use azekura_far::{FarError, FarMemory, FarMemoryBuilder, Mechanism, Policy, Serv
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::thread;
+use std::time::Duration;
 
 const PAGE: usize = 16 << 10;
 const PAGES: usize = 96;
@@ -16,6 +17,8 @@ fn setting(server: &Server) -> FarMemoryBuilder {
         .local(24 * PAGE)
         .page(PAGE)
         .servers([server.address().to_string()])
+        // No server fails here, and a busy machine may be slow.
+        .stall(Duration::from_secs(60))
 }
 
 fn server() -> Server {

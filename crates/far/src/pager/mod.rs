@@ -39,9 +39,11 @@ use crate::stats::FarStats;
 pub(crate) use care::Server;
 use core::Core;
 pub(crate) use core::Plan;
+use core::calibration::Lap;
 pub(crate) use fork::Frozen;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 /// See the [module](self).
 pub(crate) struct Pager {
@@ -108,6 +110,28 @@ impl Pager {
                 Err(error) => self.lock().stop_program(&Loss::Faults { source: error }),
             }
         }
+    }
+
+    /// Measures what a fault costs beside its answer, for policies that weigh it. Nobody uses the region yet; some hundred microseconds.
+    pub(crate) fn calibrate(&self) {
+        const LAPS: usize = 9;
+        let first = self.backend.base();
+        let touch = || {
+            // SAFETY: the region's first byte can be read as long as it lives; nobody writes it now.
+            let _ = unsafe { first.read_volatile() };
+        };
+        let before = self.lock().begin_calibration();
+        touch();
+        let mut laps = [Lap::default(); LAPS];
+        for done in &mut laps {
+            let lap = self.lock().begin_lap();
+            let began = Instant::now();
+            touch();
+            let whole = began.elapsed();
+            // The fault's thread has the lock until its answer is wholly accounted for.
+            *done = self.lock().end_lap(lap, whole);
+        }
+        self.lock().end_calibration(before, &mut laps);
     }
 
     pub(crate) fn backend(&self) -> Arc<dyn Backend> {

@@ -53,11 +53,11 @@ impl Touch {
     }
 
     /// Both wait: a write if one of them writes.
-    pub(super) fn join(touch: Option<Self>, access: Access) -> Self {
+    pub(super) fn join(touch: Option<Self>, later: Self) -> Self {
         match touch {
-            Some(Self { access: Access::Read, since }) => Self { access, since },
+            Some(Self { access: Access::Read, since }) => Self { access: later.access, since },
             Some(touch) => touch,
-            None => Self::now(access),
+            None => later,
         }
     }
 }

@@ -146,6 +146,11 @@ impl FarMemoryBuilder {
         let ranges = self.whole_pages();
         let kept = adopt::Kept::of(&ranges).map_err(FarError::Adopt)?;
         let made = self.build_over(pages, local, &ranges);
+        if let Ok(memory) = &made
+            && self.policy == Policy::Adaptive
+        {
+            memory.pager.calibrate();
+        }
         // What it holds goes back in its place, far or not.
         // SAFETY: who adopted it said that nobody uses it now.
         unsafe { kept.put_back() };
@@ -186,7 +191,6 @@ impl FarMemoryBuilder {
             #[expect(clippy::cast_possible_truncation, reason = "as above")]
             frames: frames as u32,
             policy: self.policy.build(shape, self.seed),
-            wants_modified: self.policy.wants_modified(),
             prefetch: self.prefetch,
             copies: self.copies,
             on_loss: self.on_loss,

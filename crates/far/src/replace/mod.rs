@@ -46,6 +46,7 @@ pub mod replay;
 mod rng;
 mod set;
 pub mod simple;
+pub mod spent;
 pub mod swap_in_history;
 
 use std::fmt;
@@ -59,6 +60,7 @@ pub use plru::UPlru;
 pub use policy::{ParsePolicyError, Policy};
 pub use random::Random;
 pub use simple::Simple;
+pub use spent::Spent;
 pub use swap_in_history::SwapInHistory;
 
 /// A page of a region, counted from the region's first byte.
@@ -98,6 +100,9 @@ pub trait AccessBits {
 
     /// Makes the next touch of the page known. Costs a change of its protection now, and a fault at that touch.
     fn clear_referenced(&mut self, page: PageNo);
+
+    /// What paging has cost so far. Costs nothing to speak of.
+    fn spent(&self) -> Spent;
 }
 
 /// A replacement policy: see the head of [the module](self) for what both sides promise.
@@ -118,6 +123,11 @@ pub trait Replacement: Send {
 
     /// The page is no longer resident.
     fn page_out(&mut self, page: PageNo);
+
+    /// Whether it looks at modified bits now, so that a page's first write must be seen; that costs a fault.
+    fn wants_modified(&self) -> bool {
+        false
+    }
 
     /// How often [`on_timer`](Self::on_timer) wants to be called; never if `None`.
     fn timer(&self) -> Option<Duration> {

@@ -77,6 +77,10 @@ impl Replacement for UNru {
         classes.into_iter().find_map(Urn::chosen).expect("a page is resident")
     }
 
+    fn wants_modified(&self) -> bool {
+        true
+    }
+
     fn page_out(&mut self, page: PageNo) {
         self.resident.remove(page);
         self.swaps += 1;

@@ -27,8 +27,8 @@ pub enum Policy {
     UNru(Clearing),
     /// Two lists (§2.3).
     UPlru,
-    /// The page predicted to be used again last, by the judge that was right of late; ours: it needs no tuning and swaps least, but clears bits of up to eight pages
-    /// for each swap, each some 40 µs with its fault: for servers that are slower to answer than that.
+    /// Ours: the page predicted to be used again last, by the judge that was right of late, as long as looking at use pays by costs it measures; otherwise
+    /// as Swap-in history. It needs no tuning.
     Adaptive,
 }
 
@@ -64,12 +64,6 @@ impl Policy {
             Self::UPlru => Box::new(UPlru::new(shape)),
             Self::Adaptive => Box::new(Adaptive::new(shape, seed)),
         }
-    }
-
-    /// Whether it looks at modified bits, so that a page's first write must be seen.
-    #[must_use]
-    pub fn wants_modified(self) -> bool {
-        matches!(self, Self::UNru(_) | Self::Adaptive)
     }
 
     /// The name without an interval.

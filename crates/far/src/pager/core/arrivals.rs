@@ -1,6 +1,6 @@
 //! Pages that come: asked for, lost on the way, there, or guessed ahead of need.
 
-use super::{Core, nanos};
+use super::Core;
 use crate::client::{Order, Verb};
 use crate::error::Loss;
 use crate::pager::prefetch::Guess;
@@ -73,11 +73,11 @@ impl Core {
                 self.make_empty(page);
                 self.free(frame);
                 if let Some(touch) = touch {
-                    self.touched(page, touch.access);
+                    self.touched(page, touch);
                 }
             }
             (_, Some(touch)) => {
-                self.stats.swap_ns += nanos(touch.since);
+                self.stats.swap_ns += self.meter.came(touch.since);
                 self.make_resident(page, touch.access, frame);
             }
             (Then::Use, None) => {

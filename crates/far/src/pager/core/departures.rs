@@ -1,6 +1,6 @@
 //! Pages that leave: chosen by the policy, sent to keepers, or given back by the program.
 
-use super::{Core, nanos};
+use super::Core;
 use crate::client::{Order, Verb};
 use crate::digest::{Digest, is_zero};
 use crate::error::Loss;
@@ -233,14 +233,14 @@ impl Core {
             && self.local < self.limit
         {
             self.local += 1;
-            self.stats.swap_ns += nanos(touch.since);
+            self.stats.swap_ns += self.meter.came(touch.since);
             return self.make_resident(page, touch.access, frame);
         } else {
             self.goes_back(page);
         }
         self.free(frame);
         if let Some(touch) = touch {
-            self.waiting.push_back((page, touch.access));
+            self.waiting.push_back((page, touch));
         }
     }
 

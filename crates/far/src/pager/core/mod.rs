@@ -3,14 +3,18 @@
 //! | module | noun |
 //! |---|---|
 //! | `arrivals` | pages that come: asked for, lost, there, guessed |
+//! | `calibration` | what a fault costs beside its answer |
 //! | `departures` | pages that leave: chosen, sent, given back |
 //! | `fork` | the same in a child process |
 //! | `keepers` | keepers that are lost or come back, and copies made again |
+//! | `meter` | what all this costs |
 
 mod arrivals;
+pub(super) mod calibration;
 mod departures;
 mod fork;
 mod keepers;
+mod meter;
 #[cfg(all(test, not(loom)))]
 mod model;
 
@@ -22,8 +26,9 @@ use crate::digest::Digest;
 use crate::error::Loss;
 use crate::fault::{Allow, Backend, Fault, Frame};
 use crate::replace::list::PageList;
-use crate::replace::{Access, AccessBits, PageNo, Replacement};
+use crate::replace::{Access, AccessBits, PageNo, Replacement, Spent};
 use crate::stats::FarStats;
+pub(super) use meter::Meter;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,8 +42,6 @@ pub(crate) struct Plan {
     pub(crate) slack: usize,
     pub(crate) frames: u32,
     pub(crate) policy: Box<dyn Replacement>,
-    /// Whether the policy looks at modified bits.
-    pub(crate) wants_modified: bool,
     pub(crate) prefetch: bool,
     pub(crate) copies: usize,
     pub(crate) on_loss: fn(&str) -> !,
@@ -59,12 +62,12 @@ pub(super) struct Core {
     slack: usize,
     /// Kept free ahead of need.
     reserve: usize,
-    tracks_writes: bool,
+    meter: Meter,
     frames: Frames,
     staged: VecDeque<u32>,
     /// Prefetched and on their way.
     guessed: usize,
-    waiting: VecDeque<(u32, Access)>,
+    waiting: VecDeque<(u32, Touch)>,
     prefetch: Option<Prefetch>,
     keepers: Vec<Arc<dyn Keeper>>,
     servers: usize,
@@ -101,12 +104,15 @@ impl AccessBits for Bits<'_> {
     fn clear_referenced(&mut self, page: PageNo) {
         self.0.arm(page.0);
     }
+
+    fn spent(&self) -> Spent {
+        self.0.meter.spent()
+    }
 }
 
 impl Core {
     pub(super) fn new(backend: Arc<dyn Backend>, plan: Plan) -> Self {
         let zero = Digest::of(&vec![0; plan.page_bytes]);
-        let tracks_writes = backend.tells_every_write() || plan.wants_modified;
         let bytes = |pages: usize| (pages * plan.page_bytes) as u64;
         Self {
             backend,
@@ -120,7 +126,7 @@ impl Core {
             limit: plan.limit,
             slack: plan.slack,
             reserve: if plan.limit >= 32 { 2 } else { 0 },
-            tracks_writes,
+            meter: Meter::new(),
             frames: Frames::new(plan.frames),
             staged: VecDeque::new(),
             guessed: 0,
@@ -181,30 +187,30 @@ impl Core {
 
     pub(super) fn answer(&mut self, fault: Fault) {
         self.stats.faults += 1;
-        self.touched(fault.page, fault.access);
+        self.touched(fault.page, Touch::now(fault.access));
         self.work_ahead();
     }
 
-    fn touched(&mut self, page: u32, access: Access) {
+    fn touched(&mut self, page: u32, now: Touch) {
         match self.pages[page as usize].state {
-            State::Resident { writable, dirty } => self.touched_resident(page, access, writable, dirty),
-            State::Armed { frame, dirty } => self.touched_armed(page, access, frame, dirty),
-            State::Staged { frame } => self.touched_staged(page, access, frame),
-            State::Empty => self.touched_empty(page, access),
-            State::Away => self.touched_away(page, access),
+            State::Resident { writable, dirty } => self.touched_resident(page, now, writable, dirty),
+            State::Armed { frame, dirty } => self.touched_armed(page, now, frame, dirty),
+            State::Staged { frame } => self.touched_staged(page, now, frame),
+            State::Empty => self.touched_empty(page, now),
+            State::Away => self.touched_away(page, now),
             State::Coming { frame, touch, then } => {
                 if touch.is_none() && then == Then::Use {
                     self.guessed -= 1;
                     self.stats.prefetch_hits += 1;
                 }
-                let touch = Some(Touch::join(touch, access));
+                let touch = Some(Touch::join(touch, now));
                 self.pages[page as usize].state = State::Coming { frame, touch, then };
                 if then == Then::Use {
                     self.look_ahead(page);
                 }
             }
             State::Leaving { frame, touch, out, discard } => {
-                let touch = Some(Touch::join(touch, access));
+                let touch = Some(Touch::join(touch, now));
                 self.pages[page as usize].state = State::Leaving { frame, touch, out, discard };
             }
             State::Lost => self.stop_program(&self.loss_of(page)),
@@ -212,15 +218,14 @@ impl Core {
     }
 
     /// A first write, or a fault that another thread's fault has already answered.
-    fn touched_resident(&mut self, page: u32, access: Access, writable: bool, dirty: bool) {
-        if access == Access::Write && !(writable && dirty) {
-            let since = Instant::now();
+    fn touched_resident(&mut self, page: u32, touch: Touch, writable: bool, dirty: bool) {
+        if touch.access == Access::Write && !(writable && dirty) {
             if !writable {
                 self.check(page, "writable", self.backend.open(page, Allow::ReadWrite));
                 self.stats.bits_set += 1;
             }
             self.pages[page as usize].state = State::Resident { writable: true, dirty: true };
-            self.stats.set_ns += nanos(since);
+            self.stats.set_ns += self.meter.set(touch.since);
         } else {
             match self.backend.mend(page) {
                 Ok(false) => {}
@@ -231,9 +236,8 @@ impl Core {
         self.backend.wake(page);
     }
 
-    fn touched_armed(&mut self, page: u32, access: Access, frame: Option<u32>, dirty: bool) {
-        let since = Instant::now();
-        let dirty = dirty || access == Access::Write;
+    fn touched_armed(&mut self, page: u32, touch: Touch, frame: Option<u32>, dirty: bool) {
+        let dirty = dirty || touch.access == Access::Write;
         let allow = self.allow(dirty);
         match frame {
             Some(frame) => self.show(page, frame, allow),
@@ -241,53 +245,57 @@ impl Core {
         }
         self.pages[page as usize].state = State::Resident { writable: allow == Allow::ReadWrite, dirty };
         self.backend.wake(page);
-        self.with_policy(|policy, bits| policy.referenced(PageNo(page), access, bits));
+        self.with_policy(|policy, bits| policy.referenced(PageNo(page), touch.access, bits));
         self.stats.bits_set += 1;
-        self.stats.set_ns += nanos(since);
+        self.stats.set_ns += self.meter.set(touch.since);
     }
 
-    fn touched_staged(&mut self, page: u32, access: Access, frame: u32) {
+    fn touched_staged(&mut self, page: u32, touch: Touch, frame: u32) {
         self.staged.retain(|&other| other != page);
         self.stats.prefetch_hits += 1;
         if let Some(prefetch) = &mut self.prefetch {
             prefetch.was_right();
         }
-        self.make_resident(page, access, frame);
+        self.meter.came(touch.since);
+        self.make_resident(page, touch.access, frame);
         self.look_ahead(page);
     }
 
-    fn touched_empty(&mut self, page: u32, access: Access) {
+    fn touched_empty(&mut self, page: u32, touch: Touch) {
         if !self.make_room(Some(page)) {
-            return self.waiting.push_back((page, access));
+            return self.waiting.push_back((page, touch));
         }
         let frame = self.frames.take();
         // SAFETY: a free frame is ours, and as long as a page.
         unsafe { self.backend.frame(frame).write_bytes(0, self.page_bytes) };
         self.local += 1;
         self.stats.zero_fills += 1;
-        self.make_resident(page, access, frame);
+        self.meter.filled(touch.since);
+        self.make_resident(page, touch.access, frame);
     }
 
-    fn touched_away(&mut self, page: u32, access: Access) {
+    fn touched_away(&mut self, page: u32, touch: Touch) {
         if !self.make_room(Some(page)) {
-            return self.waiting.push_back((page, access));
+            return self.waiting.push_back((page, touch));
         }
         self.stats.swap_ins += 1;
-        self.fetch(page, Some(Touch::now(access)), Then::Use);
+        self.fetch(page, Some(touch), Then::Use);
         self.look_ahead(page);
     }
 
     /// Faults that found no room.
     pub(super) fn serve_waiting(&mut self) {
         for _ in 0..self.waiting.len() {
-            if let Some((page, access)) = self.waiting.pop_front() {
-                self.touched(page, access);
+            if let Some((page, touch)) = self.waiting.pop_front() {
+                self.touched(page, touch);
             }
         }
     }
 
     fn allow(&self, dirty: bool) -> Allow {
-        if dirty || !self.tracks_writes { Allow::ReadWrite } else { Allow::Read }
+        let asked = || self.policy.as_ref().is_some_and(|policy| policy.wants_modified());
+        let tells = self.backend.tells_every_write() || asked();
+        if dirty || !tells { Allow::ReadWrite } else { Allow::Read }
     }
 
     /// The frame's bytes come to the program.
@@ -348,7 +356,7 @@ impl Core {
         };
         self.pages[page as usize].state = State::Armed { frame: armed, dirty };
         self.stats.bits_cleared += 1;
-        self.stats.clear_ns += nanos(since);
+        self.stats.clear_ns += self.meter.cleared(since);
     }
 
     pub(super) fn timer(&self) -> Option<Duration> {

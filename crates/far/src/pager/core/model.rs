@@ -83,7 +83,6 @@ impl World {
             slack,
             frames: frames as u32,
             policy: policy.build(shape, seed),
-            wants_modified: policy.wants_modified(),
             prefetch: rng.random(),
             copies,
             on_loss: lost,

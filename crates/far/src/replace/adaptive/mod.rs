@@ -2,15 +2,17 @@
 //! the paper's: its open problem is a policy that fits each program without a parameter (§3.3, §4).
 //!
 //! 1. **Time** is counted in what can be seen: pages that come in and reference bits that are set again.
-//! 2. **Clearing** ([`watch`]). A touched page is left alone until its burst of use should be over, then its bit is cleared, so that its next use is seen. How long
+//! 2. **Thrift** ([`thrift`]). What swaps, cleared bits and their faults take is measured by the region ([`Spent`](super::Spent)). Bits are cleared only as long as that costs less
+//!    than the swaps it saves; otherwise nobody looks, and Swap-in history decides, which needs no bits.
+//! 3. **Clearing** ([`watch`]). A touched page is left alone until its burst of use should be over, then its bit is cleared, so that its next use is seen. How long
 //!    that takes is learnt per page: touched again at once means wait twice as long next time, not at once half as long. Each page that comes in pays
-//!    for a fixed number of clearings, so their cost stays a small part of the swaps'.
-//! 3. **Prediction** ([`rhythm`]). A page is used again after the mean of its last two intervals; farthest is the page with the largest
+//!    for a fixed number of clearings.
+//! 4. **Prediction** ([`rhythm`]). A page is used again after the mean of its last two intervals; farthest is the page with the largest
 //!    distance from now to then, either way: a page long overdue is as good a victim as one not due for long. In a cyclic sweep that is the page just
 //!    passed, so most of the sweep stays (what LRU, FIFO and Clock get wrong); without rhythm it is the page unused for longest.
-//! 4. **Class**. Where use has phases and no rhythm, U-NRU is the paper's best: a page that was not touched since the last clearing, unmodified if there is
+//! 5. **Class**. Where use has phases and no rhythm, U-NRU is the paper's best: a page that was not touched since the last clearing, unmodified if there is
 //!    one. Here nothing is cleared for it: an era of fifty swaps, the paper's own figure for all programs (Fig. 7), begins, and what was touched before it counts as untouched.
-//! 5. **Judges** ([`jury`]). Both rules name a page each time. The time until the page is wanted, be it here or away, is the rule's reward: the very
+//! 6. **Judges** ([`jury`]). Both rules name a page each time. The time until the page is wanted, be it here or away, is the rule's reward: the very
 //!    quantity that Belady's rule maximises. The rule with the higher recent mean decides.
 //!
 //! Cost: two looks at each page that may leave, at 256 by lot if they are more; at most [`watch::CLEARED_PER_SWAP`] changes of protection and later faults
@@ -21,12 +23,14 @@ pub mod jury;
 pub mod known;
 pub mod rhythm;
 mod roll;
+pub mod thrift;
 pub mod watch;
 
 use super::rng::{Lots, Urn};
-use super::{Access, AccessBits, PageNo, Replacement, Shape};
+use super::{Access, AccessBits, PageNo, Replacement, Shape, SwapInHistory};
 use jury::{Judge, Jury};
 use known::Known;
+use thrift::Thrift;
 use watch::Watch;
 
 /// Swaps of an era.
@@ -37,6 +41,9 @@ const LOOKED_AT: usize = 256;
 /// The resident pages and all that is known of every page.
 #[derive(Clone, Debug)]
 pub struct Adaptive {
+    thrift: Thrift,
+    /// Who decides while nobody looks.
+    blind: SwapInHistory,
     known: Known,
     watch: Watch,
     jury: Jury,
@@ -55,6 +62,8 @@ impl Adaptive {
     pub fn new(shape: Shape, seed: u64) -> Self {
         let watch = Watch::new(shape);
         Self {
+            thrift: Thrift::new(shape),
+            blind: SwapInHistory::new(shape),
             known: Known::new(shape, watch.first_patience()),
             watch,
             jury: Jury::new(shape),
@@ -69,7 +78,9 @@ impl Adaptive {
     fn touched(&mut self, page: PageNo, bits: &mut dyn AccessBits) {
         self.known.touched(page, self.now, self.watch.longest_patience());
         self.watch.touched(page, &self.known);
-        self.watch.clear_due(self.now, &mut self.known, bits);
+        if self.thrift.looks() {
+            self.watch.clear_due(self.now, &mut self.known, bits);
+        }
     }
 
     /// The page that a judge would have leave, of those that are shown: their bits are clear, or all bits are set.
@@ -101,8 +112,10 @@ impl Adaptive {
 }
 
 impl Replacement for Adaptive {
-    fn page_in(&mut self, page: PageNo, _: Access, bits: &mut dyn AccessBits) {
+    fn page_in(&mut self, page: PageNo, access: Access, bits: &mut dyn AccessBits) {
         self.now += 1;
+        self.thrift.came(bits.spent());
+        self.blind.page_in(page, access, bits);
         self.jury.wanted(page, self.now);
         self.watch.pay();
         self.known.resident.insert(page);
@@ -115,7 +128,10 @@ impl Replacement for Adaptive {
         self.touched(page, bits);
     }
 
-    fn victim(&mut self, _: Option<PageNo>, bits: &mut dyn AccessBits) -> PageNo {
+    fn victim(&mut self, incoming: Option<PageNo>, bits: &mut dyn AccessBits) -> PageNo {
+        if !self.thrift.looks() {
+            return self.blind.victim(incoming, bits);
+        }
         self.look();
         let named = Judge::ALL.map(|judge| self.choose(judge, bits));
         let mut victim = named[self.jury.decide() as usize];
@@ -135,7 +151,12 @@ impl Replacement for Adaptive {
         victim
     }
 
+    fn wants_modified(&self) -> bool {
+        self.thrift.looks()
+    }
+
     fn page_out(&mut self, page: PageNo) {
+        self.blind.page_out(page);
         self.known.left(page);
         self.watch.left(page);
         self.jury.left(page);

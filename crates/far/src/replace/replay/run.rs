@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Trace;
-use crate::replace::{Access, AccessBits, PageNo, Policy, Replacement, Shape};
+use crate::replace::{Access, AccessBits, PageNo, Policy, Replacement, Shape, Spent};
 
 /// What things take, in virtual time.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -113,13 +113,26 @@ struct Run<'p> {
     bits: Bits,
     next_timer: f64,
     outcome: Outcome,
+    /// Of the waiting, that which made room for first touches: no part of a swap's price.
+    first_touches_ns: f64,
 }
 
 impl<'p> Run<'p> {
     fn new(pages: u32, policy: &'p mut dyn Replacement, frames: u32, costs: Costs) -> Self {
         let next_timer = policy.timer().map_or(f64::INFINITY, |every| every.as_secs_f64() * 1e9);
-        let bits = Bits { pages: vec![State::default(); pages as usize], cleared: 0 };
-        Self { policy, frames, resident: 0, costs, bits, next_timer, outcome: Outcome::default() }
+        let bit_ns = costs.fault + 2.0 * costs.protect;
+        let spent = Spent { swap_price_ns: costs.swap_in, bit_ns, ..Spent::default() };
+        let bits = Bits { pages: vec![State::default(); pages as usize], cleared: 0, spent };
+        Self {
+            policy,
+            frames,
+            resident: 0,
+            costs,
+            bits,
+            next_timer,
+            outcome: Outcome::default(),
+            first_touches_ns: 0.0,
+        }
     }
 
     fn touch(&mut self, page: PageNo, access: Access) {
@@ -152,12 +165,14 @@ impl<'p> Run<'p> {
         }
         *state = State { seen: true, resident: true, referenced: true, modified: access == Access::Write };
         self.resident += 1;
+        self.account();
         self.policy.page_in(page, access, &mut self.bits);
         self.count_clearing();
         self.timers();
     }
 
     fn make_room(&mut self, incoming: PageNo) {
+        let is_swap = self.bits.pages[incoming.index()].seen;
         let victim = self.policy.victim(Some(incoming), &mut self.bits);
         self.count_clearing();
         let state = &mut self.bits.pages[victim.index()];
@@ -166,10 +181,19 @@ impl<'p> Run<'p> {
         if state.modified {
             self.outcome.write_backs += 1;
             self.outcome.swap_ns += self.costs.write_back;
+            self.first_touches_ns += if is_swap { 0.0 } else { self.costs.write_back };
         }
         *state = State { seen: true, ..State::default() };
         self.resident -= 1;
         self.policy.page_out(victim);
+    }
+
+    /// What the policy may know of what it cost.
+    fn account(&mut self) {
+        let Outcome { swap_ins, swap_ns, clear_ns, set_ns, compute_ns, .. } = self.outcome;
+        let spent = &mut self.bits.spent;
+        (spent.swaps, spent.swap_ns) = (swap_ins, swap_ns - self.first_touches_ns);
+        (spent.bits_ns, spent.program_ns) = (clear_ns + set_ns, compute_ns);
     }
 
     /// Timers that are due. After a wait longer than the interval one signal is pending, not many.
@@ -202,6 +226,7 @@ struct State {
 struct Bits {
     pages: Vec<State>,
     cleared: u64,
+    spent: Spent,
 }
 
 impl Bits {
@@ -226,5 +251,9 @@ impl AccessBits for Bits {
         assert!(state.resident, "page {page} is not resident and has no bit to clear");
         self.cleared += u64::from(state.referenced);
         state.referenced = false;
+    }
+
+    fn spent(&self) -> Spent {
+        self.spent
     }
 }

@@ -1,0 +1,81 @@
+//! What a fault costs beside its answer, which no thread of ours can time alone: measured once, before the program has the region, by touching its first page.
+//!
+//! The page's bit is cleared and its touch timed from outside, some times; what the answer did not take was the fault's way here and back. Meanwhile another
+//! policy is in charge, and afterwards counts are what they were, so nothing of this is seen or learnt from.
+
+use super::{Core, Meter};
+use crate::replace::{Replacement, Shape, Simple};
+use crate::stats::FarStats;
+use std::time::Duration;
+
+/// What the calibration must leave as it was.
+pub(in crate::pager) struct Before {
+    policy: Option<Box<dyn Replacement>>,
+    stats: FarStats,
+}
+
+/// One touch of an armed page.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::pager) struct Lap {
+    /// Its bit was cleared in.
+    cleared_ns: u64,
+    /// The answer took.
+    answer_ns: u64,
+    /// The toucher waited.
+    whole_ns: u64,
+}
+
+impl Core {
+    pub(in crate::pager) fn begin_calibration(&mut self) -> Before {
+        #[expect(clippy::cast_possible_truncation, reason = "a region has fewer than 2^32 pages")]
+        let shape = Shape { pages: self.pages.len() as u32, frames: self.limit as u32 };
+        Before { policy: self.policy.replace(Box::new(Simple::new(shape))), stats: self.stats }
+    }
+
+    /// Clears the bit of the first page, which is local.
+    pub(in crate::pager) fn begin_lap(&mut self) -> Lap {
+        let before = self.meter.cleared_ns();
+        self.arm(0);
+        Lap { cleared_ns: self.meter.cleared_ns() - before, answer_ns: self.meter.set_ns(), whole_ns: 0 }
+    }
+
+    /// The page was touched.
+    pub(in crate::pager) fn end_lap(&mut self, lap: Lap, whole: Duration) -> Lap {
+        let whole_ns = u64::try_from(whole.as_nanos()).unwrap_or(u64::MAX);
+        Lap { answer_ns: self.meter.set_ns() - lap.answer_ns, whole_ns, ..lap }
+    }
+
+    pub(in crate::pager) fn end_calibration(&mut self, before: Before, laps: &mut [Lap]) {
+        self.discard(0, 1);
+        self.policy = before.policy;
+        self.stats = before.stats;
+        self.meter = meter_of(laps);
+    }
+}
+
+/// By medians: one lap may have been in the way of something else.
+fn meter_of(laps: &mut [Lap]) -> Meter {
+    let mut median = |of: fn(&Lap) -> u64| {
+        laps.sort_by_key(of);
+        laps.get(laps.len() / 2).map_or(0, of) as f64
+    };
+    let way = median(|lap| lap.whole_ns.saturating_sub(lap.answer_ns));
+    Meter::calibrated(way, median(|lap| lap.cleared_ns) + median(|lap| lap.whole_ns.max(lap.answer_ns)))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_lap_in_the_way_of_something_else_does_not_count() {
+        let lap = |cleared_ns, answer_ns, whole_ns| Lap { cleared_ns, answer_ns, whole_ns };
+        let mut laps =
+            [lap(5, 10, 40), lap(900_000, 10, 45), lap(6, 800_000, 900_000), lap(5, 12, 41), lap(7, 10, 42)];
+        let spent = meter_of(&mut laps).spent();
+        assert_eq!(spent.bit_ns, 6.0 + 42.0);
+        let mut meter = meter_of(&mut laps);
+        let took = meter.set(std::time::Instant::now());
+        assert_eq!(meter.spent().bits_ns, took as f64 + 32.0);
+    }
+}

@@ -1,0 +1,188 @@
+//! What paging costs, measured where it happens: the region's side of [`Spent`].
+//!
+//! A fault's own way, from the program into our thread and back, is no part of what our thread can time: so it was measured once, at the start, by touching a page from
+//! outside ([`Meter::calibrated`]), and is added to each fault. With several threads in the program, waits that overlap are added up, so the program's own time comes
+//! out short; it is never less than a sixteenth of the time that passed.
+
+use super::nanos;
+use crate::replace::Spent;
+use std::time::Instant;
+
+/// Bits to be cleared before their mean is believed more than the calibration.
+const ENOUGH: u64 = 16;
+/// The price of a swap is the middle of so many.
+const LATEST: usize = 16;
+/// The program has at least such a part of the time.
+const LEAST_PART: f64 = 16.0;
+
+/// Sums since the region was made.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::pager) struct Meter {
+    began: Instant,
+    /// A fault's way to us and back.
+    way_ns: f64,
+    /// One bit cleared and set again, at the start.
+    first_bit_ns: f64,
+    swaps: Sum,
+    /// Of the latest swaps, in a ring.
+    latest: [u64; LATEST],
+    fills: Sum,
+    cleared: Sum,
+    set: Sum,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    count: u64,
+    ns: u64,
+}
+
+impl Sum {
+    fn add(&mut self, since: Instant) -> u64 {
+        let ns = nanos(since);
+        self.count += 1;
+        self.ns += ns;
+        ns
+    }
+
+    fn mean(self) -> f64 {
+        self.ns as f64 / self.count.max(1) as f64
+    }
+}
+
+impl Meter {
+    pub(super) fn new() -> Self {
+        Self {
+            began: Instant::now(),
+            way_ns: 0.0,
+            first_bit_ns: 0.0,
+            swaps: Sum::default(),
+            latest: [0; LATEST],
+            fills: Sum::default(),
+            cleared: Sum::default(),
+            set: Sum::default(),
+        }
+    }
+
+    /// A page that was away is there, since it was touched.
+    pub(super) fn came(&mut self, since: Instant) -> u64 {
+        let place = self.swaps.count as usize % LATEST;
+        self.latest[place] = self.swaps.add(since);
+        self.latest[place]
+    }
+
+    /// A page was touched for the first time.
+    pub(super) fn filled(&mut self, since: Instant) {
+        self.fills.add(since);
+    }
+
+    /// A bit was cleared.
+    pub(super) fn cleared(&mut self, since: Instant) -> u64 {
+        self.cleared.add(since)
+    }
+
+    /// A fault set a bit and did nothing else.
+    pub(super) fn set(&mut self, since: Instant) -> u64 {
+        self.set.add(since)
+    }
+
+    /// Nanoseconds in faults that only set a bit.
+    pub(in crate::pager) fn set_ns(&self) -> u64 {
+        self.set.ns
+    }
+
+    /// Nanoseconds of clearing bits.
+    pub(in crate::pager) fn cleared_ns(&self) -> u64 {
+        self.cleared.ns
+    }
+
+    /// From now on; a fault's way takes so long, and a bit so long with all that belongs to it.
+    pub(in crate::pager) fn calibrated(way_ns: f64, bit_ns: f64) -> Self {
+        Self { way_ns, first_bit_ns: bit_ns, ..Self::new() }
+    }
+
+    /// The middle of the latest swaps, the lower of two.
+    fn swap_price_ns(&self) -> f64 {
+        let known = LATEST.min(usize::try_from(self.swaps.count).unwrap_or(LATEST));
+        let mut latest = self.latest;
+        let latest = &mut latest[..known];
+        latest.sort_unstable();
+        latest.get(known.saturating_sub(1) / 2).map_or(0.0, |&ns| ns as f64 + self.way_ns)
+    }
+
+    /// For the policy.
+    pub(super) fn spent(&self) -> Spent {
+        let with_ways = |sum: Sum| sum.ns as f64 + self.way_ns * sum.count as f64;
+        let passed = nanos(self.began) as f64;
+        let swap_ns = with_ways(self.swaps);
+        let bits_ns = self.cleared.ns as f64 + with_ways(self.set);
+        let program_ns = (passed - swap_ns - bits_ns - with_ways(self.fills)).max(passed / LEAST_PART);
+        let bit_ns = if self.cleared.count.min(self.set.count) < ENOUGH {
+            self.first_bit_ns
+        } else {
+            self.cleared.mean() + self.set.mean() + self.way_ns
+        };
+        Spent {
+            swaps: self.swaps.count,
+            swap_ns,
+            bits_ns,
+            program_ns,
+            swap_price_ns: self.swap_price_ns(),
+            bit_ns,
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn each_fault_is_charged_its_way_and_the_program_has_what_is_left() {
+        let way = 1e6;
+        let mut meter =
+            Meter { began: Instant::now() - Duration::from_secs(10), ..Meter::calibrated(way, 77.0) };
+        let ago = |ms| Instant::now() - Duration::from_millis(ms);
+        let (swap, cleared, set) = (meter.came(ago(1000)), meter.cleared(ago(50)), meter.set(ago(200)));
+        meter.filled(ago(500));
+        let spent = meter.spent();
+        assert_eq!((spent.swaps, spent.swap_ns), (1, swap as f64 + way));
+        assert_eq!(spent.bits_ns, cleared as f64 + set as f64 + way);
+        assert_eq!(spent.bit_ns, 77.0, "one bit says little");
+        let others = spent.swap_ns + spent.bits_ns + 5e8 + way;
+        assert!(spent.program_ns <= 1.1e10 - others && spent.program_ns >= 1e10 - others - 1e9, "{spent:?}");
+        for _ in 0..ENOUGH {
+            meter.cleared(ago(50));
+            meter.set(ago(200));
+        }
+        assert!(meter.spent().bit_ns >= 2.5e8 + way);
+    }
+
+    #[test]
+    fn one_swap_in_the_way_of_something_else_is_no_price() {
+        let mut meter = Meter::calibrated(1e6, 77.0);
+        assert_eq!(meter.spent().swap_price_ns, 0.0);
+        let mut come = |ms| meter.came(Instant::now() - Duration::from_millis(ms));
+        let (_, short, _, _) = (come(9000), come(30), come(8000), come(10));
+        assert_eq!(meter.spent().swap_price_ns, short as f64 + 1e6);
+        let latest: Vec<u64> = (0..LATEST as u64)
+            .map(|more| meter.came(Instant::now() - Duration::from_secs(1 + more)))
+            .collect();
+        assert_eq!(
+            meter.spent().swap_price_ns,
+            latest[LATEST / 2 - 1] as f64 + 1e6,
+            "the first are forgotten"
+        );
+    }
+
+    #[test]
+    fn threads_that_wait_at_the_same_time_leave_the_program_a_sixteenth() {
+        let mut meter = Meter { began: Instant::now() - Duration::from_secs(1), ..Meter::new() };
+        for _ in 0..10 {
+            meter.came(Instant::now() - Duration::from_secs(1));
+        }
+        let spent = meter.spent();
+        assert!(spent.program_ns >= 1e9 / LEAST_PART && spent.program_ns < spent.swap_ns, "{spent:?}");
+    }
+}

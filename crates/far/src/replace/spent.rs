@@ -1,0 +1,58 @@
+//! What paging has cost so far, by the region's own clock: so a policy can weigh what it does, and yet has no clock.
+
+/// Sums since the region was made, in nanoseconds of virtual or of real time. None of them ever falls.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Spent {
+    /// Pages that came from where they were kept, asked for or fetched ahead of need.
+    pub swaps: u64,
+    /// Waiting for them.
+    pub swap_ns: f64,
+    /// Clearing bits, and the faults that only set one.
+    pub bits_ns: f64,
+    /// What is left: the program's own work.
+    pub program_ns: f64,
+    /// No sum: what a swap takes now; a middle of the latest, so that one which was in the way of something else says nothing.
+    pub swap_price_ns: f64,
+    /// No sum: what clearing one bit costs, with the fault that sets it again, as far as is known now.
+    pub bit_ns: f64,
+}
+
+impl Spent {
+    /// From an earlier time to this one.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            swaps: self.swaps - earlier.swaps,
+            swap_ns: self.swap_ns - earlier.swap_ns,
+            bits_ns: self.bits_ns - earlier.bits_ns,
+            program_ns: self.program_ns - earlier.program_ns,
+            ..self
+        }
+    }
+
+    /// What paging cost for each nanosecond of the program's own work.
+    #[must_use]
+    pub fn burden(self) -> f64 {
+        (self.swap_ns + self.bits_ns) / self.program_ns.max(1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_spent_between_two_times_is_their_difference() {
+        let at = |swaps, ns: f64| Spent {
+            swaps,
+            swap_ns: 100.0 * ns,
+            bits_ns: 20.0 * ns,
+            program_ns: 240.0 * ns,
+            swap_price_ns: 90.0,
+            bit_ns: 7.0,
+        };
+        let between = at(9, 5.0).since(at(4, 3.0));
+        assert_eq!(between, at(5, 2.0));
+        assert_eq!(between.burden(), 0.5);
+    }
+}
