@@ -343,7 +343,7 @@ mod tests {
                 expect(&mut holder, "+OK\r\n+OK\r\n");
                 ask(&mut waiter, "GET k\r\nECHO after\r\n");
             }
-            server.fleet.use_reactors(1 + round % 4);
+            server.fleet.use_reactors(1 + round / 2 % 4);
             for (i, client) in clients.iter_mut().enumerate() {
                 ask(client, &format!("INCR n{i}\r\nECHO {i}.{round}\r\nINCR n{i}\r\n"));
             }
@@ -362,6 +362,9 @@ mod tests {
         for client in &mut silent {
             assert_eq!(&set(client).expect("a reply"), b"+OK\r\n");
         }
+        // Who is asked twice with one number in use is at home in between. Of the 16 numbers in a row 14 at least have two homes or more in each row of four.
+        let moved = server.fleet.moved.load(Relaxed);
+        assert!(moved >= 14 * 2 * 14, "{moved} moves");
         server.stop().expect("nothing is left");
     }
 

@@ -81,6 +81,9 @@ pub(crate) struct Fleet {
     spread: Option<Mutex<Spread>>,
     /// Requests served, counted by the [`COUNTED`].
     served: AtomicU64,
+    /// Connections that went from one reactor to another.
+    #[cfg(test)]
+    pub(crate) moved: AtomicU64,
 }
 
 /// What others see of a reactor.
@@ -107,6 +110,8 @@ impl Fleet {
             in_use: AtomicUsize::new(if adapts { 1 } else { reactors }),
             spread: adapts.then(|| Mutex::new(Spread::new(reactors))),
             served: AtomicU64::new(0),
+            #[cfg(test)]
+            moved: AtomicU64::new(0),
         });
         for (number, poll) in polls.into_iter().enumerate() {
             if fleet.employ(Box::new(Reactor::new(&fleet, number, poll))).is_err() {
@@ -373,6 +378,8 @@ impl Reactor {
         self.slots[token] = Slot::Free;
         self.free.push(token);
         connection.token = None;
+        #[cfg(test)]
+        self.fleet.moved.fetch_add(1, Relaxed);
         self.fleet.admit(connection);
     }
 
