@@ -33,6 +33,12 @@ pub enum Error {
     /// A transaction takes place at one node, and its keys are at several.
     #[error("the keys are at several nodes, and a transaction takes place at one")]
     Elsewhere,
+    /// The transaction that was open is over, and was rolled back. Begin it again.
+    #[error("{reason}")]
+    Ended {
+        /// Why.
+        reason: String,
+    },
     /// The leaf was not split or moved. It is where it was.
     #[error("{pe}: {reason}")]
     NotMoved {

@@ -18,6 +18,10 @@ pub struct RequestId {
     pub number: u64,
 }
 
+/// A transaction that stays open over several requests: a request of its client's node that was never sent has its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct TransactionId(pub RequestId);
+
 /// What is to be done at a leaf.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Work {
@@ -52,6 +56,28 @@ pub enum Work {
         /// To whom.
         to: PeId,
     },
+    /// Hand the bytes to the owner's application, which runs them in a transaction that stays open until its [`End`](Self::End).
+    Step {
+        /// Which transaction.
+        id: TransactionId,
+        /// Where it takes place; `None`: it begins, here.
+        home: Option<PeId>,
+        /// Whether it may change something.
+        is_write: bool,
+        /// Further keys that it touches, as for [`Run`](Self::Run).
+        others: Vec<Key>,
+        /// What only the application understands.
+        bytes: Vec<u8>,
+    },
+    /// End a transaction. The target is the first key that it has touched.
+    End {
+        /// Which one.
+        id: TransactionId,
+        /// Where it takes place.
+        home: PeId,
+        /// Whether it commits.
+        is_commit: bool,
+    },
 }
 
 impl Work {
@@ -61,6 +87,8 @@ impl Work {
         match self {
             Self::Put(_) | Self::Insert(_) | Self::Delete | Self::Split | Self::Move { .. } => true,
             Self::Run { is_write, .. } => *is_write,
+            // Not to be done twice, whatever they do.
+            Self::Step { .. } | Self::End { .. } => true,
             Self::Get | Self::Rows { .. } => false,
         }
     }
@@ -70,8 +98,15 @@ impl Work {
     pub fn bytes(&self) -> usize {
         match self {
             Self::Put(value) | Self::Insert(value) => value.len(),
-            Self::Run { others, bytes, .. } => bytes.len() + others.iter().map(Vec::len).sum::<usize>(),
-            Self::Get | Self::Delete | Self::Rows { .. } | Self::Split | Self::Move { .. } => 0,
+            Self::Run { others, bytes, .. } | Self::Step { others, bytes, .. } => {
+                bytes.len() + others.iter().map(Vec::len).sum::<usize>()
+            }
+            Self::Get
+            | Self::Delete
+            | Self::Rows { .. }
+            | Self::Split
+            | Self::Move { .. }
+            | Self::End { .. } => 0,
         }
     }
 }
@@ -145,6 +180,13 @@ pub enum Refusal {
     /// The node that owns the leaf cannot be reached, or has no keys yet. Ask again.
     Away {
         /// Which node.
+        pe: PeId,
+        /// Why.
+        reason: String,
+    },
+    /// The transaction is over: it was rolled back.
+    Ended {
+        /// Whose word that is.
         pe: PeId,
         /// Why.
         reason: String,

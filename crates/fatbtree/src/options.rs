@@ -60,6 +60,10 @@ pub struct Options {
     pub move_timeout: Duration,
     /// How often a decision about a move is asked for, or told again.
     pub remind_interval: Duration,
+    /// A transaction that is open for so long is rolled back.
+    pub open_timeout: Duration,
+    /// Transactions that may be open at this node at once.
+    pub most_open: usize,
     /// Raised when another machine takes this PE over: frames for the old one are refused.
     pub epoch: u32,
     /// The store is new, and what an older one of this PE had is lost for good: the others may take the new one in its place. Without effect once the
@@ -80,6 +84,8 @@ impl Default for Options {
             read_timeout: Duration::from_secs(1),
             move_timeout: Duration::from_secs(2),
             remind_interval: Duration::from_millis(200),
+            open_timeout: Duration::from_secs(10),
+            most_open: 256,
             epoch: 1,
             is_loss_accepted: false,
         }

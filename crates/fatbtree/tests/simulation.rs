@@ -1,7 +1,9 @@
 //! Whole clusters under a seeded simulation: searches and updates from every node while leaves split, merge and move, frames are late, overtaken and
 //! lost, ways are cut and nodes crash (hazards B2 to B6). A seed replays exactly.
 
-use std::cell::RefCell;
+mod chaos;
+
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -142,47 +144,6 @@ impl Ran {
     }
 }
 
-/// Moves leaves around, anywhere.
-async fn mover(cluster: Cluster, plan: Plan, ran: Shared<Ran>) {
-    let clock = cluster.executor().clone();
-    for _ in 0..plan.moves {
-        clock.sleep(Duration::from_micros(clock.below(1_200_000 / plan.moves) as u64)).await;
-        let members = cluster.members();
-        let Some(node) = cluster.node(members[clock.below(members.len())]) else { continue };
-        let leaves = node.leaves();
-        if leaves.is_empty() {
-            continue;
-        }
-        let (page, to) = (leaves[clock.below(leaves.len())].page, members[clock.below(members.len())]);
-        if node.move_leaf(page, to).await.is_ok() {
-            ran.borrow_mut().moved += 1;
-        }
-    }
-}
-
-/// Crashes nodes and starts them again; cuts ways and mends them.
-async fn nemesis(cluster: Cluster, plan: Plan) {
-    let clock = cluster.executor().clone();
-    let members = cluster.members();
-    let any = || members[clock.below(members.len())];
-    for turn in 0..plan.crashes + plan.cuts {
-        clock.sleep(Duration::from_micros(clock.below(200_000) as u64)).await;
-        let (pe, other) = (any(), any());
-        if turn < plan.crashes {
-            cluster.crash(pe);
-            clock.sleep(Duration::from_micros(clock.below(200_000) as u64)).await;
-            cluster.start(pe).await.expect("it starts again");
-        } else {
-            cluster.network().cut(pe, other);
-            if clock.below(2) == 0 {
-                cluster.network().cut(other, pe);
-            }
-            clock.sleep(Duration::from_micros(clock.below(400_000) as u64)).await;
-            cluster.network().mend();
-        }
-    }
-}
-
 fn run(plan: Plan) -> Ran {
     let cluster = Cluster::new(plan.seed, plan.options());
     cluster.start_all();
@@ -193,40 +154,16 @@ fn run(plan: Plan) -> Ran {
         unknown: 0,
         moved: 0,
     }));
-    let executor = cluster.executor().clone();
-    let left = Rc::new(RefCell::new(0));
-    let spawn = |task: std::pin::Pin<Box<dyn Future<Output = ()>>>| {
-        *left.borrow_mut() += 1;
-        let left = Rc::clone(&left);
-        executor.spawn_in(
-            executor.group(),
-            Box::pin(async move {
-                task.await;
-                *left.borrow_mut() -= 1;
-            }),
-        );
-    };
+    let moved = Rc::new(Cell::new(0));
+    let mut tasks: Vec<std::pin::Pin<Box<dyn Future<Output = ()>>>> = Vec::new();
     for number in 0..plan.clients {
-        spawn(Box::pin(client(cluster.clone(), plan, number, Rc::clone(&ran))));
+        tasks.push(Box::pin(client(cluster.clone(), plan, number, Rc::clone(&ran))));
     }
-    spawn(Box::pin(mover(cluster.clone(), plan, Rc::clone(&ran))));
-    spawn(Box::pin(nemesis(cluster.clone(), plan)));
-    assert!(executor.run_until(|| *left.borrow() == 0), "{plan:?}: somebody waits for ever");
-    heal(&cluster, plan);
-    Rc::into_inner(ran).expect("all tasks have ended").into_inner()
-}
-
-/// The end of all faults: from here everything must come right.
-fn heal(cluster: &Cluster, plan: Plan) {
-    cluster.network().mend();
-    cluster.network().set_faults(Faults { least_delay: Duration::from_micros(50), ..Faults::default() });
-    cluster.executor().run_for(Duration::from_secs(2));
-    let wrong = cluster.verify();
-    assert!(wrong.is_empty(), "{plan:?}: {wrong:#?}");
-    for pe in cluster.members() {
-        let (_, staged, decided) = cluster.disk(pe).structure();
-        assert!(staged.is_empty() && decided.is_empty(), "{plan:?}: a move is open for ever at {pe}");
-    }
+    tasks.push(Box::pin(chaos::mover(cluster.clone(), plan.moves, Rc::clone(&moved))));
+    tasks.push(Box::pin(chaos::nemesis(cluster.clone(), plan.crashes, plan.cuts)));
+    chaos::run_all(&cluster, &plan, tasks);
+    let ran = Rc::into_inner(ran).expect("all tasks have ended").into_inner();
+    Ran { moved: moved.get(), ..ran }
 }
 
 /// Every node finds what every other finds, scans agree with it, both ways, and all of it is explained by one order.
@@ -270,11 +207,7 @@ fn judge(plan: Plan, mut ran: Ran) -> Ran {
 }
 
 fn seeds() -> std::ops::Range<u64> {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
-    match number("AZEKURA_FAT_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("AZEKURA_FAT_SEEDS").unwrap_or(150),
-    }
+    chaos::seeds(150)
 }
 
 #[test]

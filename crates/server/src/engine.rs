@@ -5,7 +5,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use azekura::{CommitTicket, Database, Durability, ErrorKind, Transaction};
 use azekura_base::blocking;
@@ -146,6 +146,32 @@ impl Engine {
             pending.add(ticket);
         }
         Ok(value)
+    }
+
+    /// As [`run`](Self::run), but only once, and each lock is waited for so long at most; `None`: it met another transaction and was rolled back, so it has to
+    /// be run again.
+    pub(crate) fn attempt<T>(
+        &self,
+        lock_wait: Duration,
+        pending: &mut Pending,
+        body: impl FnOnce(&Keyspace<'_>) -> Result<T, Failure>,
+    ) -> Result<Option<T>, CommandError> {
+        let done = self.db.begin().map_err(Failure::from).and_then(|tx| {
+            tx.set_lock_timeout(Some(lock_wait))?;
+            let value = body(&Keyspace::open(&tx, self.clock.now_ms(), &self.around)?)?;
+            Ok((value, tx.commit_batched()?))
+        });
+        match done {
+            Ok((value, ticket)) => {
+                if self.durability == Durability::Immediate {
+                    pending.add(ticket);
+                }
+                Ok(Some(value))
+            }
+            Err(Failure::Store(error)) if error.kind() == ErrorKind::Conflict => Ok(None),
+            Err(Failure::Store(error)) => Err(Failure::from(self.note(error)).into()),
+            Err(refusal) => Err(refusal.into()),
+        }
     }
 
     /// Runs a command of its own.

@@ -21,6 +21,7 @@ mod tables;
 use std::cell::{Cell, RefCell, RefMut};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use azekura_base::TxnId;
 use azekura_wal::WorkerId;
@@ -99,6 +100,17 @@ impl Transaction {
     /// Chooses what this transaction's commit waits for.
     pub fn set_durability(&mut self, durability: Durability) {
         self.durability = durability;
+    }
+
+    /// Bounds each later wait of this transaction for a lock, for a caller that can wait without a thread meanwhile; `None`: as long as it takes. A
+    /// transaction that does not get its lock in time is rolled back ([`Error::LockTimeout`]), and can be run again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Aborted`]: it is over.
+    pub fn set_lock_timeout(&self, timeout: Option<Duration>) -> Result<(), Error> {
+        self.state()?.locks.set_timeout(timeout);
+        Ok(())
     }
 
     /// Opens a table for reading and writing. A table that does not exist is made by the first insert into it; until then

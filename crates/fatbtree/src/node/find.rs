@@ -107,7 +107,7 @@ impl Node {
     /// Further keys of a transaction whose leaf has come, but is not owned yet: waits before any lock is held (NODE-2). Who has been told that a leaf
     /// was moved finds its keys at the receiver.
     async fn wait_for_others(&self, work: &Work) {
-        let Work::Run { others, .. } = work else { return };
+        let (Work::Run { others, .. } | Work::Step { others, .. }) = work else { return };
         for key in others {
             self.wait_for_decision(&Target::At(key.clone())).await;
         }

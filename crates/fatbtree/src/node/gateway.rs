@@ -8,7 +8,7 @@ use crate::frame;
 use crate::id::{PageNo, PeId};
 use crate::key::{Key, KeyRange, Target};
 use crate::leaf::{Fact, Row};
-use crate::message::{Answer, Find, Refusal, RequestId, Work};
+use crate::message::{Answer, Find, Refusal, RequestId, TransactionId, Work};
 use crate::node::Node;
 use crate::node::state::Waiting;
 use crate::options::Protocol;
@@ -98,7 +98,7 @@ impl Node {
     /// # Errors
     ///
     /// [`Error::Unavailable`]: nothing happened. [`Error::Unknown`]: a write may have happened. [`Error::Store`]: the owner's store refused.
-    /// [`Error::Elsewhere`], [`Error::NotMoved`], [`Error::TooLong`]: what was asked for cannot be done so.
+    /// [`Error::Ended`]: the transaction was rolled back. [`Error::Elsewhere`], [`Error::NotMoved`], [`Error::TooLong`]: what was asked for cannot be done so.
     pub async fn call(&self, target: Target, work: Work) -> Result<(Answer, Option<Fact>), Error> {
         let bytes = work.bytes();
         if bytes > MOST_REQUEST_BYTES {
@@ -138,6 +138,9 @@ impl Node {
                     return Err(Error::Store { pe, reason });
                 }
                 Some(Reply { result: Err(Refusal::Elsewhere), .. }) => return Err(Error::Elsewhere),
+                Some(Reply { result: Err(Refusal::Ended { reason, .. }), .. }) => {
+                    return Err(Error::Ended { reason });
+                }
                 Some(Reply { result: Err(Refusal::NotMoved { pe, reason }), .. }) => {
                     return Err(Error::NotMoved { pe, reason });
                 }
@@ -148,6 +151,14 @@ impl Node {
                 None => {}
             }
         }
+    }
+
+    /// A name for a transaction of one of this node's clients.
+    #[must_use]
+    pub fn new_transaction(&self) -> TransactionId {
+        let mut state = self.state.borrow_mut();
+        let number = state.next_number();
+        TransactionId(RequestId { origin: self.me, incarnation: state.incarnation, number })
     }
 
     async fn attempt(&self, target: Target, work: Work, time: Duration) -> Option<Reply> {
@@ -178,6 +189,7 @@ impl Node {
         for waiting in self.state.borrow().waiting.values().filter(|waiting| waiting.sent_to == Some(pe)) {
             waiting.slot.put(None);
         }
+        self.end_those_of(pe);
     }
 
     /// Remembers to whom a request of one of our clients was sent.

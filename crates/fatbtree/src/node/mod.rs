@@ -5,6 +5,7 @@
 //! | `gateway` | requests of clients of this node, until they are answered |
 //! | `find` | a request that is looking for its leaf |
 //! | `work` | what is done at the leaf |
+//! | `open` | transactions that stay open over several requests |
 //! | `structure` | splits and merges |
 //! | `transfer` | moves of leaves to other nodes |
 //! | `standing` | whether the store is the one that the others know, and how a new one comes to its keys |
@@ -31,6 +32,7 @@
 mod coupled;
 mod find;
 mod gateway;
+mod open;
 mod standing;
 mod state;
 mod structure;
@@ -57,9 +59,11 @@ use crate::store::{Founding, LeafStore};
 use crate::world::{Bell, Task, World};
 
 pub use gateway::Rows;
+pub use open::{OpenTransaction, Stepped};
 pub use standing::Credentials;
 pub use transfer::MoveError;
 
+use open::OpenTransactions;
 use standing::{Page, Standing};
 use state::State;
 
@@ -98,11 +102,13 @@ impl fmt::Debug for Ran {
 }
 
 /// Why an application did not do it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RunError {
     /// Nothing was changed.
+    #[error("{0}")]
     Refused(String),
     /// Whether something was changed is not known.
+    #[error("{0}")]
     Failed(String),
 }
 
@@ -110,6 +116,15 @@ pub enum RunError {
 pub trait Application {
     /// Runs it on the rows of this node, in a transaction of its own.
     fn run(&self, asked: Asked) -> Task<'_, Result<Ran, RunError>>;
+
+    /// Makes ready for a transaction that stays open over several requests ([`Work::Step`](crate::Work::Step)). Nothing happens before its first step.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError::Refused`]: it has no such transactions.
+    fn open(&self) -> Result<Box<dyn OpenTransaction>, RunError> {
+        Err(RunError::Refused("transactions over several requests are not offered at this node".to_owned()))
+    }
 }
 
 /// No application: refuses.
@@ -195,6 +210,7 @@ pub struct Node {
     /// A leaf that came was installed, or dropped.
     changed: Bell,
     standing: Standing,
+    open: OpenTransactions,
     counts: Cell<Counts>,
     /// Requests that are looking for their leaf here, or are worked on.
     open_finds: Cell<usize>,
@@ -244,6 +260,7 @@ impl Node {
             state: RefCell::new(state),
             changed: Bell::default(),
             standing,
+            open: OpenTransactions::default(),
             counts: Cell::default(),
             open_finds: Cell::new(0),
             failure: RefCell::default(),

@@ -35,7 +35,13 @@ impl Node {
         let known = self.state.borrow().loads.get(&page).copied();
         let load = match known {
             Some(load) => Load { rows: load.rows.saturating_add_signed(rows), bytes: load.bytes + bytes },
-            None => Load::from(&self.store.weigh(self.leaf(page)?.range).await.ok()?),
+            None => {
+                let range = self.leaf(page)?.range;
+                if self.open.touch(&range) {
+                    return None; // its rows may be locked for long: counted after a later write
+                }
+                Load::from(&self.store.weigh(range).await.ok()?)
+            }
         };
         self.state.borrow_mut().loads.insert(page, load);
         Some(load)
@@ -50,22 +56,22 @@ impl Node {
         if self.options.protocol != Protocol::Lazy {
             return Err(MoveError::Protocol);
         }
-        let held = self.locks.lock(page, LockMode::X).await;
+        let held = self.go_ahead(self.locks.lock(page, LockMode::X)).await;
         let old = self.leaf(page).filter(|leaf| leaf.range.contains(&middle));
         let old = old.ok_or(MoveError::NotHere(page))?;
         if old.range.low == middle {
             return Err(MoveError::CannotSplit(page));
         }
-        let weight = self.store.weigh(old.range.clone()).await?;
+        let weight = self.go_ahead(self.store.weigh(old.range.clone())).await?;
         self.split_at(held, &old, middle, Load::from(&weight)).await.inspect_err(|error| self.fail(error))?;
         Ok(())
     }
 
     async fn split(&self, page: PageNo) -> Result<(), StoreError> {
         self.pages.lock().await;
-        let held = self.locks.lock(page, LockMode::X).await;
+        let held = self.go_ahead(self.locks.lock(page, LockMode::X)).await;
         let Some(old) = self.leaf(page) else { return Ok(()) };
-        let weight = self.store.weigh(old.range.clone()).await?;
+        let weight = self.go_ahead(self.store.weigh(old.range.clone())).await?;
         let load = Load::from(&weight);
         self.state.borrow_mut().loads.insert(page, load);
         let Some(middle) = weight.middle.filter(|_| load.is_more_than(&self.options)) else {
@@ -104,14 +110,14 @@ impl Node {
     async fn merge(&self, page: PageNo) -> Result<(), StoreError> {
         let Some((left, right)) = self.neighbours(page) else { return Ok(()) };
         // NODE-2: from left to right.
-        let held_left = self.locks.lock(left, LockMode::X).await;
-        let held_right = self.locks.lock(right, LockMode::X).await;
+        let held_left = self.go_ahead(self.locks.lock(left, LockMode::X)).await;
+        let held_right = self.go_ahead(self.locks.lock(right, LockMode::X)).await;
         let (Some(left), Some(right)) = (self.leaf(left), self.leaf(right)) else { return Ok(()) };
         if left.range.high.as_ref() != Some(&right.range.low) {
             return Ok(());
         }
         let range = KeyRange { low: left.range.low.clone(), high: right.range.high.clone() };
-        let weight = self.store.weigh(range.clone()).await?;
+        let weight = self.go_ahead(self.store.weigh(range.clone())).await?;
         if weight.rows > self.options.leaf_rows * 3 / 4 || weight.bytes > self.options.leaf_bytes * 3 / 4 {
             return Ok(());
         }

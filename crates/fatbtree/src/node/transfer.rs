@@ -53,6 +53,9 @@ pub enum MoveError {
         /// What it holds.
         bytes: usize,
     },
+    /// A transaction that has touched it is at work, and was not over in time.
+    #[error("a transaction is at work in {0}; try again")]
+    InUse(PageNo),
     /// The receiver did not answer in time.
     #[error("{0} did not take the leaf in time")]
     NoAnswer(PeId),
@@ -92,9 +95,8 @@ impl Node {
         if to == self.me || !self.members.borrow().contains(&to) {
             return Err(MoveError::NoSuchMember(to));
         }
-        let held = self.locks.lock(page, LockMode::X).await;
-        let head = self.leaf(page).ok_or(MoveError::NotHere(page))?;
-        let rows = self.store.rows(head.range.clone(), usize::MAX, false).await?;
+        let (held, head) = self.lock_to_move(page).await?;
+        let rows = self.go_ahead(self.store.rows(head.range.clone(), usize::MAX, false)).await?;
         let bytes = rows.iter().map(|(key, value)| key.len() + value.len()).sum();
         if bytes > MOST_BYTES {
             return Err(MoveError::TooLarge { page, bytes });
@@ -119,6 +121,21 @@ impl Node {
         self.decide(held, id, &head, to, page).await
     }
 
+    /// X on a leaf with which no open transaction has to do any more (OPEN-1).
+    async fn lock_to_move(&self, page: PageNo) -> Result<(Held, LeafHead), MoveError> {
+        let deadline = self.world.clock.now() + self.options.move_timeout;
+        loop {
+            let held = self.go_ahead(self.locks.lock(page, LockMode::X)).await;
+            let head = self.leaf(page).ok_or(MoveError::NotHere(page))?;
+            let Some(next_end) = self.end_those_in(&head.range).await else { return Ok((held, head)) };
+            drop(held);
+            let left = deadline.saturating_sub(self.world.clock.now());
+            if self.world.timeout(left, next_end).await.is_none() {
+                return Err(MoveError::InUse(page));
+            }
+        }
+    }
+
     async fn decide(
         &self,
         held: Held,
@@ -140,7 +157,7 @@ impl Node {
             ..Change::default()
         };
         self.pages.fix(head.page, Access::Change).await;
-        if let Err(error) = self.store.change(change).await {
+        if let Err(error) = self.go_ahead(self.store.change(change)).await {
             self.fail(&error);
             return Err(error.into());
         }
@@ -262,7 +279,7 @@ impl Node {
         let load = Load { rows: rows.len(), bytes };
         let change = Change { put: vec![head.clone()], rows, unstage: Some(id), ..Change::default() };
         self.pages.fix(head.page, Access::Change).await;
-        self.store.change(change).await?;
+        self.go_ahead(self.store.change(change)).await?;
         {
             let mut state = self.state.borrow_mut();
             // B6: the path first.

@@ -22,7 +22,7 @@ pub(super) struct Worked {
     /// Ends when what the result tells of will not be lost; no lock has to be held for it.
     pub(super) durable: Option<Task<'static, Result<(), String>>>,
     /// Other leaves that a transaction has touched.
-    touched: Vec<PageNo>,
+    pub(super) touched: Vec<PageNo>,
 }
 
 impl From<Result<Answer, Refusal>> for Worked {
@@ -89,6 +89,8 @@ impl Node {
                 rows.map_err(|error| refused(error.to_string())).into()
             }
             Work::Run { .. } => self.run(find, leaf).await,
+            Work::Step { .. } => self.step(find, leaf).await,
+            Work::End { id, home, is_commit } => self.end(*id, *home, *is_commit).await,
             work => match &find.target {
                 Target::At(key) => self.edit(key.clone(), work).await,
                 Target::Before(_) => Err(refused("work on a single key needs the key".to_owned())).into(),
@@ -148,7 +150,7 @@ impl Node {
     }
 
     /// Locks the leaves of the other keys of a transaction whose first leaf is locked.
-    async fn lock_others(
+    pub(super) async fn lock_others(
         &self,
         first: &Target,
         leaf: &LeafHead,

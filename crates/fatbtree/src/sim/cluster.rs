@@ -11,7 +11,7 @@ use crate::id::PeId;
 use crate::index::Built;
 use crate::key::Key;
 use crate::leaf::LeafHead;
-use crate::node::{NoApplication, Node, Parts};
+use crate::node::{Application, NoApplication, Node, Parts};
 use crate::options::Options;
 use crate::page_service::{PageService, StorePages};
 use crate::sim::executor::{Executor, Group};
@@ -53,6 +53,9 @@ pub type MakeStore = dyn Fn(PeId, &World) -> Rc<dyn LeafStore>;
 /// Makes the page service of a node that starts.
 pub type MakePages = dyn Fn(PeId, &World) -> Rc<dyn PageService>;
 
+/// Makes what runs at the owners of keys, at a node that starts.
+pub type MakeApplication = dyn Fn(&World, &Rc<dyn LeafStore>) -> Rc<dyn Application>;
+
 /// A cluster. Clones are the same.
 #[derive(Clone)]
 pub struct Cluster(Rc<Inner>);
@@ -64,6 +67,7 @@ struct Inner {
     disks: BTreeMap<PeId, Disk>,
     make_store: Box<MakeStore>,
     make_pages: Box<MakePages>,
+    make_application: RefCell<Box<MakeApplication>>,
     built: RefCell<BTreeMap<PeId, Built>>,
     running: RefCell<BTreeMap<PeId, (Rc<Node>, Group)>>,
 }
@@ -112,9 +116,15 @@ impl Cluster {
             disks,
             make_store: make_store.unwrap_or_else(|| Box::new(in_memory)),
             make_pages: make_pages.unwrap_or_else(|| Box::new(|_, _| Rc::new(StorePages))),
+            make_application: RefCell::new(Box::new(|_, _| Rc::new(NoApplication))),
             built: RefCell::default(),
             running: RefCell::default(),
         }))
+    }
+
+    /// Has this run at the owners of keys, at nodes that are started from now on.
+    pub fn set_application(&self, make: Box<MakeApplication>) {
+        *self.0.make_application.borrow_mut() = make;
     }
 
     /// Gives the PEs what was built for them: to be called before they are started for the first time, and after the rows were put on their disks.
@@ -189,7 +199,7 @@ impl Cluster {
         };
         let founding = Founding { cluster: CLUSTER, pe, shares: inner.options.shares.clone() };
         let (store, pages) = ((inner.make_store)(pe, &world), (inner.make_pages)(pe, &world));
-        let application = Rc::new(NoApplication);
+        let application = (inner.make_application.borrow())(&world, &store);
         let built = inner.built.borrow_mut().remove(&pe);
         let parts = Parts { world, store, pages, application, founding, joined: Vec::new(), options, built };
         let node = Node::start(parts).await?;

@@ -16,7 +16,7 @@ mod executor;
 mod history;
 mod network;
 
-pub use cluster::{Cluster, ClusterOptions, MakePages, MakeStore};
+pub use cluster::{Cluster, ClusterOptions, MakeApplication, MakePages, MakeStore};
 pub use executor::{Executor, Group};
 pub use history::{Event, History, Seen, Violation};
 pub use network::{Faults, Network, Toll};

@@ -45,6 +45,12 @@ impl Disk {
         )
     }
 
+    /// Who was given keys of this PE, for checkers.
+    #[must_use]
+    pub fn given(&self) -> Vec<Fact> {
+        self.0.borrow().given.values().cloned().collect()
+    }
+
     /// How many rows it has.
     #[must_use]
     pub fn rows(&self) -> usize {

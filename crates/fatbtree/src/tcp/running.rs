@@ -72,12 +72,25 @@ pub enum StartError {
 pub struct Tools {
     /// Waits for commits.
     pub committer: Committer,
+    /// Threads for transactions that stay open.
+    apart: tokio::runtime::Handle,
 }
 
 impl Tools {
     /// Runs on another thread what may block, and gives its result; `None` if it panicked.
     pub async fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         tokio::task::spawn_blocking(job).await.ok()
+    }
+
+    /// As [`run`](Self::run), for the steps and ends of transactions that stay open. There is a thread for each of these, whatever the others wait for: so
+    /// who waits for such a transaction never has the thread that would end it (hazard B5).
+    pub async fn run_apart<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        self.apart.spawn_blocking(job).await.ok()
+    }
+
+    /// Waits without a thread.
+    pub async fn pause(&self, time: Duration) {
+        tokio::time::sleep(time).await;
     }
 }
 
@@ -112,6 +125,8 @@ pub struct NodeStatus {
     pub index: (usize, u8),
     /// What it has done.
     pub counts: Counts,
+    /// Transactions that are open here.
+    pub open_transactions: usize,
     /// The ways to the others.
     pub links: Vec<LinkStatus>,
     /// Who came in.
@@ -129,6 +144,7 @@ impl Here {
             leaves: self.node.leaves().len(),
             index: self.node.index_size(),
             counts: self.node.counts(),
+            open_transactions: self.node.open_transactions(),
             links: self.links.status(),
             door: self.door.book.borrow().clone(),
         }
@@ -188,6 +204,12 @@ impl NodeHandle {
         self.jobs.send(job).map_err(|_| Error::Stopped)?;
         told.recv().map_err(|_| Error::Stopped)
     }
+
+    /// Runs `job` beside the others of the node, without waiting for it. Not at all if the node has stopped.
+    pub fn tell(&self, job: impl FnOnce(Rc<Here>) -> Task<'static, ()> + Send + 'static) {
+        // What a node that has stopped had to do is done.
+        let _ = self.jobs.send(Box::new(job));
+    }
 }
 
 /// A node on a thread of its own. Dropped, it stops.
@@ -223,13 +245,18 @@ impl NodeThread {
             .max_blocking_threads(STORE_THREADS)
             .thread_name("azekura-store")
             .build()?;
+        let apart = tokio::runtime::Builder::new_current_thread()
+            .max_blocking_threads(config.options.most_open.max(1))
+            .thread_name("azekura-open")
+            .build()?;
+        let tools = Tools { committer, apart: apart.handle().clone() };
         let (jobs, queue) = unbounded_channel();
         let (stop, stopped) = unbounded_channel();
         let (tell, told) = sync_channel(1);
         let thread = thread::Builder::new().name(format!("azekura-pe-{}", config.pe.0)).spawn(move || {
             let local = LocalSet::new();
             let body = async {
-                let begun = begin(db, attachments, application(Tools { committer }), config).await;
+                let begun = begin(db, attachments, application(tools), config).await;
                 match begun {
                     Ok(here) => {
                         // Who started it waits for it.
@@ -243,6 +270,7 @@ impl NodeThread {
             // Tasks hold the store: they go before the thread does.
             drop(local);
             runtime.shutdown_timeout(STOP_PATIENCE);
+            apart.shutdown_timeout(STOP_PATIENCE);
         })?;
         let running = Self { handle: Some(NodeHandle { jobs }), address, stop, thread: Some(thread) };
         match told.recv() {

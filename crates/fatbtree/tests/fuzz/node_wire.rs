@@ -9,7 +9,8 @@ use azekura_fatbtree::frame::{self, Address};
 use azekura_fatbtree::tcp::handshake::{self, Identity};
 use azekura_fatbtree::tcp::receive_all;
 use azekura_fatbtree::{
-    Credentials, Fact, Find, KeyRange, Message, MoveId, PageNo, PeId, RequestId, Staged, Target, Work,
+    Credentials, Fact, Find, KeyRange, Message, MoveId, PageNo, PeId, RequestId, Staged, Target,
+    TransactionId, Work,
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -111,7 +112,18 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let run = Work::Run { is_write: true, others: vec![b"f".to_vec()], bytes: vec![1; 30] };
     let find =
         Find { id, target: Target::At(b"e".to_vec()), work: run, page: PageNo::ROOT, floor: 6, hops: 1 };
+    let transaction = TransactionId(id);
+    let step = Work::Step {
+        id: transaction,
+        home: Some(PeId(2)),
+        is_write: true,
+        others: vec![b"g".to_vec()],
+        bytes: vec![2; 9],
+    };
+    let end = Work::End { id: transaction, home: PeId(2), is_commit: true };
     let messages = [
+        Message::Find(Find { work: step, ..find.clone() }),
+        Message::Find(Find { work: end, ..find.clone() }),
         Message::Find(find),
         Message::Answered {
             id,

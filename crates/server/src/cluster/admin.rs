@@ -134,6 +134,7 @@ fn lines(status: &NodeStatus) -> Vec<(&'static str, String)> {
         ("azekura_leaves", status.leaves.to_string()),
         ("azekura_index_pages", status.index.0.to_string()),
         ("azekura_index_levels", status.index.1.to_string()),
+        ("azekura_open_transactions", status.open_transactions.to_string()),
         ("azekura_worked", counts.worked.to_string()),
         ("azekura_sent_on", counts.sent_on.to_string()),
         ("azekura_lost", counts.lost.to_string()),

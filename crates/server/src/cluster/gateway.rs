@@ -120,7 +120,7 @@ pub(super) async fn perform(
 }
 
 /// A command by itself.
-fn one<'a>(arguments: impl Iterator<Item = &'a [u8]>, protocol: Protocol) -> Call {
+pub(super) fn one<'a>(arguments: impl Iterator<Item = &'a [u8]>, protocol: Protocol) -> Call {
     Call::Commands {
         is_resp3: protocol == Protocol::Resp3,
         is_queue: false,
@@ -131,12 +131,17 @@ fn one<'a>(arguments: impl Iterator<Item = &'a [u8]>, protocol: Protocol) -> Cal
 
 /// Commands as one transaction at the node that has their keys: where, and what.
 fn transaction(keys: &[&[u8]], is_write: bool, call: &Call) -> Result<(Target, Work), CommandError> {
+    let (first, others) = sorted(keys).ok_or_else(no_reply)?;
+    Ok((Target::At(first), Work::Run { is_write, others, bytes: wire::encode(call) }))
+}
+
+/// The first of some keys, and the others in order.
+pub(super) fn sorted(keys: &[&[u8]]) -> Option<(Key, Vec<Key>)> {
     let mut keys: Vec<Key> = keys.iter().map(|key| key.to_vec()).collect();
     keys.sort_unstable();
     keys.dedup();
     let mut others = keys.into_iter();
-    let target = Target::At(others.next().ok_or_else(no_reply)?);
-    Ok((target, Work::Run { is_write, others: others.collect(), bytes: wire::encode(call) }))
+    Some((others.next()?, others.collect()))
 }
 
 /// Runs a command for each of its keys by itself, some of them at once, and puts the replies together.
@@ -190,6 +195,7 @@ pub(super) fn refusal(error: Error) -> CommandError {
     match error {
         Error::Elsewhere => CommandError::CrossNode,
         Error::Unknown { .. } => CommandError::Unknown(error.to_string()),
+        Error::Ended { reason } => CommandError::Retry(reason),
         Error::Unavailable { .. } | Error::Stopped | Error::Protocol => {
             CommandError::Unavailable(error.to_string())
         }
@@ -198,7 +204,7 @@ pub(super) fn refusal(error: Error) -> CommandError {
     }
 }
 
-fn no_reply() -> CommandError {
+pub(super) fn no_reply() -> CommandError {
     CommandError::Unavailable("the owner answered less than it was asked".into())
 }
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `flight` | requests of one connection that are under way together |
 //! | `gateway` | a request of one of our clients, until it is answered |
+//! | `interactive` | transactions over several requests |
 //! | `scan` | walks over the leaves of all nodes, in order |
 //! | `owner` | what is done where the keys are |
 //! | `watched` | keys that a client watches |
@@ -20,6 +21,7 @@
 mod admin;
 mod flight;
 mod gateway;
+mod interactive;
 mod owner;
 mod scan;
 mod watched;
@@ -39,6 +41,7 @@ use crate::options::ServerOptions;
 use crate::server::{self, Shared};
 
 pub(crate) use flight::{Errand, Flight};
+pub(crate) use interactive::{Interactive, StepError};
 pub(crate) use watched::Watched;
 pub(crate) use wire::Bytes;
 
@@ -107,7 +110,8 @@ pub(crate) fn start(shared: &Arc<Shared>) -> Result<Option<NodeThread>, ServerEr
             Some((cluster, pe)) => Err(ServerError::NodeStore { cluster, pe }),
         };
     };
-    let ClusterOptions { meta, pe, key, listener, node } = options;
+    let ClusterOptions { meta, pe, key, listener, mut node } = options;
+    node.open_timeout = shared.options.transaction_timeout;
     let members = meta.members()?;
     let listener = match (listener, members.node(pe)) {
         (Some(listener), _) => listener.try_clone().map_err(ServerError::Thread)?,

@@ -1,15 +1,20 @@
 //! What is done at the owner of the keys: commands as one transaction of its store, while the leaves of their keys are locked.
 //!
 //! It runs on a thread of the node's pool, as it may wait for the device or for another transaction; the wait for the log's flush is the committer's.
+//!
+//! - **OWNER-1** The lock of another transaction is waited for [`LOCK_WAIT`] with a thread; then the thread goes back, and the work is done again after a pause
+//!   without one. So clients whose transactions stay open can take no threads from others (hazard B5).
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use azekura::CommitTicket;
 use azekura_fatbtree::store::Attachments;
 use azekura_fatbtree::tcp::Tools;
-use azekura_fatbtree::{Application, Asked, Ran, RunError, Target, Task};
+use azekura_fatbtree::{Application, Asked, OpenTransaction, Ran, RunError, Target, Task};
 
+use super::interactive::AtHome;
 use super::watched::{self, Fingerprint};
 use super::wire::{self, Bytes, Call, Replies, Step, Walk, With};
 use crate::command::{self, Run, Spec};
@@ -19,6 +24,12 @@ use crate::glob;
 use crate::keyspace::{self, Keyspace, RecordRef};
 use crate::resp::{OwnedRequest, Protocol, Reply};
 use crate::server::Shared;
+
+/// OWNER-1.
+const LOCK_WAIT: Duration = Duration::from_millis(50);
+/// Pauses before work is done again.
+const FIRST_PAUSE: Duration = Duration::from_micros(500);
+const MOST_PAUSE: Duration = Duration::from_millis(8);
 
 /// Runs what other nodes, or this one's own door, ask for.
 pub(super) struct Owner {
@@ -34,14 +45,25 @@ impl Owner {
 
 impl Application for Owner {
     fn run(&self, asked: Asked) -> Task<'_, Result<Ran, RunError>> {
-        let shared = Arc::clone(&self.shared);
+        let asked = Arc::new(asked);
         Box::pin(async move {
-            let done = self.tools.run(move || work(&shared, &asked)).await;
-            let panicked = || RunError::Failed("the command ended by a panic".to_owned());
-            let Done { answer, rows, more_bytes, ticket } = done.ok_or_else(panicked)??;
-            let durable = ticket.map(|ticket| self.tools.committer.lasting(ticket));
-            Ok(Ran { bytes: answer, rows, more_bytes, durable })
+            let mut pause = FIRST_PAUSE;
+            loop {
+                let (shared, asked) = (Arc::clone(&self.shared), Arc::clone(&asked));
+                let done = self.tools.run(move || work(&shared, &asked)).await;
+                let panicked = || RunError::Failed("the command ended by a panic".to_owned());
+                if let Some(Done { answer, rows, more_bytes, ticket }) = done.ok_or_else(panicked)?? {
+                    let durable = ticket.map(|ticket| self.tools.committer.lasting(ticket));
+                    return Ok(Ran { bytes: answer, rows, more_bytes, durable });
+                }
+                self.tools.pause(pause).await;
+                pause = (pause * 2).min(MOST_PAUSE);
+            }
         })
+    }
+
+    fn open(&self) -> Result<Box<dyn OpenTransaction>, RunError> {
+        Ok(Box::new(AtHome::new(Arc::clone(&self.shared), self.tools.clone())))
     }
 }
 
@@ -52,7 +74,8 @@ struct Done {
     ticket: Option<CommitTicket>,
 }
 
-fn work(shared: &Shared, asked: &Asked) -> Result<Done, RunError> {
+/// Does it; `None`: it has to be done again (OWNER-1).
+fn work(shared: &Shared, asked: &Asked) -> Result<Option<Done>, RunError> {
     let refused = |error: CommandError| RunError::Refused(error.to_string());
     let mut pending = Pending::default();
     let call = wire::decode(&asked.bytes).map_err(refused)?;
@@ -64,12 +87,13 @@ fn work(shared: &Shared, asked: &Asked) -> Result<Done, RunError> {
                 return Err(refused(CommandError::NotInside("WATCH".into(), "a transaction of a cluster")));
             }
             let todo = Todo { commands: &parsed, watched, is_write: asked.is_write, is_queue: *is_queue };
-            let replies = run_commands(shared, &todo, protocol, &mut pending);
+            let Some(replies) = run_commands(shared, &todo, protocol, &mut pending) else { return Ok(None) };
             (wire::encode(&replies), parsed.iter().map(|(spec, _)| more_rows(spec)).sum())
         }
         Call::Look => {
             let Target::At(key) = &asked.target else { return Err(refused(CommandError::Syntax)) };
-            let seen = shared.engine.run(&mut pending, |keys| watched::look(keys, key)).map_err(refused)?;
+            let seen = shared.engine.attempt(LOCK_WAIT, &mut pending, |keys| watched::look(keys, key));
+            let Some(seen) = seen.map_err(refused)? else { return Ok(None) };
             (wire::encode(&seen), 0)
         }
         Call::Walk(walk) => {
@@ -77,23 +101,24 @@ fn work(shared: &Shared, asked: &Asked) -> Result<Done, RunError> {
                 return Err(refused(CommandError::Syntax));
             }
             let step = walk_leaf(shared, walk, asked, &mut pending).map_err(refused)?;
+            let Some(step) = step else { return Ok(None) };
             let removed = if walk.with == With::Remove { step.count } else { 0 };
             (wire::encode(&step), -isize::try_from(removed).unwrap_or(isize::MAX))
         }
     };
     let more_bytes = if rows > 0 { asked.bytes.len() } else { 0 };
-    Ok(Done { answer, rows, more_bytes, ticket: pending.into_ticket() })
+    Ok(Some(Done { answer, rows, more_bytes, ticket: pending.into_ticket() }))
 }
 
 /// Rows that a command may have brought, or taken. An estimate is enough: a leaf is counted before it is split or merged.
-fn more_rows(spec: &Spec) -> isize {
+pub(super) fn more_rows(spec: &Spec) -> isize {
     match spec.name {
         "del" | "unlink" | "getdel" => -1,
         _ => isize::from(spec.is_write),
     }
 }
 
-type Parsed = (&'static Spec, OwnedRequest);
+pub(super) type Parsed = (&'static Spec, OwnedRequest);
 
 /// What is to be done in one transaction.
 struct Todo<'a> {
@@ -109,7 +134,7 @@ fn is_locked(asked: &Asked, key: &[u8]) -> bool {
 }
 
 /// The commands, if they are such as can come, and touch only what is locked for them.
-fn parse(commands: &[Vec<Bytes>], asked: &Asked) -> Result<Vec<Parsed>, CommandError> {
+pub(super) fn parse(commands: &[Vec<Bytes>], asked: &Asked) -> Result<Vec<Parsed>, CommandError> {
     let parse_one = |arguments: &Vec<Bytes>| {
         let request = OwnedRequest::from_arguments(arguments.iter().map(|bytes| bytes.0.as_slice()));
         let name = || String::from_utf8_lossy(request.as_request().arg(0)).into_owned();
@@ -128,16 +153,15 @@ fn parse(commands: &[Vec<Bytes>], asked: &Asked) -> Result<Vec<Parsed>, CommandE
     commands.iter().map(parse_one).collect()
 }
 
-/// One reply for each command; none if a watched key has changed.
+/// One reply for each command, none if a watched key has changed; or nothing if they have to be run again.
 fn run_commands(
     shared: &Shared,
     todo: &Todo<'_>,
     protocol: Protocol,
     pending: &mut Pending,
-) -> Option<Replies> {
+) -> Option<Option<Replies>> {
     let Todo { commands, watched, is_write, is_queue } = *todo;
-    let engine = &shared.engine;
-    let done = engine.run(pending, |keys| {
+    let done = shared.engine.attempt(LOCK_WAIT, pending, |keys| {
         if !watched::are_unchanged(keys, watched, is_write)? {
             return Ok(None);
         }
@@ -152,30 +176,30 @@ fn run_commands(
         }
         Ok(Some(replies))
     });
-    let replies = done.unwrap_or_else(|error| Some(vec![Reply::Error(error)]))?;
+    let replies = done.unwrap_or_else(|error| Some(Some(vec![Reply::Error(error)])))?;
     let encoded = |reply: &Reply| {
         let mut bytes = Vec::new();
         reply.encode(protocol, &mut bytes);
         Bytes(bytes)
     };
-    Some(replies.iter().map(encoded).collect())
+    Some(replies.map(|replies| replies.iter().map(encoded).collect()))
 }
 
-/// A step of a walk, inside the leaf.
+/// A step of a walk, inside the leaf; `None`: it has to be done again.
 fn walk_leaf(
     shared: &Shared,
     walk: &Walk,
     asked: &Asked,
     pending: &mut Pending,
-) -> Result<Step, CommandError> {
-    let Some(range) = wire::clip(walk.range(), &asked.range) else { return Ok(Step::default()) };
+) -> Result<Option<Step>, CommandError> {
+    let Some(range) = wire::clip(walk.range(), &asked.range) else { return Ok(Some(Step::default())) };
     let manner = match (walk.is_backward, walk.with) {
         (true, _) => keyspace::Walk::Backward,
         (false, With::Rows) => keyspace::Walk::Forward,
         (false, _) => keyspace::Walk::KeysForward,
     };
     let most_looked = usize::try_from(walk.most_looked).unwrap_or(usize::MAX).max(1);
-    shared.engine.run(pending, |keys| {
+    shared.engine.attempt(LOCK_WAIT, pending, |keys| {
         let mut step = Step::default();
         let mut bytes = 0;
         let walked = keys.walk(&range, manner, most_looked, |key, record| {

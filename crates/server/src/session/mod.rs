@@ -83,7 +83,7 @@ impl Session {
     /// When the open transaction is rolled back.
     pub(crate) const fn deadline(&self) -> Option<Instant> {
         match &self.open {
-            Open::Live { deadline, .. } => Some(*deadline),
+            Open::Live { deadline, .. } | Open::Away { deadline, .. } => Some(*deadline),
             _ => None,
         }
     }
@@ -141,7 +141,8 @@ impl Session {
         if self.shared.cluster.get().is_none() {
             return false;
         }
-        let errand = Errand::of(at, spec, request).filter(|_| self.queue.is_none());
+        let errand =
+            Errand::of(at, spec, request).filter(|_| self.queue.is_none() && matches!(self.open, Open::None));
         let takes_off = errand.is_some();
         if let Some(errand) = errand {
             self.flight.add(errand);
@@ -198,13 +199,16 @@ impl Session {
         if self.queue.is_some() {
             return self.enqueue(spec, request);
         }
-        if let (Some(cluster), Run::Data(_) | Run::Walk(_)) = (self.shared.cluster.get(), spec.run) {
+        if let (Some(cluster), Open::None, Run::Data(_) | Run::Walk(_)) =
+            (self.shared.cluster.get(), &self.open, spec.run)
+        {
             return cluster.run(&self.shared, spec, request);
         }
         match (&self.open, spec.run) {
             (Open::Failed(error), _) => Err(error.clone()),
             (_, Run::Session(command)) => self.plain(command, request),
             (Open::Live { .. }, run) => self.run_in_open(run, request),
+            (Open::Away { .. }, _) => self.run_away(spec, request),
             (Open::None, Run::Data(apply)) => self.shared.engine.run_data(pending, apply, request),
             (Open::None, Run::Walk(walk)) => self.shared.engine.walk(pending, walk, request),
         }
@@ -241,7 +245,9 @@ impl Session {
         use SessionCommand::*;
         let is_inside = match (&self.queue, &self.open) {
             (Some(_), _) => Some("MULTI"),
-            (None, Open::Live { .. } | Open::Failed(_)) => Some("an interactive transaction"),
+            (None, Open::Live { .. } | Open::Away { .. } | Open::Failed(_)) => {
+                Some("an interactive transaction")
+            }
             (None, Open::None) => None,
         };
         let ends_it = matches!(command, Exec | Discard | Commit | Abort | Txn | Reset | Quit);
@@ -252,10 +258,6 @@ impl Session {
                 queue.is_spoilt = true;
             }
             return Err(CommandError::NotInside(spec.name.to_ascii_uppercase(), inside));
-        }
-        if self.shared.cluster.get().is_some() && matches!(command, Begin | Txn) {
-            let why = "a transaction over several requests stays at one node; MULTI is offered";
-            return Err(CommandError::NotInCluster(spec.name.to_ascii_uppercase(), why));
         }
         match command {
             Cluster => info::cluster_command(request),

@@ -8,7 +8,7 @@ use std::time::Instant;
 use azekura::{Durability, Transaction};
 
 use super::Session;
-use crate::cluster::{Bytes, Cluster, Watched};
+use crate::cluster::{Bytes, Cluster, Interactive, StepError, Watched};
 use crate::command::{Run, Spec, is_word};
 use crate::engine::{Pending, run_inside};
 use crate::error::{CommandError, Failure};
@@ -35,6 +35,11 @@ pub(crate) enum Open {
         /// The time in it.
         now_ms: u64,
         is_read_only: bool,
+    },
+    /// At a node of the cluster.
+    Away {
+        transaction: Box<Interactive>,
+        deadline: Instant,
     },
     /// It was rolled back because of this.
     Failed(CommandError),
@@ -179,7 +184,7 @@ impl Session {
 
     /// `AZ.BEGIN [RO]`
     pub(super) fn begin(&mut self, request: Request<'_>, options_at: usize) -> Result<Reply, CommandError> {
-        if self.watched.len() > 0 {
+        if self.watched.len() > 0 || !self.seen.is_empty() {
             return Err(CommandError::Watching);
         }
         let mut is_read_only = false;
@@ -193,12 +198,12 @@ impl Session {
             }
         }
         let engine = &self.shared.engine;
-        let tx = engine.db.begin().map_err(Failure::from)?;
-        self.open = Open::Live {
-            tx: Box::new(tx),
-            deadline: Instant::now() + self.shared.options.transaction_timeout,
-            now_ms: engine.clock.now_ms(),
-            is_read_only,
+        let deadline = Instant::now() + self.shared.options.transaction_timeout;
+        self.open = if let Some(cluster) = self.shared.cluster.get() {
+            Open::Away { transaction: Box::new(cluster.begin(is_read_only)), deadline }
+        } else {
+            let tx = engine.db.begin().map_err(Failure::from)?;
+            Open::Live { tx: Box::new(tx), deadline, now_ms: engine.clock.now_ms(), is_read_only }
         };
         Ok(Reply::OK)
     }
@@ -226,6 +231,10 @@ impl Session {
         match std::mem::replace(&mut self.open, Open::None) {
             Open::None => Err(CommandError::Without("AZ.COMMIT", "AZ.BEGIN")),
             Open::Failed(error) => Err(error),
+            Open::Away { transaction, .. } => {
+                let cluster = self.shared.cluster.get().ok_or(CommandError::Alone)?;
+                transaction.commit(cluster).map(|()| Reply::OK)
+            }
             Open::Live { tx, .. } => {
                 let ticket = tx.commit_batched().map_err(Failure::from)?;
                 if self.shared.engine.durability == Durability::Immediate {
@@ -240,9 +249,33 @@ impl Session {
         match std::mem::replace(&mut self.open, Open::None) {
             Open::None => Err(CommandError::Without("AZ.ABORT", "AZ.BEGIN")),
             Open::Failed(_) => Ok(Reply::OK),
+            Open::Away { transaction, .. } => {
+                transaction.abort(self.shared.cluster.get().ok_or(CommandError::Alone)?);
+                Ok(Reply::OK)
+            }
             Open::Live { tx, .. } => {
                 tx.abort().map_err(Failure::from)?;
                 Ok(Reply::OK)
+            }
+        }
+    }
+
+    /// Runs a data command in the interactive transaction, where that takes place.
+    pub(super) fn run_away(
+        &mut self,
+        spec: &'static Spec,
+        request: Request<'_>,
+    ) -> Result<Reply, CommandError> {
+        let (Open::Away { transaction, .. }, Some(cluster)) = (&mut self.open, self.shared.cluster.get())
+        else {
+            return Err(CommandError::Without("AZ.COMMIT", "AZ.BEGIN"));
+        };
+        match transaction.step(cluster, spec, request, self.protocol) {
+            Ok(reply) => Ok(reply),
+            Err(StepError::Refused(error)) => Err(error),
+            Err(StepError::Over(error)) => {
+                self.open = Open::Failed(error.clone());
+                Err(error)
             }
         }
     }

@@ -18,6 +18,7 @@ pub(crate) struct Nodes {
     pub(crate) now_ms: Arc<AtomicU64>,
     listeners: Vec<Arc<TcpListener>>,
     options: Options,
+    transaction_timeout: Duration,
     databases: Vec<Database>,
     servers: Vec<Option<Server>>,
 }
@@ -31,6 +32,16 @@ impl Nodes {
     }
 
     pub(crate) fn with(shares: &[&str], change: impl FnOnce(&mut Options)) -> Self {
+        // Longer than a test takes.
+        Self::with_transactions_of(Duration::from_secs(300), shares, change)
+    }
+
+    /// The same with a limit for interactive transactions.
+    pub(crate) fn with_transactions_of(
+        transaction_timeout: Duration,
+        shares: &[&str],
+        change: impl FnOnce(&mut Options),
+    ) -> Self {
         let listeners: Vec<_> =
             shares.iter().map(|_| Arc::new(TcpListener::bind("127.0.0.1:0").unwrap())).collect();
         let member = |(pe, from): (u16, &&str)| Member {
@@ -50,6 +61,7 @@ impl Nodes {
             members,
             now_ms: Arc::new(AtomicU64::new(BEGAN_MS)),
             options,
+            transaction_timeout,
             databases: shares.iter().map(|_| Database::in_memory().unwrap()).collect(),
             servers: shares.iter().map(|_| None).collect(),
             listeners,
@@ -74,6 +86,7 @@ impl Nodes {
         let mut options = ServerOptions::default();
         options.listen = "127.0.0.1:0".parse().unwrap();
         options.clock = Clock::Manual(Arc::clone(&self.now_ms));
+        options.transaction_timeout = self.transaction_timeout;
         options.cluster = Some(cluster);
         self.servers[node] = Some(Server::start(self.databases[node].clone(), options).unwrap());
     }

@@ -1,0 +1,97 @@
+//! What happens to a simulated cluster while its clients are at work, and what must be right when it has ended.
+
+use std::cell::{Cell, RefCell};
+use std::fmt::Debug;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+use azekura_fatbtree::Rng;
+use azekura_fatbtree::sim::{Cluster, Faults};
+
+/// A number of the environment.
+pub(crate) fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+/// The seeds to be tried: one of the environment, or so many.
+pub(crate) fn seeds(usual: u64) -> std::ops::Range<u64> {
+    match number("AZEKURA_FAT_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("AZEKURA_FAT_SEEDS").unwrap_or(usual),
+    }
+}
+
+/// Moves leaves around, anywhere, so often within 1.2 seconds.
+pub(crate) async fn mover(cluster: Cluster, moves: usize, moved: Rc<Cell<usize>>) {
+    use azekura_fatbtree::Clock;
+    let clock = cluster.executor().clone();
+    for _ in 0..moves {
+        clock.sleep(Duration::from_micros(clock.below(1_200_000 / moves) as u64)).await;
+        let members = cluster.members();
+        let Some(node) = cluster.node(members[clock.below(members.len())]) else { continue };
+        let leaves = node.leaves();
+        if leaves.is_empty() {
+            continue;
+        }
+        let (page, to) = (leaves[clock.below(leaves.len())].page, members[clock.below(members.len())]);
+        if node.move_leaf(page, to).await.is_ok() {
+            moved.set(moved.get() + 1);
+        }
+    }
+}
+
+/// Crashes nodes and starts them again; cuts ways and mends them.
+pub(crate) async fn nemesis(cluster: Cluster, crashes: usize, cuts: usize) {
+    use azekura_fatbtree::Clock;
+    let clock = cluster.executor().clone();
+    let members = cluster.members();
+    let any = || members[clock.below(members.len())];
+    for turn in 0..crashes + cuts {
+        clock.sleep(Duration::from_micros(clock.below(200_000) as u64)).await;
+        let (pe, other) = (any(), any());
+        if turn < crashes {
+            cluster.crash(pe);
+            clock.sleep(Duration::from_micros(clock.below(200_000) as u64)).await;
+            cluster.start(pe).await.expect("it starts again");
+        } else {
+            cluster.network().cut(pe, other);
+            if clock.below(2) == 0 {
+                cluster.network().cut(other, pe);
+            }
+            clock.sleep(Duration::from_micros(clock.below(400_000) as u64)).await;
+            cluster.network().mend();
+        }
+    }
+}
+
+/// Runs tasks beside each other to their ends; then ends all faults and looks at what must hold.
+pub(crate) fn run_all(cluster: &Cluster, plan: &impl Debug, tasks: Vec<Pin<Box<dyn Future<Output = ()>>>>) {
+    let executor = cluster.executor().clone();
+    let left = Rc::new(RefCell::new(tasks.len()));
+    for task in tasks {
+        let left = Rc::clone(&left);
+        executor.spawn_in(
+            executor.group(),
+            Box::pin(async move {
+                task.await;
+                *left.borrow_mut() -= 1;
+            }),
+        );
+    }
+    assert!(executor.run_until(|| *left.borrow() == 0), "{plan:?}: somebody waits for ever");
+    heal(cluster, plan);
+}
+
+/// The end of all faults: from here everything must come right.
+fn heal(cluster: &Cluster, plan: &impl Debug) {
+    cluster.network().mend();
+    cluster.network().set_faults(Faults { least_delay: Duration::from_micros(50), ..Faults::default() });
+    cluster.executor().run_for(Duration::from_secs(2));
+    let wrong = cluster.verify();
+    assert!(wrong.is_empty(), "{plan:?}: {wrong:#?}");
+    for pe in cluster.members() {
+        let (_, staged, decided) = cluster.disk(pe).structure();
+        assert!(staged.is_empty() && decided.is_empty(), "{plan:?}: a move is open for ever at {pe}");
+    }
+}

@@ -1,0 +1,84 @@
+//! What a change of structure leaves behind for later, looked up where it is kept: versions (I2) and who was given which keys (I3). Searches find their way for long
+//! without it, so a cluster under load does not show that it is missing.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use azekura_fatbtree::sim::{Cluster, ClusterOptions};
+use azekura_fatbtree::{Fact, LeafHead, Node, PeId, Work};
+
+fn started(seed: u64, store_delay: Duration) -> Cluster {
+    let mut options = ClusterOptions::evenly(3);
+    options.node.leaf_rows = 40;
+    options.store_delay = store_delay;
+    let cluster = Cluster::new(seed, options);
+    cluster.start_all();
+    cluster
+}
+
+fn wait<T: 'static>(cluster: &Cluster, task: impl Future<Output = T> + 'static) -> T {
+    cluster.executor().block_on(task).expect("nobody waits for ever")
+}
+
+/// Five rows at the first node, in two leaves that meet at 3.
+fn two_leaves(cluster: &Cluster) -> (Rc<Node>, LeafHead, LeafHead) {
+    let source = cluster.node(PeId(0)).expect("it runs");
+    let node = Rc::clone(&source);
+    wait(cluster, async move {
+        for key in 1..=5 {
+            node.write([key], Work::Put(vec![key])).await.expect("it runs");
+        }
+        node.split_leaf(node.leaves()[0].page, vec![3]).await.expect("it has more keys");
+    });
+    let leaves = source.leaves();
+    let [left, right] = leaves.as_slice() else { panic!("{leaves:?}") };
+    (source, left.clone(), right.clone())
+}
+
+/// Else what is known of the right half would be as new as what is known of the whole, and whoever learnt it first would keep it.
+#[test]
+fn a_merged_leaf_is_newer_than_both_halves() {
+    let cluster = started(1, Duration::ZERO);
+    let (source, left, right) = two_leaves(&cluster);
+    let node = Rc::clone(&source);
+    // Two are few.
+    wait(&cluster, async move { node.write([4], Work::Delete).await }).expect("it runs");
+    let leaves = source.leaves();
+    assert_eq!(leaves.len(), 1, "{leaves:?}");
+    assert!(leaves[0].version > left.version.max(right.version), "{leaves:?}, {left:?}, {right:?}");
+    assert_eq!((&leaves[0].range.low, &leaves[0].range.high), (&left.range.low, &right.range.high));
+}
+
+/// Each decision rewrites what is kept of its neighbours: two of them at once must not take each other's back.
+#[test]
+fn two_moves_that_are_decided_at_once_are_both_remembered() {
+    let mut together = 0;
+    for seed in 0..40 {
+        let cluster = started(seed, Duration::from_millis(5));
+        let (source, left, right) = two_leaves(&cluster);
+        let executor = cluster.executor().clone();
+        let open = Rc::new(Cell::new(2));
+        for (leaf, to) in [(&left, PeId(1)), (&right, PeId(2))] {
+            let (node, page, open) = (Rc::clone(&source), leaf.page, Rc::clone(&open));
+            let task = async move {
+                node.move_leaf(page, to).await.expect("all run");
+                open.set(open.get() - 1);
+            };
+            executor.spawn_in(executor.group(), Box::pin(task));
+        }
+        assert!(executor.run_until(|| open.get() == 1), "seed {seed}");
+        let first_is_over = azekura_fatbtree::Clock::now(&executor);
+        assert!(executor.run_until(|| open.get() == 0), "seed {seed}");
+        together +=
+            usize::from(azekura_fatbtree::Clock::now(&executor) - first_is_over < Duration::from_millis(10));
+        let given = cluster.disk(PeId(0)).given();
+        for (key, leaf, to) in [(1, &left, PeId(1)), (4, &right, PeId(2))] {
+            let newest: Option<&Fact> =
+                given.iter().filter(|fact| fact.range.contains(&[key])).max_by_key(|fact| fact.version);
+            let newest = newest.unwrap_or_else(|| panic!("seed {seed}: nothing of {key}: {given:?}"));
+            assert_eq!((newest.pe, newest.version), (to, leaf.version + 1), "seed {seed}: {given:?}");
+        }
+    }
+    assert!(together > 0, "no two were decided at about the same time");
+}

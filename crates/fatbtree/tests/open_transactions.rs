@@ -1,0 +1,401 @@
+//! Transactions that stay open over several requests, under a seeded simulation: their nodes crash, frames are lost, leaves split and move under them, and
+//! clients vanish. What all clients saw must be strictly serializable, what was not asked to commit must never be seen, and nothing may stay open (hazard B5).
+
+mod chaos;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use azekura_fatbtree::sim::{Cluster, ClusterOptions, Faults};
+use azekura_fatbtree::store::{Change, LeafStore};
+use azekura_fatbtree::{
+    Answer, Application, Asked, Clock, Error, Key, Node, OpenTransaction, PeId, Ran, Rng, RunError, Stepped,
+    Target, Task, Work, World,
+};
+use azekura_history::{History, Level, Op, Status, Transaction, check};
+
+/// How long a lock is waited for: a deadlock ends so.
+const LOCK_WAIT: Duration = Duration::from_millis(40);
+const OPEN_TIMEOUT: Duration = Duration::from_millis(400);
+const KEYS: u64 = 12;
+
+/// Lists of numbers, on a node's store, with a lock for each key. Who opens transactions here holds their locks until the end, and keeps their changes to itself.
+struct Lists {
+    world: World,
+    store: Rc<dyn LeafStore>,
+    locks: Locks,
+    next: Cell<u64>,
+}
+
+/// Who has which key's lock.
+type Locks = Rc<RefCell<BTreeMap<Key, u64>>>;
+
+/// A transaction of it.
+struct Changes {
+    number: u64,
+    world: World,
+    store: Rc<dyn LeafStore>,
+    locks: Locks,
+    changed: BTreeMap<Key, Vec<u8>>,
+}
+
+impl Lists {
+    fn begin(&self) -> Changes {
+        self.next.set(self.next.get() + 1);
+        let (world, store) = (self.world.clone(), Rc::clone(&self.store));
+        let (number, locks) = (self.next.get(), Rc::clone(&self.locks));
+        Changes { number, world, store, locks, changed: BTreeMap::new() }
+    }
+}
+
+impl Changes {
+    async fn lock(&self, key: &Key) -> bool {
+        let end = self.world.clock.now() + LOCK_WAIT;
+        loop {
+            let holder = *self.locks.borrow_mut().entry(key.clone()).or_insert(self.number);
+            if holder == self.number {
+                return true;
+            }
+            if self.world.clock.now() >= end {
+                return false;
+            }
+            self.world.clock.sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Appends `bytes` to the list of the target, if there are any, and gives the list as it was.
+    async fn apply(&mut self, asked: &Asked) -> Result<Ran, RunError> {
+        let Target::At(key) = &asked.target else { return Err(RunError::Refused("no key".to_owned())) };
+        if !self.lock(key).await {
+            return Err(RunError::Refused("a deadlock".to_owned()));
+        }
+        let list = match self.changed.get(key) {
+            Some(list) => list.clone(),
+            None => {
+                let read = self.store.read(key.clone()).await;
+                read.map_err(|error| RunError::Refused(error.to_string()))?.unwrap_or_default()
+            }
+        };
+        if !asked.bytes.is_empty() {
+            let longer = [list.as_slice(), &asked.bytes].concat();
+            self.changed.insert(key.clone(), longer);
+        }
+        Ok(Ran { bytes: list, rows: isize::from(!asked.bytes.is_empty()), more_bytes: 8, durable: None })
+    }
+
+    async fn commit(&mut self) -> Result<(), RunError> {
+        let rows = std::mem::take(&mut self.changed).into_iter().collect();
+        let done = self.store.change(Change { rows, ..Change::default() }).await;
+        done.map_err(|error| RunError::Failed(error.to_string()))
+    }
+}
+
+impl Drop for Changes {
+    fn drop(&mut self) {
+        self.locks.borrow_mut().retain(|_, holder| *holder != self.number);
+    }
+}
+
+impl Application for Lists {
+    fn run(&self, asked: Asked) -> Task<'_, Result<Ran, RunError>> {
+        let mut changes = self.begin();
+        Box::pin(async move {
+            let ran = changes.apply(&asked).await?;
+            changes.commit().await?;
+            Ok(ran)
+        })
+    }
+
+    fn open(&self) -> Result<Box<dyn OpenTransaction>, RunError> {
+        Ok(Box::new(self.begin()))
+    }
+}
+
+impl OpenTransaction for Changes {
+    fn step(&mut self, asked: Asked) -> Task<'_, Stepped> {
+        Box::pin(async move {
+            let ran = self.apply(&asked).await;
+            let is_over = ran.is_err();
+            Stepped { ran, is_over }
+        })
+    }
+
+    fn commit(mut self: Box<Self>) -> Task<'static, Result<Ran, RunError>> {
+        Box::pin(async move { Changes::commit(&mut self).await.map(|()| Ran::default()) })
+    }
+
+    fn abort(self: Box<Self>) -> Task<'static, ()> {
+        drop(self);
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// What a run is made of; all of it comes from its seed.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    seed: u64,
+    clients: usize,
+    transactions: usize,
+    lose_one_in: usize,
+    most_delay: Duration,
+    store_delay: Duration,
+    moves: usize,
+    crashes: usize,
+    cuts: usize,
+}
+
+impl Plan {
+    fn of(seed: u64) -> Self {
+        let pick = |number: u64, end: u64| (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (number * 5)) % end;
+        let has_faults = pick(0, 4) > 0;
+        Self {
+            seed,
+            clients: 3 + pick(1, 4) as usize,
+            transactions: 20,
+            lose_one_in: if has_faults { 20 + pick(2, 80) as usize } else { 0 },
+            most_delay: Duration::from_micros(200 + pick(3, 10_000)),
+            store_delay: Duration::from_micros(pick(4, 3_000)),
+            moves: if pick(5, 4) == 0 { 150 } else { 4 + pick(6, 12) as usize },
+            crashes: if has_faults { pick(7, 4) as usize } else { 0 },
+            cuts: if has_faults { pick(8, 3) as usize } else { 0 },
+        }
+    }
+
+    fn options(&self) -> ClusterOptions {
+        let mut options = ClusterOptions::evenly(3);
+        options.node.leaf_rows = 2;
+        options.node.index_entries = 4;
+        options.node.request_timeout = Duration::from_secs(2);
+        options.node.read_timeout = Duration::from_millis(300);
+        options.node.move_timeout = Duration::from_millis(300);
+        options.node.remind_interval = Duration::from_millis(50);
+        options.node.open_timeout = OPEN_TIMEOUT;
+        options.store_delay = self.store_delay;
+        options.faults = Faults {
+            least_delay: Duration::from_micros(50),
+            most_delay: self.most_delay,
+            lose_one_in: self.lose_one_in,
+        };
+        options
+    }
+}
+
+/// Over all first bytes, neighbours beside each other.
+fn key(number: u64) -> Key {
+    vec![(number * 256 / KEYS) as u8]
+}
+
+fn list(bytes: &[u8]) -> Vec<u64> {
+    bytes.chunks(8).map(|number| u64::from_le_bytes(number.try_into().expect("eight bytes"))).collect()
+}
+
+/// What clients saw, and how often what came of it.
+#[derive(Default)]
+struct Seen {
+    history: History,
+    now: u64,
+    value: u64,
+    ended: usize,
+    elsewhere: usize,
+    vanished: usize,
+}
+
+impl Seen {
+    /// The next instant.
+    fn now(&mut self) -> u64 {
+        self.now += 1;
+        self.now
+    }
+}
+
+type Shared = Rc<RefCell<Seen>>;
+
+/// What a client wants with a key.
+fn draw(clock: &impl Rng, seen: &Shared, half: u64) -> (u64, Option<u64>) {
+    let number = (half + clock.below(3) as u64) % KEYS;
+    let appended = (clock.below(2) == 0).then(|| {
+        seen.borrow_mut().value += 1;
+        seen.borrow().value
+    });
+    (number, appended)
+}
+
+fn note(ops: &mut Vec<Op>, key: u64, appended: Option<u64>, before: &[u8]) {
+    // The list as it was is seen by an append, too.
+    ops.push(Op::Read { key, list: list(before) });
+    ops.extend(appended.map(|value| Op::Append { key, value }));
+}
+
+fn bytes_of(appended: Option<u64>) -> Vec<u8> {
+    appended.map_or_else(Vec::new, |value| value.to_le_bytes().to_vec())
+}
+
+/// A request that is a transaction of its own.
+async fn single(node: &Node, wanted: (u64, Option<u64>), ops: &mut Vec<Op>) -> Status {
+    let (number, appended) = wanted;
+    let work = Work::Run { is_write: true, others: Vec::new(), bytes: bytes_of(appended) };
+    match node.call(Target::At(key(number)), work).await {
+        Ok((Answer::Ran(before), _)) => {
+            note(ops, number, appended, &before);
+            Status::Committed
+        }
+        Err(Error::Unknown { .. }) => {
+            // It may be there.
+            ops.extend(appended.map(|value| Op::Append { key: number, value }));
+            Status::Unknown
+        }
+        Ok(other) => panic!("{other:?}"),
+        Err(_) => Status::Aborted,
+    }
+}
+
+/// A transaction of several requests.
+async fn several(cluster: &Cluster, node: &Node, seen: &Shared, ops: &mut Vec<Op>) -> Status {
+    let clock = cluster.executor();
+    let (id, base) = (node.new_transaction(), clock.below(KEYS as usize) as u64);
+    let mut home: Option<(PeId, Key)> = None;
+    for _ in 0..1 + clock.below(4) {
+        let (number, appended) = draw(clock, seen, base);
+        let work = Work::Step {
+            id,
+            home: home.as_ref().map(|(pe, _)| *pe),
+            is_write: true,
+            others: Vec::new(),
+            bytes: bytes_of(appended),
+        };
+        match node.call(Target::At(key(number)), work).await {
+            Ok((Answer::Ran(before), Some(fact))) => {
+                note(ops, number, appended, &before);
+                home.get_or_insert((fact.pe, key(number)));
+            }
+            Err(Error::Elsewhere) => seen.borrow_mut().elsewhere += 1,
+            Err(Error::Ended { .. }) => {
+                seen.borrow_mut().ended += 1;
+                return Status::Aborted;
+            }
+            Ok(other) => panic!("{other:?}"),
+            // Whatever the step did: it was never asked to commit.
+            Err(_) => return Status::Aborted,
+        }
+        clock.sleep(Duration::from_micros(clock.below(30_000) as u64)).await;
+    }
+    let Some((home, first)) = home else { return Status::Aborted };
+    let is_commit = match clock.below(10) {
+        0 => false,
+        1 => {
+            seen.borrow_mut().vanished += 1;
+            return Status::Aborted;
+        }
+        _ => true,
+    };
+    match node.call(Target::At(first), Work::End { id, home, is_commit }).await {
+        Ok(_) if is_commit => Status::Committed,
+        Err(Error::Unknown { .. }) if is_commit => Status::Unknown,
+        Err(Error::Ended { .. }) => {
+            seen.borrow_mut().ended += 1;
+            Status::Aborted
+        }
+        _ => Status::Aborted,
+    }
+}
+
+async fn client(cluster: Cluster, plan: Plan, seen: Shared) {
+    let clock = cluster.executor().clone();
+    for _ in 0..plan.transactions {
+        clock.sleep(Duration::from_micros(clock.below(20_000) as u64)).await;
+        let members = cluster.members();
+        let Some(node) = cluster.node(members[clock.below(members.len())]) else { continue };
+        let began = seen.borrow_mut().now();
+        let mut ops = Vec::new();
+        let status = match clock.below(4) {
+            0 => {
+                let wanted = draw(&clock, &seen, clock.below(KEYS as usize) as u64);
+                single(&node, wanted, &mut ops).await
+            }
+            _ => several(&cluster, &node, &seen, &mut ops).await,
+        };
+        let mut seen = seen.borrow_mut();
+        let ended = seen.now();
+        let ended = (status != Status::Unknown).then_some(ended);
+        seen.history.transactions.push(Transaction { began, ended, status, ops });
+    }
+}
+
+/// Every node finds the same lists; what it reads is part of the history.
+fn judge(cluster: &Cluster, plan: Plan, seen: &Shared) {
+    for pe in cluster.members() {
+        let node = cluster.node(pe).expect("it runs");
+        assert_eq!(node.open_transactions(), 0, "{plan:?}: one is open for ever at {pe}");
+        let began = seen.borrow_mut().now();
+        let mut ops = Vec::new();
+        for number in 0..KEYS {
+            let node = Rc::clone(&node);
+            let work = Work::Run { is_write: false, others: Vec::new(), bytes: Vec::new() };
+            let asked =
+                cluster.executor().block_on(async move { node.call(Target::At(key(number)), work).await });
+            let Some(Ok((Answer::Ran(bytes), _))) = asked else { panic!("{plan:?}: {asked:?}") };
+            ops.push(Op::Read { key: number, list: list(&bytes) });
+        }
+        let mut seen = seen.borrow_mut();
+        let ended = Some(seen.now());
+        seen.history.transactions.push(Transaction { began, ended, status: Status::Committed, ops });
+    }
+    let report = check(&seen.borrow().history, Level::StrictSerializable);
+    assert!(report.is_clean(), "{plan:?}: {report}");
+}
+
+fn run(plan: Plan) -> (Cluster, Shared, usize) {
+    let cluster = Cluster::new(plan.seed, plan.options());
+    cluster.set_application(Box::new(|world, store| {
+        let (world, store) = (world.clone(), Rc::clone(store));
+        Rc::new(Lists { world, store, locks: Locks::default(), next: Cell::default() })
+    }));
+    cluster.start_all();
+    let (seen, moved) = (Shared::default(), Rc::new(Cell::new(0)));
+    let mut tasks: Vec<std::pin::Pin<Box<dyn Future<Output = ()>>>> = Vec::new();
+    for _ in 0..plan.clients {
+        tasks.push(Box::pin(client(cluster.clone(), plan, Rc::clone(&seen))));
+    }
+    tasks.push(Box::pin(chaos::mover(cluster.clone(), plan.moves, Rc::clone(&moved))));
+    tasks.push(Box::pin(chaos::nemesis(cluster.clone(), plan.crashes, plan.cuts)));
+    chaos::run_all(&cluster, &plan, tasks);
+    (cluster, seen, moved.get())
+}
+
+#[test]
+fn what_clients_with_open_transactions_see_is_strictly_serializable_whatever_happens() {
+    let (mut committed, mut unknown, mut ended, mut elsewhere, mut vanished, mut moved) = (0, 0, 0, 0, 0, 0);
+    for seed in chaos::seeds(100) {
+        let plan = Plan::of(seed);
+        let (cluster, seen, moves) = run(plan);
+        judge(&cluster, plan, &seen);
+        let seen = seen.borrow();
+        let count = |status| seen.history.transactions.iter().filter(|one| one.status == status).count();
+        committed += count(Status::Committed);
+        unknown += count(Status::Unknown);
+        ended += seen.ended;
+        elsewhere += seen.elsewhere;
+        vanished += seen.vanished;
+        moved += moves;
+    }
+    println!(
+        "{committed} committed, {unknown} unknown, {ended} ended, {elsewhere} steps elsewhere, {vanished} vanished, {moved} moves"
+    );
+    let is_one = chaos::seeds(100).count() == 1;
+    assert!(is_one || [ended, elsewhere, vanished, moved, unknown].iter().all(|count| *count > 0));
+    assert!(is_one || committed > unknown * 5);
+}
+
+#[test]
+fn a_seed_of_open_transactions_replays_exactly() {
+    for seed in [2, 7] {
+        let trace = |seed| {
+            let (cluster, seen, _) = run(Plan::of(seed));
+            let history = format!("{:?}", seen.borrow().history);
+            (cluster.network().trace(), cluster.executor().events(), history)
+        };
+        assert_eq!(trace(seed), trace(seed), "{seed}");
+    }
+}

@@ -1,0 +1,206 @@
+//! `AZ.BEGIN` through any node: the transaction takes place at the node of its first key, and ends there whatever becomes of its client (hazard B5).
+
+use std::thread;
+use std::time::Duration;
+
+use crate::nodes::Nodes;
+use crate::support::Client;
+
+#[test]
+fn an_interactive_transaction_takes_place_at_the_node_of_its_first_key() {
+    let nodes = Nodes::three();
+    let (mut client, mut other) = (nodes.client(0), nodes.client(2));
+    for (request, wanted) in [
+        ("AZ.BEGIN", "OK"),
+        ("SET i 1", "OK"),
+        ("INCR i", ":2"),
+        ("MSET k 1 j 2", "OK"),
+        ("GET a", "-CROSSNODE"),
+        ("MSET a 1 i 7", "-CROSSNODE"),
+        ("MGET i j k", "[2 2 1]"),
+        ("GETRANGE i 0", "-ERR wrong number"),
+        ("APPEND j x", ":2"),
+        ("INCR j", "-ERR value is not an integer"),
+        ("GET j", "2x"),
+        ("DBSIZE", "-ERR DBSIZE in an interactive transaction is not offered in a cluster"),
+        ("PING", "PONG"),
+        ("AZ.BEGIN", "-ERR AZ.BEGIN is not allowed inside an interactive transaction"),
+        ("MULTI", "-ERR MULTI is not allowed inside an interactive transaction"),
+        ("AZ.CLUSTER MAP", "-ERR AZ.CLUSTER is not allowed inside an interactive transaction"),
+    ] {
+        let reply = client.ask(request);
+        assert!(reply.starts_with(wanted), "{request}: {reply}");
+    }
+    assert_eq!(nodes.told(1, "open_transactions"), "1");
+    // The other one waits for the row.
+    other.send(&["GET", "i"]);
+    assert_eq!(client.ask("AZ.COMMIT"), "OK");
+    assert_eq!(other.reply(), "2");
+    for (request, wanted) in [
+        ("AZ.TXN BEGIN", "OK"),
+        ("DEL i j k", ":3"),
+        ("AZ.TXN ABORT", "OK"),
+        ("MGET i j k", "[2 2x 1]"),
+        ("AZ.COMMIT", "-ERR AZ.COMMIT without AZ.BEGIN"),
+        ("AZ.ABORT", "-ERR AZ.ABORT without AZ.BEGIN"),
+        // One that nothing was asked of is nowhere.
+        ("AZ.BEGIN", "OK"),
+        ("AZ.COMMIT", "OK"),
+        ("AZ.BEGIN RO", "OK"),
+        ("GET i", "2"),
+        ("SET i 9", "-NOPERM the transaction is read-only"),
+        ("GET i", "2"),
+        ("AZ.TXN COMMIT", "OK"),
+        // The first key's node is another one now, and it is the door's own.
+        ("AZ.BEGIN", "OK"),
+        ("SET a 1", "OK"),
+        ("GET i", "-CROSSNODE"),
+        ("AZ.COMMIT", "OK"),
+        ("WATCH a", "OK"),
+        ("AZ.BEGIN", "-ERR AZ.BEGIN is not allowed while keys are watched"),
+        ("UNWATCH", "OK"),
+    ] {
+        let reply = client.ask(request);
+        assert!(reply.starts_with(wanted), "{request}: {reply}");
+    }
+    assert_eq!(nodes.client(1).ask("MGET a i"), "[1 2]");
+    for node in 0..3 {
+        assert_eq!(nodes.told(node, "open_transactions"), "0");
+    }
+}
+
+#[test]
+fn a_deadlock_through_two_doors_ends_one_of_both_transactions() {
+    let nodes = Nodes::three();
+    let (mut a, mut b) = (nodes.client(0), nodes.client(2));
+    for (client, key) in [(&mut a, "i"), (&mut b, "j")] {
+        assert_eq!(client.ask("AZ.BEGIN"), "OK");
+        assert_eq!(client.ask(&format!("SET {key} 1")), "OK");
+    }
+    a.send(&["SET", "j", "2"]);
+    b.send(&["SET", "i", "2"]);
+    let replies = thread::scope(|scope| {
+        // Whoever lost lets the other go on.
+        let b = scope.spawn(|| (b.reply(), b.ask("SET k 1"), b.ask("AZ.COMMIT")));
+        let a = (a.reply(), a.ask("SET k 1"), a.ask("AZ.COMMIT"));
+        [a, b.join().unwrap()]
+    });
+    let lost: Vec<_> = replies.iter().filter(|(first, ..)| first.starts_with("-RETRY")).collect();
+    let won = replies.iter().filter(|all| **all == ("OK".into(), "OK".into(), "OK".into())).count();
+    assert_eq!((lost.len(), won), (1, 1), "{replies:?}");
+    assert!(lost[0].1.starts_with("-RETRY") && lost[0].2.starts_with("-RETRY"), "{replies:?}");
+}
+
+#[test]
+fn an_interactive_transaction_whose_time_is_over_is_rolled_back_at_its_home() {
+    let nodes = Nodes::with_transactions_of(Duration::from_secs(1), &["", "h", "p"], |_| ());
+    let (mut client, mut other) = (nodes.client(0), nodes.client(2));
+    // On a slow machine its time may be over before it has done anything.
+    let begins = |client: &mut Client| client.ask("AZ.BEGIN") == "OK" && client.ask("SET i 1") == "OK";
+    while !begins(&mut client) {
+        assert_eq!(client.ask("AZ.ABORT"), "OK");
+    }
+    // It waits for the lock, and gets it when the time is over.
+    assert_eq!(other.ask("GET i"), "nil");
+    let reply = client.ask("SET i 2");
+    assert!(reply.starts_with("-RETRY") && reply.contains("open for more than 1000 ms"), "{reply}");
+    assert!(client.ask("AZ.COMMIT").starts_with("-RETRY"));
+    assert_eq!(client.ask("GET i"), "nil");
+}
+
+#[test]
+fn a_client_or_a_door_that_vanishes_leaves_no_lock() {
+    let mut nodes = Nodes::three();
+    let mut other = nodes.client(2);
+    let begin = |nodes: &Nodes| {
+        let mut client = nodes.client(0);
+        assert_eq!(client.ask("AZ.BEGIN"), "OK");
+        assert_eq!(client.ask("SET i 1"), "OK");
+        client
+    };
+    drop(begin(&nodes));
+    assert_eq!(other.ask("GET i"), "nil");
+    let client = begin(&nodes);
+    nodes.stop(0);
+    assert_eq!(other.ask("GET i"), "nil");
+    drop(client);
+}
+
+#[test]
+fn a_transaction_whose_home_was_started_anew_is_gone() {
+    let mut nodes = Nodes::three();
+    let mut client = nodes.client(0);
+    for last in ["SET j 2", "AZ.COMMIT"] {
+        assert_eq!(client.ask("AZ.BEGIN"), "OK");
+        assert_eq!(client.ask("SET i 1"), "OK");
+        nodes.stop(1);
+        nodes.start(1);
+        // A read is tried until the way there is a new one.
+        assert_eq!(nodes.client(0).ask("GET i"), "nil");
+        let reply = client.ask(last);
+        assert!(reply.starts_with("-RETRY") && reply.contains("started anew"), "{reply}");
+        client.ask("AZ.ABORT");
+        assert_eq!(client.ask("GET i"), "nil");
+    }
+}
+
+#[test]
+fn a_leaf_moves_though_open_transactions_have_touched_it_and_these_are_rolled_back() {
+    let nodes = Nodes::three();
+    let (mut client, mut reader, mut untouched) = (nodes.client(0), nodes.client(1), nodes.client(2));
+    assert_eq!(client.ask("MSET i 1 j 1"), "OK");
+    assert_eq!(untouched.ask("AZ.CLUSTER SPLIT j"), "OK");
+    // They do not wait for each other: `reader` looks at a row that is not there.
+    for (client, request) in [(&mut client, "INCR i"), (&mut reader, "GET ia"), (&mut untouched, "INCR j")] {
+        assert_eq!(client.ask("AZ.BEGIN"), "OK");
+        assert!(!client.ask(request).starts_with('-'));
+    }
+    assert_eq!(nodes.client(2).ask("AZ.CLUSTER MOVE i 2"), "OK");
+    let reply = client.ask("GET k");
+    assert!(reply.starts_with("-RETRY") && reply.contains("moved to another node"), "{reply}");
+    assert!(client.ask("AZ.COMMIT").starts_with("-RETRY"));
+    assert!(reader.ask("AZ.COMMIT").starts_with("-RETRY"));
+    // The other leaf stayed: what it holds up, if anything, ends it at most.
+    let done = untouched.ask("AZ.COMMIT");
+    assert!(done == "OK" || done.contains("held up"), "{done}");
+    assert_eq!(client.ask("GET i"), "1");
+    assert_eq!(nodes.owner("i"), 2);
+}
+
+#[test]
+fn a_leaf_is_split_though_an_open_transaction_has_its_rows() {
+    let nodes = Nodes::three();
+    let mut client = nodes.client(0);
+    assert_eq!(client.ask("AZ.BEGIN"), "OK");
+    assert_eq!(client.ask("MSET i 1 j 1"), "OK");
+    // Somebody waits at the leaf, whom the split has to wait for.
+    let mut other = nodes.client(2);
+    other.send(&["INCR", "i"]);
+    assert_eq!(nodes.client(1).ask("AZ.CLUSTER SPLIT j"), "OK");
+    assert_eq!(other.reply(), ":1");
+    let reply = client.ask("AZ.COMMIT");
+    assert!(reply.starts_with("-RETRY") && reply.contains("held up"), "{reply}");
+    assert_eq!(client.ask("MGET i j"), "[1 nil]");
+}
+
+/// More than a node has threads.
+const WAITING: usize = 100;
+
+#[test]
+fn a_hundred_that_wait_for_an_open_transaction_keep_nobody_from_being_served_and_it_from_its_end() {
+    // On a slow machine they wait for long.
+    let nodes = Nodes::with(&["", "h", "p"], |options| options.request_timeout = Duration::from_secs(300));
+    let mut client = nodes.client(0);
+    assert_eq!(client.ask("AZ.BEGIN"), "OK");
+    assert_eq!(client.ask("SET i 1"), "OK");
+    let mut waiting: Vec<_> = (0..WAITING).map(|number| nodes.client(number % 3)).collect();
+    waiting.iter_mut().for_each(|client| client.send(&["INCR", "i"]));
+    for turn in 0..9 {
+        assert_eq!(nodes.client(turn % 3).ask("INCR j"), format!(":{}", turn + 1));
+    }
+    assert_eq!(client.ask("INCR i"), ":2");
+    assert_eq!(client.ask("AZ.COMMIT"), "OK");
+    let mut counts: Vec<_> = waiting.iter_mut().map(Client::reply).collect();
+    counts.sort_by_key(|count| count.trim_start_matches(':').parse::<usize>().unwrap());
+    assert_eq!(counts, (3..3 + WAITING).map(|count| format!(":{count}")).collect::<Vec<_>>());
+}

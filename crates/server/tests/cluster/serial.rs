@@ -1,0 +1,163 @@
+//! One order explains what clients of all nodes saw by single requests, `MULTI`, `WATCH` and interactive transactions, while leaves split and move.
+
+use std::thread;
+
+use azekura_history::{Level, Recorder, Running, check};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::nodes::Nodes;
+use crate::support::{Client, seed};
+
+/// Two at each of two nodes to begin with; leaves of two rows are cut between them.
+const KEYS: [&str; 4] = ["i1", "i2", "s1", "s2"];
+const CLIENTS: usize = 6;
+const EACH: usize = 40;
+
+/// What a client does with a list: looks, or appends.
+type Step = (usize, Option<u64>);
+
+fn request((key, appended): Step) -> String {
+    match appended {
+        None => format!("GET {}", KEYS[key]),
+        Some(value) => format!("APPEND {} {value},", KEYS[key]),
+    }
+}
+
+/// The numbers of a list that `APPEND` wrote.
+fn list(reply: &str) -> Vec<u64> {
+    if reply == "nil" {
+        Vec::new()
+    } else {
+        reply.split_terminator(',').map(|number| number.parse().unwrap()).collect()
+    }
+}
+
+fn note(running: &mut Running<'_>, (key, appended): Step, reply: &str) {
+    match appended {
+        None => running.read(key as u64, list(reply)),
+        Some(value) => running.append(key as u64, value),
+    }
+}
+
+/// Nothing was done; anything else would be a mistake where nothing fails.
+fn is_refused(reply: &str) -> bool {
+    assert!(!reply.starts_with("-UN"), "{reply}");
+    reply.starts_with("-CROSSNODE") || reply.starts_with("-RETRY")
+}
+
+/// `EXEC`: whether it ran.
+fn exec(client: &mut Client, running: &mut Running<'_>, steps: &[Step]) -> bool {
+    client.send(&["EXEC"]);
+    let mut head = String::new();
+    std::io::BufRead::read_line(&mut client.stream, &mut head).unwrap();
+    if head.starts_with("*-1") || is_refused(&head) {
+        return false;
+    }
+    assert_eq!(head, format!("*{}\r\n", steps.len()));
+    for step in steps {
+        note(running, *step, &client.reply());
+    }
+    true
+}
+
+fn queued(client: &mut Client, running: &mut Running<'_>, steps: &[Step]) -> bool {
+    assert_eq!(client.ask("MULTI"), "OK");
+    steps.iter().for_each(|step| assert_eq!(client.ask(&request(*step)), "QUEUED"));
+    exec(client, running, steps)
+}
+
+fn watched(client: &mut Client, running: &mut Running<'_>, steps: &[Step]) -> bool {
+    let key = steps[0].0;
+    assert_eq!(client.ask(&format!("WATCH {}", KEYS[key])), "OK");
+    running.read(key as u64, list(&client.ask(&request((key, None)))));
+    queued(client, running, steps)
+}
+
+fn interactive(client: &mut Client, running: &mut Running<'_>, steps: &[Step]) -> bool {
+    assert_eq!(client.ask("AZ.BEGIN"), "OK");
+    for step in steps {
+        let reply = client.ask(&request(*step));
+        if is_refused(&reply) {
+            assert_eq!(client.ask("AZ.ABORT"), "OK");
+            return false;
+        }
+        note(running, *step, &reply);
+    }
+    let reply = client.ask("AZ.COMMIT");
+    assert!(reply == "OK" || is_refused(&reply), "{reply}");
+    reply == "OK"
+}
+
+fn transaction(client: &mut Client, recorder: &Recorder, rng: &mut StdRng) -> bool {
+    // Keys of one half for the most part: moves bring them apart, and together.
+    let half = rng.random_range(0..2) * 2;
+    let mut step = || {
+        let key = if rng.random_bool(0.9) { half + rng.random_range(0..2) } else { rng.random_range(0..4) };
+        (key, rng.random_bool(0.5).then(|| recorder.value()))
+    };
+    let steps: Vec<Step> = (0..3).map(|_| step()).collect();
+    let mut running = recorder.begin();
+    let is_committed = match rng.random_range(0..4) {
+        0 => {
+            note(&mut running, steps[0], &client.ask(&request(steps[0])));
+            true
+        }
+        1 => queued(client, &mut running, &steps),
+        2 => watched(client, &mut running, &steps),
+        _ => interactive(client, &mut running, &steps),
+    };
+    if is_committed {
+        running.committed()
+    } else {
+        running.aborted()
+    }
+    is_committed
+}
+
+#[test]
+fn one_order_explains_what_all_clients_of_all_nodes_saw_while_leaves_split_and_move() {
+    let seed = seed("AZEKURA_CLUSTER_SEED");
+    let nodes = Nodes::with(&["", "h", "p"], |options| options.leaf_rows = 2);
+    let recorder = Recorder::new();
+    let committed: usize = thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|number| {
+                let (nodes, recorder) = (&nodes, &recorder);
+                scope.spawn(move || {
+                    let mut rng = StdRng::seed_from_u64(seed.wrapping_add(number as u64));
+                    let mut client = nodes.client(number % nodes.len());
+                    let mut committed = 0;
+                    for turn in 0..EACH {
+                        committed += usize::from(transaction(&mut client, recorder, &mut rng));
+                        if turn % 4 == 0 {
+                            // What it does not do has been done, or is being done.
+                            let key = KEYS[rng.random_range(0..4)];
+                            let request = match rng.random_range(0..3) {
+                                0 => format!("AZ.CLUSTER SPLIT {key}"),
+                                _ => format!("AZ.CLUSTER MOVE {key} {}", rng.random_range(0..3)),
+                            };
+                            client.ask(&request);
+                        }
+                    }
+                    committed
+                })
+            })
+            .collect();
+        clients.into_iter().map(|client| client.join().unwrap()).sum()
+    });
+    assert!(committed > CLIENTS * EACH / 10, "{committed} committed, seed {seed}");
+    let mut client = nodes.client(0);
+    let mut last = recorder.begin();
+    for (key, name) in (0..).zip(KEYS) {
+        last.read(key, list(&client.ask(&format!("GET {name}"))));
+    }
+    last.committed();
+    check(&recorder.finish(), Level::StrictSerializable).assert_clean();
+    for node in 0..nodes.len() {
+        assert_eq!(
+            (nodes.told(node, "failure"), nodes.told(node, "open_transactions")),
+            (String::new(), "0".into())
+        );
+    }
+}
