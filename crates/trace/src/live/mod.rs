@@ -13,6 +13,7 @@ mod collector;
 mod cpu;
 mod drawn;
 mod fork_mutex;
+mod kept;
 mod lot;
 mod machine;
 mod recorder;
