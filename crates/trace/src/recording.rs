@@ -29,7 +29,8 @@ pub enum CpuTime {
 /// ```
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where to write. `None`: kept in memory, about ten bytes an event.
+    /// Where to write. `None`: kept in memory, about ten bytes an event; while it is under way, the last two million are kept as they are
+    /// (32 bytes each), to be encoded when nobody's processor is needed for it.
     pub file: Option<PathBuf>,
     /// Events that a thread's ring holds, 32 bytes each. A ring that fills up before it is drained loses events.
     pub ring_events: usize,

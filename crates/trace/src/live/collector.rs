@@ -1,6 +1,7 @@
-//! The collector: takes events out of the rings, encodes them, and writes them or keeps them.
+//! The collector: takes events out of the rings, and encodes and writes them, or keeps them to be encoded at the end.
 
 use super::fork_mutex::ForkMutex;
+use super::kept::{self, Kept};
 use super::registry::{OPERATIONS, SITES};
 use super::session::SESSION;
 use super::{clock, machine, whereabouts};
@@ -85,17 +86,6 @@ impl Open {
     }
 }
 
-/// The events of a file for one of a ring.
-fn expand(event: Event, mut each: impl FnMut(Event)) {
-    if event.kind == EventKind::Ran {
-        let begin = event.ticks.saturating_sub(event.argument);
-        each(Event { kind: EventKind::Enter, ticks: begin, argument: 0, ..event });
-        each(Event { kind: EventKind::Exit, flags: 0, argument: 0, ..event });
-    } else {
-        each(event);
-    }
-}
-
 /// Drains rings, encodes, writes.
 pub(super) struct Collector {
     session: u32,
@@ -108,7 +98,7 @@ pub(super) struct Collector {
     threads: u64,
     sites_seen: *const Definition,
     operations_seen: *const Definition,
-    batch: Vec<Event>,
+    kept: Kept,
     /// Whether to tell what is mapped where.
     modules: bool,
 }
@@ -144,7 +134,7 @@ impl Collector {
             threads: 0,
             sites_seen: ptr::null(),
             operations_seen: ptr::null(),
-            batch: Vec::new(),
+            kept: Kept::default(),
             modules,
         };
         collector.write();
@@ -157,21 +147,19 @@ impl Collector {
     /// Takes what all rings hold and writes it. Answers whether some ring was half full.
     fn drain(&mut self) -> bool {
         self.admit();
-        let (encoder, batch) = (&mut self.encoder, &mut self.batch);
+        let kept = &mut self.kept;
         let (mut busy, mut any) = (false, false);
         let mut gone = 0;
         self.rings.retain_mut(|Open { tag, consumer, last, .. }| {
             let closed = consumer.is_closed(); // before the drain (RING-3)
-            batch.clear();
-            let taken = consumer.drain(|e| expand(e, |e| batch.push(e)));
-            *last = batch.last().map_or(*last, |e| e.ticks.max(*last));
+            let (taken, latest) = kept.take(*tag, consumer);
+            *last = latest.map_or(*last, |ticks| ticks.max(*last));
             busy |= taken * 2 >= consumer.capacity();
-            if taken > 0 || closed {
-                any = true;
-                encoder.events(*tag, consumer.lost(), batch);
-            }
+            any |= taken > 0 || closed;
             if closed {
                 gone += consumer.lost();
+            } else {
+                kept.forget_last_if_empty();
             }
             !closed
         });
@@ -179,7 +167,11 @@ impl Collector {
         if any {
             self.encoder.clock(&clock::sample(self.time));
             self.name_new();
-            self.write();
+            let is_to_stay = matches!(self.sink, Sink::Memory) && self.kept.len() < kept::MOST;
+            if !is_to_stay {
+                self.kept.encode(&mut self.encoder);
+                self.write();
+            }
         }
         busy
     }
@@ -220,6 +212,7 @@ impl Collector {
 
     pub(super) fn finish(mut self) -> Result<Recording, StopError> {
         self.drain();
+        self.kept.encode(&mut self.encoder);
         for ring in &self.rings {
             // What a thread is in and has not told: it may be what it hangs in.
             let open = whereabouts::unrecorded(ring.tag).filter(|open| open.since >= ring.last);

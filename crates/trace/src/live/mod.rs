@@ -13,6 +13,7 @@ mod collector;
 mod cpu;
 mod drawn;
 mod fork_mutex;
+mod kept;
 mod lot;
 mod machine;
 mod recorder;
@@ -152,10 +153,10 @@ pub fn operation(operation: &'static Operation) -> OperationGuard {
 #[inline]
 fn enter(session: u32, operation: &'static Operation) -> OperationGuard {
     let id = Registry::known(&operation.0);
-    let recorder = RECORDER.get();
     // SAFETY: PROBE-1, PROBE-2.
+    let recorder = unsafe { RECORDER.get().as_mut() };
     if (1..=MOST_OPERATIONS).contains(&id)
-        && let Some(recorder) = unsafe { recorder.as_mut() }
+        && let Some(recorder) = recorder
         && recorder.session == session
         && let Some(depth) = recorder.enter_silently(id as u16)
     {
