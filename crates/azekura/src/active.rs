@@ -3,8 +3,8 @@
 //! - **ACTIVE-1** A transaction is listed, with a lower bound of its first LSN, *before* that LSN is drawn, and stays listed until its
 //!   last record (commit, end of abort, end of deferred frees) has been appended.
 //!
-//! A checkpoint reads the LSN counter first and the list second: a transaction that it does not see either ended before, or draws only
-//! LSNs at or above the counter that was read.
+//! A checkpoint reads a bound below LSNs to come first and the list second: a transaction that it does not see either ended before, or gets only
+//! LSNs from that bound on.
 
 use azekura_base::striped::{stripe_count, thread_stripe};
 use azekura_base::sync::Mutex;

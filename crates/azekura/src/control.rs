@@ -12,14 +12,19 @@ use std::sync::Arc;
 use azekura_base::varint::{put_u64, take_u64};
 use azekura_base::{Lsn, PageBuf, TxnId, checksum, page};
 use azekura_io::{File, Fs, OpenOptions};
+use azekura_wal::LogProtocol;
 use azekura_wal::recovery::{LogRange, Tail};
 
 use crate::Error;
 
 /// Version of the whole on-disk format; a store with a newer one is refused.
-pub(crate) const FORMAT_VERSION: u32 = 2;
-/// Version without tails: of a store whose log never tells what its records rest on. Older builds read it.
+pub(crate) const FORMAT_VERSION: u32 = VOIDS_VERSION;
+/// Version of a store whose log has no voids and never tells what its records rest on. The oldest builds read it.
 const DENSE_VERSION: u32 = 1;
+/// Version with tails: the log may tell what its records rest on, which older builds would take for one that ends.
+const TAILS_VERSION: u32 = 2;
+/// Version of a store whose log may have voids, too; likewise.
+const VOIDS_VERSION: u32 = 3;
 pub(crate) const CONTROL_NAME: &str = "CONTROL";
 
 const MAGIC: [u8; 8] = *b"AZEKURA\x01";
@@ -44,15 +49,21 @@ pub(crate) struct Control {
     /// Streams that the device's measured flush parallelism asked for; 0 = not measured yet.
     pub(crate) streams: u64,
     pub(crate) ranges: Vec<LogRange>,
-    /// Some incarnation in `ranges` may have written a log whose records tell what they rest on, which older builds would take for one that ends.
-    pub(crate) tells_rests: bool,
+    /// Version of the format: as high as the logs of `ranges` need it.
+    pub(crate) version: u32,
+}
+
+/// Version of the format that a log needs which is written like this.
+pub(crate) fn version_for(protocol: LogProtocol, lsn_range: u32) -> u32 {
+    match protocol {
+        LogProtocol::Serial => DENSE_VERSION,
+        _ if lsn_range > 1 => VOIDS_VERSION,
+        LogProtocol::Rfa => TAILS_VERSION,
+        _ => DENSE_VERSION,
+    }
 }
 
 impl Control {
-    const fn version(&self) -> u32 {
-        if self.tells_rests { FORMAT_VERSION } else { DENSE_VERSION }
-    }
-
     fn encode(&self) -> Vec<u8> {
         let mut body = Vec::new();
         for value in [
@@ -72,7 +83,7 @@ impl Control {
             put_u64(&mut body, range.first_lsn.0);
             // 0 = open end; an LSN is at least 1, so +1 keeps "ends before its first record" apart from it.
             put_u64(&mut body, range.last_lsn.map_or(0, |l| l.0 + 1));
-            if self.tells_rests {
+            if self.version >= TAILS_VERSION {
                 put_u64(&mut body, range.tails.len() as u64);
                 for tail in &range.tails {
                     put_u64(&mut body, tail.worker);
@@ -94,7 +105,7 @@ impl Control {
             next_txn: TxnId(take_u64(input)?),
             streams: take_u64(input)?,
             ranges: Vec::new(),
-            tells_rests: version != DENSE_VERSION,
+            version,
         };
         for _ in 0..take_u64(input)? {
             let mut range = LogRange {
@@ -103,7 +114,7 @@ impl Control {
                 last_lsn: take_u64(input)?.checked_sub(1).map(Lsn),
                 tails: Vec::new(),
             };
-            let tails = if control.tells_rests { take_u64(input)? } else { 0 };
+            let tails = if version >= TAILS_VERSION { take_u64(input)? } else { 0 };
             for _ in 0..tails {
                 range.tails.push(Tail { worker: take_u64(input)?, last_lsn: Lsn(take_u64(input)?) });
             }
@@ -157,7 +168,7 @@ fn read_slot(bytes: &[u8]) -> Slot {
         return Slot::Invalid;
     }
     match u32_at(8) {
-        version @ (DENSE_VERSION | FORMAT_VERSION) => {
+        version @ DENSE_VERSION..=FORMAT_VERSION => {
             Control::decode(version, body).map_or(Slot::Invalid, Slot::Valid)
         }
         version => Slot::Newer(version),
@@ -232,7 +243,7 @@ impl ControlFile {
         }
         let mut slot = PageBuf::zeroed(SLOT_BYTES);
         slot[..8].copy_from_slice(&MAGIC);
-        slot[8..12].copy_from_slice(&next.version().to_le_bytes());
+        slot[8..12].copy_from_slice(&next.version.to_le_bytes());
         slot[12..16].copy_from_slice(&(body.len() as u32).to_le_bytes());
         let crc = checksum::crc32c_append(checksum::crc32c(&slot[..16]), &body);
         slot[16..20].copy_from_slice(&crc.to_le_bytes());
@@ -259,7 +270,7 @@ mod tests {
             next_txn: TxnId(1),
             streams: 0,
             ranges: vec![LogRange::open(1, Lsn(1))],
-            tells_rests: false,
+            version: DENSE_VERSION,
         }
     }
 
@@ -323,11 +334,15 @@ mod tests {
             ..LogRange::open(1, Lsn(1))
         };
         let ranges = vec![cut, LogRange::open(2, Lsn(60))];
-        let second = Control { ranges, tells_rests: true, ..first() };
+        let second = Control { ranges, version: TAILS_VERSION, ..first() };
         control.write(second.clone()).unwrap();
-        assert_eq!(version(0), FORMAT_VERSION);
+        assert_eq!(version(0), TAILS_VERSION);
         let reopened = ControlFile::open(&fs, Path::new("db")).unwrap();
-        assert_eq!(reopened.current(), &Control { sequence: 2, ..second });
+        assert_eq!(reopened.current(), &Control { sequence: 2, ..second.clone() });
+        control.write(Control { version: VOIDS_VERSION, ..second.clone() }).unwrap();
+        assert_eq!(version(SLOT_BYTES as u64), VOIDS_VERSION);
+        let reopened = ControlFile::open(&fs, Path::new("db")).unwrap();
+        assert_eq!(reopened.current(), &Control { sequence: 3, version: VOIDS_VERSION, ..second });
     }
 
     #[test]
@@ -335,9 +350,12 @@ mod tests {
         let with = |last_lsn, tails: &[(u64, u64)]| {
             let tails = tails.iter().map(|&(worker, last)| Tail { worker, last_lsn: Lsn(last) }).collect();
             let range = LogRange { last_lsn, tails, ..LogRange::open(1, Lsn(1)) };
-            let control =
-                Control { ranges: vec![range, LogRange::open(2, Lsn(60))], tells_rests: true, ..first() };
-            Control::decode(FORMAT_VERSION, &control.encode()).is_some()
+            let control = Control {
+                ranges: vec![range, LogRange::open(2, Lsn(60))],
+                version: TAILS_VERSION,
+                ..first()
+            };
+            Control::decode(TAILS_VERSION, &control.encode()).is_some()
         };
         assert!(with(Some(Lsn(4)), &[(0, 6), (1, 5)]));
         assert!(!with(Some(Lsn(4)), &[(0, 4)]), "not above the cut");

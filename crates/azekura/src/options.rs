@@ -8,7 +8,8 @@ use azekura_base::page;
 use azekura_base::sync::thread;
 use azekura_far::{AuthKey, FarCache};
 use azekura_io::{Fs, MemFs, OsFs};
-use azekura_wal::{LogProtocol, StreamCount};
+use azekura_wal::lsn_range::MAX_RANGE;
+use azekura_wal::{LogProtocol, StreamCount, WalOptions};
 
 use crate::locking::LockPart;
 use crate::{Database, Error};
@@ -33,6 +34,7 @@ pub struct Builder {
     pub(crate) protocol: LogProtocol,
     pub(crate) workers: usize,
     pub(crate) streams: StreamCount,
+    pub(crate) lsn_range: u32,
     pub(crate) segment_bytes: u64,
     pub(crate) durability: Durability,
     pub(crate) create: bool,
@@ -62,6 +64,7 @@ impl Default for Builder {
             protocol: LogProtocol::PWal,
             workers: thread::available_parallelism().map_or(2, usize::from),
             streams: StreamCount::Auto,
+            lsn_range: WalOptions::default().lsn_range,
             segment_bytes: 16 << 20,
             durability: Durability::Immediate,
             create: true,
@@ -112,6 +115,14 @@ impl Builder {
     #[must_use]
     pub fn wal_streams(mut self, streams: usize) -> Self {
         self.streams = StreamCount::Fixed(streams);
+        self
+    }
+
+    /// Most log sequence numbers that a thread draws at once from the counter that all share; 64 unless set. With 1 each record draws its own, as the P-WAL paper
+    /// has it, and builds that know no ranges can read the log.
+    #[must_use]
+    pub fn wal_lsn_range(mut self, most: u32) -> Self {
+        self.lsn_range = most;
         self
     }
 
@@ -265,6 +276,12 @@ impl Builder {
         }
         if self.workers == 0 || self.workers > MAX_WORKERS {
             return refuse(format!("{} log workers: 1 to {MAX_WORKERS} are possible", self.workers));
+        }
+        if !(1..=MAX_RANGE).contains(&self.lsn_range) {
+            return refuse(format!(
+                "{} log sequence numbers drawn at once: 1 to {MAX_RANGE} are possible",
+                self.lsn_range
+            ));
         }
         if let Some(threads) = self.redo_threads
             && (threads == 0 || threads > MAX_REDO_THREADS)

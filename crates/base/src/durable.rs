@@ -19,13 +19,14 @@ impl std::error::Error for LogFailed {}
 
 /// The log as the page cache sees it.
 pub trait DurableLog: Send + Sync {
-    /// The LSN that the next record will get. A record drawn after this call returns `n` has an LSN of at least `n`.
+    /// Above every LSN drawn so far. Records that come after this call may have smaller ones, if the log draws LSNs ahead:
+    /// [`lsn_bound`](Self::lsn_bound) is below them. Once everything below what this gave is durable, that is too.
     ///
     /// Costs a look at a counter that every appender writes.
     fn next_lsn(&self) -> Lsn;
 
-    /// An LSN that is not above any that is drawn after this call. It may lie further back than [`next_lsn`](Self::next_lsn), by what is not
-    /// durable yet, and costs a look at a line that only flushes write.
+    /// An LSN that is not above that of any record that is appended after this call. It may lie further back than [`next_lsn`](Self::next_lsn), by what is not
+    /// durable yet, and costs a look at a line that only flushes write. The default is for logs that give each record the next LSN.
     ///
     /// A page that turns dirty takes this as the lower bound of its recovery LSN *before* its record is appended.
     fn lsn_bound(&self) -> Lsn {

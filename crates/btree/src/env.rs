@@ -5,7 +5,7 @@ use std::sync::Arc;
 use azekura_base::page::PageType;
 use azekura_base::{DurableLog, Lsn, PageId, PageWords};
 use azekura_buffer::{BufferPool, ExclusiveGuard};
-use azekura_wal::{AppendError, Wal, WorkerId};
+use azekura_wal::{AppendError, Order, Wal, WorkerId};
 
 use crate::change::{PageOp, apply_checked, check};
 use crate::error::TreeError;
@@ -27,6 +27,22 @@ pub trait Log: DurableLog {
     /// [`AppendError`]: nothing was appended, no LSN drawn.
     fn append(&self, worker: WorkerId, body: &[u8], rests_on: Lsn) -> Result<Lsn, AppendError>;
 
+    /// The same for a record whose LSN need not be above all drawn before, but as `order` has it; that is above `rests_on` too. A log that gives each record the
+    /// next LSN does nothing else.
+    ///
+    /// # Errors
+    ///
+    /// [`AppendError`]: nothing was appended, no LSN drawn.
+    fn append_in_order(
+        &self,
+        worker: WorkerId,
+        body: &[u8],
+        _order: Order,
+        rests_on: Lsn,
+    ) -> Result<Lsn, AppendError> {
+        self.append(worker, body, rests_on)
+    }
+
     /// `lsn` if the log wants to know that a record of `worker` rests on the one with that LSN; else 0. See [`azekura_wal::commit_point`].
     fn foreign(&self, _worker: WorkerId, _lsn: Lsn) -> Lsn {
         Lsn(0)
@@ -36,6 +52,16 @@ pub trait Log: DurableLog {
 impl Log for Wal {
     fn append(&self, worker: WorkerId, body: &[u8], rests_on: Lsn) -> Result<Lsn, AppendError> {
         self.append_resting(worker, body, rests_on)
+    }
+
+    fn append_in_order(
+        &self,
+        worker: WorkerId,
+        body: &[u8],
+        order: Order,
+        rests_on: Lsn,
+    ) -> Result<Lsn, AppendError> {
+        Self::append_in_order(self, worker, body, order, rests_on)
     }
 
     fn foreign(&self, worker: WorkerId, lsn: Lsn) -> Lsn {
@@ -165,16 +191,17 @@ impl Env {
         // REST-1 (a): what the pages show is what the change rests on; latched, they show no more until it is appended.
         let foreign = |guard: &ExclusiveGuard<'_>| self.log.foreign(worker, guard.words().lsn());
         let rests_on = guards.iter().map(foreign).max().unwrap_or(Lsn(0));
+        let order = order_of(guards, ops);
         let lsn = with_buffer(|body| {
             record::encode(body, head, ops.iter().map(|&(i, ref op)| (guards[i].page_id(), op)));
-            self.log.append(worker, body, rests_on)
+            self.log.append_in_order(worker, body, order, rests_on)
         })
         .inspect_err(|_| guards.iter_mut().for_each(|guard| leave_free(guard, self.log.next_lsn())))?;
         for &(i, ref op) in ops {
             let page_id = guards[i].page_id();
             let mut page = guards[i].page_mut();
             apply_checked(op, &mut page, page_id);
-            // W7: drawn under the latch, so no larger LSN has come to this page before it.
+            // W7: above the page's LSN (RANGE-3), or drawn under the latch, so that no larger one has come to this page before it (RANGE-4).
             page.set_lsn(lsn);
         }
         if ops.iter().any(|(_, op)| matches!(op, PageOp::SpaceClear { .. })) {
@@ -195,6 +222,17 @@ impl Env {
         let lsn = self.commit(writer.worker, &Head::Update { txn: writer.txn, undo }, guards, ops)?;
         log.push(&undo);
         Ok(lsn)
+    }
+}
+
+/// What a record with these operations comes after: the last changes of its pages. Those of pages that it takes, frees or makes from nothing may not show in
+/// them, so such a record comes after everything (RANGE-4).
+fn order_of(guards: &[ExclusiveGuard<'_>], ops: &[(usize, PageOp<'_>)]) -> Order {
+    if ops.iter().all(|(_, op)| op.is_of_rows()) {
+        let last = guards.iter().map(|guard| guard.words().lsn()).max();
+        Order::After(last.unwrap_or(Lsn(0)))
+    } else {
+        Order::Newest
     }
 }
 

@@ -55,7 +55,7 @@ impl Drop for SharedHold<'_> {
 struct Image<'p> {
     writing: Writing<'p>,
     version: Version,
-    /// The log's counter as the image was taken.
+    /// No change of the page that is not in the image has a smaller LSN.
     next_lsn: Lsn,
 }
 
@@ -199,10 +199,11 @@ impl BufferPool {
         }
         let _unchanged = SharedHold(&frame.latch);
         let version = frame.latch.optimistic().expect("latched shared, so not exclusively");
-        // Read under the latch: every change so far drew its LSN below this, every later one draws it at or above.
-        let next_lsn = self.log.next_lsn();
+        // Read under the latch: a change that comes later is above all that is durable now, and above those of the page so far.
+        let bound = self.log.lsn_bound();
         let mut bytes = PageBuf::zeroed(self.page_size());
         self.words_of(frame.buffer()).copy_to(&mut bytes);
+        let next_lsn = bound.max(Lsn(image::lsn(&bytes).0.saturating_add(1)));
         Some((Image { writing, version, next_lsn }, bytes))
     }
 

@@ -26,7 +26,9 @@
 //!
 //! The payload is a row of blocks, one per worker that had something to say: worker, number of records, first LSN,
 //! bytes (four varints), then the [records](crate::record). In version 2, of a log whose records tell
-//! [what they rest on](crate::commit_point), a fifth varint before the bytes is what the worker rested on before the block's first record.
+//! [what they rest on](crate::commit_point), a fifth varint before the bytes is what the worker rested on before the block's first record. Version 3 is version 1, and 4 is
+//! version 2, with [voids](crate::void): before the bytes of records, and behind their length, stand those of the block's voids. The least and the largest
+//! LSN of a chunk are those of its records and voids.
 //!
 //! - **CHUNK-1** A header counts only at the very place (database, incarnation, stream, segment, offset) that it
 //!   names, so a chunk left in a recycled segment never passes for a new one (W6).
@@ -36,6 +38,7 @@ use azekura_base::checksum::crc32c;
 use azekura_base::varint;
 
 use crate::record::Cursor;
+use crate::void::{self, VoidCursor};
 use crate::worker_buffer::Batch;
 
 /// Chunks start at, and are padded to, multiples of this.
@@ -44,12 +47,16 @@ pub const UNIT_BYTES: usize = 4096;
 pub const HEADER_BYTES: usize = 128;
 /// Version of the format of chunks, blocks and records.
 pub const FORMAT_VERSION: u32 = 1;
-/// Version where records tell what they rest on. A chunk has the one or the other; this reader reads both.
-pub const RESTING_VERSION: u32 = 2;
+/// Added to the version of a chunk whose records tell what they rest on.
+pub const RESTING: u32 = 1;
+/// Added to the version of a chunk with voids.
+pub const VOIDS: u32 = 2;
+/// The newest version. Each chunk has the one that it needs; this reader reads all.
+pub const NEWEST_VERSION: u32 = FORMAT_VERSION + RESTING + VOIDS;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"AzWL");
-/// Most bytes that a block adds to its records.
-const MAX_BLOCK_OVERHEAD: usize = 50;
+/// Most bytes that a block adds to its records and voids; and the last void, which comes into a buffer that may be full.
+const MAX_BLOCK_OVERHEAD: usize = 60 + void::MAX_BYTES;
 
 /// Where a chunk is, or claims to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,8 +76,10 @@ pub struct Place {
 pub struct Header {
     /// Where it is.
     pub place: Place,
-    /// Whether its records tell what they rest on, which is the format's version.
+    /// Whether its records tell what they rest on, by the format's version.
     pub tells_rests: bool,
+    /// Whether its blocks tell voids, by the same.
+    pub tells_voids: bool,
     /// The opening of the database that wrote it.
     pub incarnation: u32,
     /// Its number in the stream and incarnation.
@@ -83,7 +92,7 @@ pub struct Header {
     pub blocks: u32,
     /// Least LSN, or 0.
     pub first_lsn: u64,
-    /// Largest LSN, or 0.
+    /// Largest LSN, of a record or void, or 0.
     pub last_lsn: u64,
     /// Every record of the stream below is here or earlier.
     pub complete_below: u64,
@@ -106,6 +115,12 @@ impl Header {
         self.max_before.max(self.last_lsn)
     }
 
+    const fn version(&self) -> u32 {
+        let rests = if self.tells_rests { RESTING } else { 0 };
+        let voids = if self.tells_voids { VOIDS } else { 0 };
+        FORMAT_VERSION + rests + voids
+    }
+
     /// The header's bytes, with their checksum.
     #[must_use]
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
@@ -113,7 +128,7 @@ impl Header {
         let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
         put(4, &self.payload_crc.to_le_bytes());
         put(8, &MAGIC.to_le_bytes());
-        put(12, &(if self.tells_rests { RESTING_VERSION } else { FORMAT_VERSION }).to_le_bytes());
+        put(12, &self.version().to_le_bytes());
         put(16, &self.place.database_id.to_le_bytes());
         put(24, &self.incarnation.to_le_bytes());
         put(28, &self.place.stream.to_le_bytes());
@@ -139,7 +154,7 @@ impl Header {
         let u32_at = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
         let u64_at = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
         let version = u32_at(12);
-        let is_known = matches!(version, FORMAT_VERSION | RESTING_VERSION);
+        let is_known = (FORMAT_VERSION..=NEWEST_VERSION).contains(&version);
         if u32_at(8) != MAGIC || !is_known || u32_at(0) != crc32c(&bytes[4..]) {
             return None;
         }
@@ -147,7 +162,8 @@ impl Header {
             Place { database_id: u64_at(16), stream: u32_at(28), segment: u64_at(32), offset: u64_at(40) };
         Some(Self {
             place,
-            tells_rests: version == RESTING_VERSION,
+            tells_rests: (version - FORMAT_VERSION) & RESTING != 0,
+            tells_voids: (version - FORMAT_VERSION) & VOIDS != 0,
             incarnation: u32_at(24),
             number: u64_at(48),
             payload_bytes: u32_at(56),
@@ -181,22 +197,26 @@ pub(crate) const fn max_chunk_bytes(buffer_bytes: usize) -> u64 {
 
 /// Bytes that a block with these records takes in the payload, at most.
 pub(crate) const fn max_block_bytes(batch: &Batch) -> usize {
-    MAX_BLOCK_OVERHEAD + batch.len()
+    MAX_BLOCK_OVERHEAD + batch.len() + batch.voids.len()
 }
 
-/// Appends what comes before a block's records in the payload.
-pub(crate) fn put_block_head(out: &mut Vec<u8>, worker: usize, batch: &Batch) {
+/// Appends what comes before a block's records in the payload, of a chunk with voids or without.
+pub(crate) fn put_block_head(out: &mut Vec<u8>, worker: usize, batch: &Batch, tells_voids: bool) {
+    debug_assert!(tells_voids || batch.voids.is_empty());
     varint::put_u64(out, worker as u64);
     varint::put_u64(out, batch.records);
     varint::put_u64(out, batch.first_lsn);
     if let Some(rests_on) = batch.rests_on {
         varint::put_u64(out, rests_on);
     }
+    if tells_voids {
+        varint::put_bytes(out, batch.voids.bytes());
+    }
     varint::put_u64(out, batch.len() as u64);
 }
 
 /// One worker's records inside a payload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block<'a> {
     /// The worker.
     pub worker: u64,
@@ -206,6 +226,8 @@ pub struct Block<'a> {
     pub first_lsn: u64,
     /// What the worker rested on before the first one, if records tell.
     pub rests_on: Option<u64>,
+    /// Its voids.
+    pub voids: VoidCursor<'a>,
     /// The framed records.
     pub bytes: &'a [u8],
 }
@@ -221,10 +243,12 @@ pub fn parse_payload<'a>(header: &Header, payload: &'a [u8]) -> Option<Vec<Block
         let records = varint::take_u64(&mut input)?;
         let first_lsn = varint::take_u64(&mut input)?;
         let rests_on = if header.tells_rests { Some(varint::take_u64(&mut input)?) } else { None };
+        let voids = if header.tells_voids { varint::take_bytes(&mut input)? } else { &[] };
+        let voids = VoidCursor::new(first_lsn, voids);
         let bytes = varint::take_bytes(&mut input)?;
-        let block = Block { worker, records, first_lsn, rests_on, bytes };
+        let block = Block { worker, records, first_lsn, rests_on, voids, bytes };
         first = first.min(first_lsn);
-        last = last.max(last_lsn(block)?);
+        last = last.max(last_lsn(&block)?);
         blocks.push(block);
     }
     let bounds = if blocks.is_empty() { (0, 0) } else { (first, last) };
@@ -239,29 +263,43 @@ impl Block<'_> {
     }
 }
 
-/// Walks a block's records: the last LSN, if the records are whole and as many as the block says.
-fn last_lsn(block: Block<'_>) -> Option<u64> {
+/// Walks a block's records and voids: the last LSN, if they are whole, no LSN is both, and the records are as many as the block says.
+fn last_lsn(block: &Block<'_>) -> Option<u64> {
     let (mut input, mut cursor, mut count, mut last) = (block.bytes, block.cursor(), 0, None);
+    let mut voids = block.voids.clone();
+    let (mut void, mut last_void) = (voids.next(), 0);
     while !input.is_empty() {
         let (lsn, _) = cursor.take(&mut input)?;
         if last.is_none() && lsn != block.first_lsn {
             return None;
         }
+        while let Some(passed) = void.filter(|void| void.first <= lsn) {
+            if passed.last >= lsn {
+                return None;
+            }
+            void = voids.next();
+        }
         last = Some(lsn);
         count += 1;
     }
-    last.filter(|_| count == block.records)
+    while let Some(above) = void {
+        last_void = above.last;
+        void = voids.next();
+    }
+    last.filter(|_| count == block.records && voids.is_at_end()).map(|last| last.max(last_void))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::record;
+    use crate::void::Void;
 
     fn header() -> Header {
         Header {
             place: Place { database_id: 7, stream: 1, segment: 3, offset: 8192 },
             tells_rests: false,
+            tells_voids: false,
             incarnation: 2,
             number: 9,
             payload_bytes: 4000,
@@ -286,7 +324,7 @@ mod tests {
     }
 
     fn put_block(out: &mut Vec<u8>, worker: usize, batch: &Batch) {
-        put_block_head(out, worker, batch);
+        put_block_head(out, worker, batch, !batch.voids.is_empty());
         out.extend_from_slice(&batch.bytes);
     }
 
@@ -344,5 +382,53 @@ mod tests {
         assert_eq!(parse_payload(&plain, &payload), None);
         assert_eq!(Header::decode(&resting.encode()), Some(resting));
         assert_eq!(Header::decode(&plain.encode()), Some(plain));
+    }
+
+    #[test]
+    fn voids_are_read_by_their_version_only_and_never_where_a_record_is() {
+        let mut batch = batch(100, &[b"one", b"two"]);
+        let without = {
+            let mut payload = Vec::new();
+            put_block(&mut payload, 3, &batch);
+            payload
+        };
+        batch.voids.push(100, Void { first: 102, last: 109 });
+        let mut payload = Vec::new();
+        put_block(&mut payload, 3, &batch);
+        let plain = Header { blocks: 1, first_lsn: 100, last_lsn: 101, ..header() };
+        let ranged = Header { tells_voids: true, last_lsn: 109, ..plain };
+        let blocks = parse_payload(&ranged, &payload).expect("fits");
+        assert_eq!(blocks[0].voids.clone().collect::<Vec<_>>(), [Void { first: 102, last: 109 }]);
+        assert_eq!(parse_payload(&plain, &payload), None);
+        assert_eq!(parse_payload(&Header { last_lsn: 101, ..ranged }, &payload), None, "the void counts");
+        assert!(parse_payload(&plain, &without).is_some() && parse_payload(&ranged, &without).is_none());
+        for (first, last) in [(101, 101), (101, 105)] {
+            let mut batch = self::batch(100, &[b"one", b"two"]);
+            batch.voids.push(100, Void { first, last });
+            let mut payload = Vec::new();
+            put_block(&mut payload, 3, &batch);
+            let header = Header { last_lsn: last, ..ranged };
+            assert_eq!(parse_payload(&header, &payload), None, "101 is a record");
+        }
+        for header in [plain, ranged, Header { tells_rests: true, ..ranged }] {
+            assert_eq!(Header::decode(&header.encode()), Some(header));
+        }
+    }
+
+    #[test]
+    fn voids_that_are_cut_off_make_the_payload_unreadable() {
+        let mut batch = batch(100, &[b"one"]);
+        batch.voids.push(100, Void { first: 500, last: 600 });
+        let mut payload = Vec::new();
+        put_block(&mut payload, 3, &batch);
+        let header = Header { blocks: 1, first_lsn: 100, last_lsn: 600, tells_voids: true, ..header() };
+        assert!(parse_payload(&header, &payload).is_some());
+        // worker, records, first LSN, length of the voids, then the voids.
+        assert_eq!(payload[3], 3, "two bytes to skip 399, one for the count less one");
+        for changed in [0x80, 0xff] {
+            let mut broken = payload.clone();
+            broken[6] |= changed;
+            assert_eq!(parse_payload(&header, &broken), None);
+        }
     }
 }

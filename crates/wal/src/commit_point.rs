@@ -14,7 +14,7 @@
 //! - **REST-1** Before a record is drawn, its worker's `rests_on` is at least each LSN of another worker's record that (a) changed last one of the
 //!   pages that the record changes (page LSNs, looked at under their latches), or (b) committed and let go early of a lock that was since granted to the
 //!   record's transaction (`azekura_lock`'s slots, W8); unless *H* had reached that LSN. An LSN that the worker drew itself is in its own
-//!   log, before the record.
+//!   log, before the record. The record's LSN is above all of these (RANGE-3), and so above what it rests on.
 //! - **REST-2** `rests_on` never falls, and each record carries it. So of one worker's records those that rest on nothing above an LSN are a
 //!   prefix.
 //! - **REST-3** A commit is acknowledged when its worker's mark is above its LSN, and *H* has reached what it rests on.

@@ -10,7 +10,8 @@
 //!
 //! All stores to a mark are made under that worker's buffer latch.
 //!
-//! - **HORIZON-1** A worker's mark is at most its least LSN that is not durable, from before that LSN is drawn.
+//! - **HORIZON-1** A worker's mark is at most its least LSN that is not durable, from before that LSN is drawn. LSNs that it has drawn ahead lie above a record that is
+//!   not durable, and become durable with it, as records or as void (RANGE-1, RANGE-6 in `lsn_range`).
 //! - **HORIZON-2** A reader loads the counter first, then the marks. An LSN below the counter it saw was drawn before,
 //!   so it sees the mark that was stored before the draw, or a later one. An LSN not below is not claimed.
 //!
@@ -51,7 +52,8 @@ impl DurableHorizon {
         }
     }
 
-    /// The LSN that will be drawn next. One drawn after this call is at least this.
+    /// The LSN that will be drawn next: above all drawn so far. A record that is appended after this call may have a smaller one, that its worker drew before
+    /// (RANGE-5).
     #[must_use]
     pub fn next_lsn(&self) -> Lsn {
         // Acquire: pairs with the draws below this value; see `compute`.
@@ -64,7 +66,8 @@ impl DurableHorizon {
         self.draw_range(worker, 1)
     }
 
-    /// Draws `count` LSNs in a row for `worker`, as [`draw`](Self::draw) does, by one write to the counter. Returns the first.
+    /// Draws `count` LSNs in a row for `worker`, as [`draw`](Self::draw) does, by one write to the counter. Returns the first, which a record gets at once. An idle
+    /// worker's mark is the counter as read before, so below the range.
     pub fn draw_range(&self, worker: usize, count: u64) -> (u64, bool) {
         let mark = &self.marks[worker];
         // Relaxed: marks are stored under the latch that we hold.

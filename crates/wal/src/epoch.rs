@@ -5,9 +5,9 @@
 //! 3. Once everything below the boundary is durable in every stream, the epoch is **published**: its commits are acknowledged.
 //!
 //! Silo's workers note the epoch number at a commit's serialization point, and its loggers report up to which epoch they have
-//! written. Here a commit's LSN is drawn while its locks are held, so "drawn before the boundary was read" says the same as
-//! an epoch number in the record, and one recovery reads all logs: it cuts at the first missing LSN, which is above every
-//! published boundary.
+//! written. Here "below the boundary" says the same as an epoch number in the record: a commit's LSN is above those of the commits whose locks it got (RANGE-3), so no
+//! epoch depends on a later one. (A worker that has drawn LSNs ahead may still give one below the boundary to a commit; that is of the epoch then, and
+//! published with it.) One recovery reads all logs: it cuts at the first missing LSN, which is above every published boundary.
 //!
 //! | `published` | state | who may leave it |
 //! |---|---|---|
@@ -71,7 +71,7 @@ impl EpochClock {
         if self.published.load(Relaxed) + 1 < boundary {
             return true;
         }
-        // `next_lsn` is an Acquire load: every record below was drawn before, as HORIZON-2 has it.
+        // `next_lsn` is an Acquire load: every LSN below was drawn before, as HORIZON-2 has it.
         let next = horizon.next_lsn().0;
         if next <= boundary {
             return false;

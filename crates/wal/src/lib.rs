@@ -35,6 +35,7 @@
 //! | [`serial`] | the serial log's one buffer: a consolidation array, copies side by side | 2.3, 6.1 (Aether) |
 //! | `log_buffer`, `room` | one or the other; who finds it full | |
 //! | [`record`], [`chunk`] | bytes of records, blocks, chunks | 3.1.2 |
+//! | [`lsn_range`], [`void`] | many LSNs by one draw, and those of them that were not used | beyond it |
 //! | [`durable_lsn`] | marks and the durable horizon | 3.1.3, Algorithm 4 |
 //! | [`epoch`] | commits acknowledged epoch by epoch | 6.3 (Silo) |
 //! | [`commit_gate`] | who flushes, who sleeps until when | 3.2.2 |
@@ -63,6 +64,7 @@ mod flusher;
 mod gathering;
 mod log;
 mod log_buffer;
+pub mod lsn_range;
 mod manner;
 pub mod options;
 pub mod parallelism;
@@ -75,11 +77,13 @@ pub mod stats;
 mod stream;
 mod stream_change;
 pub mod ticket;
+pub mod void;
 mod wal;
 pub mod worker_buffer;
 
 pub use commit_point::CommitPoint;
 pub use error::{AppendError, ReplayError, WalError};
+pub use lsn_range::Order;
 pub use options::{LogIdentity, LogProtocol, StreamCount, UnknownProtocol, WalOptions, WorkerId};
 pub use recovery::{LogRange, Replayed, Tail};
 pub use stats::WalStats;

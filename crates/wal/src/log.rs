@@ -28,6 +28,7 @@ use crate::epoch::EpochClock;
 use crate::error::AppendError;
 use crate::failure::Failure;
 use crate::log_buffer::LogBuffer;
+use crate::lsn_range::Order;
 use crate::options::{Admission, LogProtocol, StreamCount, WalOptions, WorkerId};
 use crate::segment::SegmentStore;
 use crate::stats::StreamCounters;
@@ -72,11 +73,13 @@ impl Log {
         &self.streams[self.assignment.stream_of(worker)]
     }
 
-    /// Appends a record that rests on the [foreign](LogBuffer::foreign) LSN `rests_on` and all before.
+    /// Appends a record that has its place in the [order](crate::lsn_range) of LSNs and rests on the [foreign](LogBuffer::foreign) LSN `rests_on` and all
+    /// before.
     pub(crate) fn append(
         &self,
         worker: WorkerId,
         body: &[u8],
+        order: Order,
         rests_on: Lsn,
     ) -> Result<Appended, AppendError> {
         let max = self.options.max_body_bytes();
@@ -86,7 +89,7 @@ impl Log {
         let buffer = self.buffer(worker);
         loop {
             self.failure.check()?;
-            let appended = buffer.append(&self.horizon, body, worker.admission(), rests_on);
+            let appended = buffer.append(&self.horizon, body, worker.admission(), order, rests_on);
             let stream = || self.stream_of(buffer.worker()); // ASSIGN-3: now, not before
             match appended {
                 Ok(done) => {
@@ -118,7 +121,8 @@ impl Log {
 
     /// Appends a commit record; what must be durable before it is acknowledged.
     pub(crate) fn append_commit(&self, worker: WorkerId, body: &[u8]) -> Result<CommitPoint, AppendError> {
-        let done = self.append(worker, body, Lsn(0))?;
+        // What it comes after the worker has been told, or has appended itself.
+        let done = self.append(worker, body, Order::After(Lsn(0)), Lsn(0))?;
         if self.options.protocol != LogProtocol::Rfa {
             return Ok(done.lsn.into());
         }
@@ -370,7 +374,7 @@ impl Log {
         follows && self.options.background && self.streams.len() > 1
     }
 
-    /// Records that were drawn and are not known to be durable.
+    /// Records that are not known to be durable; LSNs that are drawn for records to come count in.
     pub(crate) fn waiting(&self) -> u64 {
         let drawn = self.horizon.next_lsn().0 - 1;
         drawn.saturating_sub(self.horizon.compute().0)

@@ -3,9 +3,10 @@
 use azekura_base::Lsn;
 
 use crate::durable_lsn::DurableHorizon;
-use crate::options::{Admission, LogProtocol};
+use crate::lsn_range::Order;
+use crate::options::{Admission, LogProtocol, WalOptions};
 use crate::serial::SerialBuffer;
-use crate::worker_buffer::{Appended, Batch, Refused, WorkerBuffer};
+use crate::worker_buffer::{Appended, Batch, Refused, Totals, WorkerBuffer};
 
 /// One of the log's buffers. The choice is made when the log is created: one well-predicted branch per call.
 #[derive(Debug)]
@@ -14,38 +15,30 @@ pub(crate) enum LogBuffer {
     Serial(Box<SerialBuffer>),
 }
 
-/// What has gone through a buffer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Totals {
-    pub(crate) records: u64,
-    /// Bytes of the records with their frames.
-    pub(crate) bytes: u64,
-    /// Writes to the LSN counter.
-    pub(crate) draws: u64,
-}
-
 impl LogBuffer {
-    pub(crate) fn new(protocol: LogProtocol, worker: usize, capacity_bytes: usize) -> Self {
-        match protocol {
-            LogProtocol::Serial => Self::Serial(Box::new(SerialBuffer::new(capacity_bytes))),
-            LogProtocol::Rfa => Self::Worker(WorkerBuffer::tracking(worker, capacity_bytes)),
-            LogProtocol::PWal | LogProtocol::Epoch { .. } => {
-                Self::Worker(WorkerBuffer::new(worker, capacity_bytes))
-            }
-        }
+    /// A buffer as these settings have it.
+    pub(crate) fn new(options: &WalOptions, worker: usize) -> Self {
+        let capacity_bytes = options.buffer_bytes;
+        let buffer = match options.protocol {
+            LogProtocol::Serial => return Self::Serial(Box::new(SerialBuffer::new(capacity_bytes))),
+            LogProtocol::Rfa => WorkerBuffer::tracking(worker, capacity_bytes),
+            LogProtocol::PWal | LogProtocol::Epoch { .. } => WorkerBuffer::new(worker, capacity_bytes),
+        };
+        Self::Worker(buffer.with_ranges(options.lsn_range.into()))
     }
 
-    /// Draws an LSN and copies the record in; see [`WorkerBuffer::append_resting`], [`SerialBuffer::append`].
+    /// Draws an LSN and copies the record in; see [`WorkerBuffer::append_in_order`], [`SerialBuffer::append`]. In a serial log every record is the newest.
     #[inline]
     pub(crate) fn append(
         &self,
         horizon: &DurableHorizon,
         body: &[u8],
         admission: Admission,
+        order: Order,
         rests_on: Lsn,
     ) -> Result<Appended, Refused> {
         match self {
-            Self::Worker(buffer) => buffer.append_resting(horizon, body, admission, rests_on),
+            Self::Worker(buffer) => buffer.append_in_order(horizon, body, admission, order, rests_on),
             Self::Serial(buffer) => {
                 let done = buffer.append(horizon, body, admission);
                 done.map(|(lsn, was_idle)| Appended { lsn, was_idle, rests_on: Lsn(0) })
@@ -115,13 +108,10 @@ impl LogBuffer {
 
     pub(crate) fn totals(&self) -> Totals {
         match self {
-            Self::Worker(buffer) => {
-                let (records, bytes) = buffer.totals();
-                Totals { records, bytes, draws: records }
-            }
+            Self::Worker(buffer) => buffer.totals(),
             Self::Serial(buffer) => {
                 let (records, bytes, draws) = buffer.totals();
-                Totals { records, bytes, draws }
+                Totals { records, bytes, draws, void_lsns: 0 }
             }
         }
     }

@@ -6,6 +6,7 @@ use azekura_base::Lsn;
 
 use crate::chunk::{self, UNIT_BYTES};
 use crate::error::WalError;
+use crate::lsn_range::MAX_RANGE;
 
 /// Most workers, and most streams, that a log can have.
 pub const MAX_WORKERS: usize = 256;
@@ -131,10 +132,12 @@ pub struct WalOptions {
     pub max_delay: Duration,
     /// Ask for direct I/O.
     pub direct: bool,
+    /// Most LSNs that a worker draws at once, see [`lsn_range`](crate::lsn_range): with 1 each record draws its own. A serial log draws for groups.
+    pub lsn_range: u32,
 }
 
 impl Default for WalOptions {
-    /// P-WAL, as many workers as processors, streams measured, 16-MiB segments, 1-MiB buffers, threads, 10 ms, direct.
+    /// P-WAL, as many workers as processors, streams measured, 16-MiB segments, 1-MiB buffers, threads, 10 ms, direct, ranges of up to 64 LSNs.
     fn default() -> Self {
         Self {
             protocol: LogProtocol::PWal,
@@ -145,6 +148,7 @@ impl Default for WalOptions {
             background: true,
             max_delay: Duration::from_millis(10),
             direct: true,
+            lsn_range: 64,
         }
     }
 }
@@ -195,6 +199,9 @@ impl WalOptions {
         }
         if self.buffer_bytes < 1024 || self.buffer_bytes > 1 << 30 {
             return refuse(format!("buffers of {} bytes; 1 KiB to 1 GiB", self.buffer_bytes));
+        }
+        if !(1..=MAX_RANGE).contains(&self.lsn_range) {
+            return refuse(format!("{} LSNs drawn at once; 1 to {MAX_RANGE}", self.lsn_range));
         }
         let block = chunk::max_chunk_bytes(self.buffer_bytes);
         if self.segment_size() < 2 * block {
@@ -290,6 +297,8 @@ mod tests {
             WalOptions { streams: StreamCount::Fixed(5), ..good.clone() },
             WalOptions { protocol: LogProtocol::Epoch { interval: Duration::ZERO }, ..good.clone() },
             WalOptions { buffer_bytes: 10, ..good.clone() },
+            WalOptions { lsn_range: 0, ..good.clone() },
+            WalOptions { lsn_range: MAX_RANGE + 1, ..good.clone() },
             WalOptions { segment_bytes: 1 << 20, ..good },
         ] {
             assert!(matches!(bad.check(), Err(WalError::Options { .. })), "{bad:?}");

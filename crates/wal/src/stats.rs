@@ -27,8 +27,10 @@ pub struct WalStats {
     pub records: u64,
     /// Bytes of those records, with their frames.
     pub record_bytes: u64,
-    /// Writes to the shared LSN counter; fewer than records when a serial log draws for a group at once.
+    /// Writes to the shared LSN counter; fewer than records when workers draw [ranges](crate::lsn_range), or a serial log draws for a group at once.
     pub lsn_draws: u64,
+    /// LSNs that were drawn and have no record.
+    pub void_lsns: u64,
     /// Commit records, in a log that tracks [what they rest on](crate::commit_point); 0 in others.
     pub commits: u64,
     /// Of these, those that rested on nothing in another log that was not durable: they waited for their own log only.

@@ -206,14 +206,16 @@ impl Stream {
         buffers: &[LogBuffer],
     ) -> Result<(), String> {
         let offset = self.offset.load(Relaxed);
-        let end = self.gather(writer, which, buffers);
+        let tells_voids = which.iter().any(|&i| !writer.batches[i].voids.is_empty());
+        let end = self.gather(writer, which, tells_voids, buffers);
         let total = chunk::chunk_bytes(end - HEADER_BYTES) as usize;
         writer.memory[end..total].fill(0);
         let first_lsn = which.iter().map(|&i| writer.batches[i].first_lsn).min();
-        let last_lsn = which.iter().map(|&i| writer.batches[i].last_lsn).max();
+        let last_lsn = which.iter().map(|&i| writer.batches[i].end_lsn()).max();
         let header = Header {
             place: self.store.place(writer.segment.number, offset),
             tells_rests: which.iter().any(|&i| writer.batches[i].rests_on.is_some()),
+            tells_voids,
             incarnation: self.identity.incarnation,
             number: writer.next_chunk,
             payload_bytes: (end - HEADER_BYTES) as u32,
@@ -241,7 +243,13 @@ impl Stream {
     }
 
     /// Copies the batches behind the header's place; returns where the payload ends.
-    fn gather(&self, writer: &mut Writer, which: &[usize], buffers: &[LogBuffer]) -> usize {
+    fn gather(
+        &self,
+        writer: &mut Writer,
+        which: &[usize],
+        tells_voids: bool,
+        buffers: &[LogBuffer],
+    ) -> usize {
         let most: usize = which.iter().map(|&i| chunk::max_block_bytes(&writer.batches[i])).sum();
         let needed = chunk::chunk_bytes(most) as usize;
         if writer.memory.len() < needed {
@@ -252,7 +260,7 @@ impl Stream {
             let batch = &writer.batches[i];
             writer.block_head.clear();
             let worker = self.worker(i);
-            chunk::put_block_head(&mut writer.block_head, worker, batch);
+            chunk::put_block_head(&mut writer.block_head, worker, batch, tells_voids);
             let mut put = |part: &[u8]| {
                 writer.memory[at..at + part.len()].copy_from_slice(part);
                 at += part.len();
@@ -333,7 +341,8 @@ mod tests {
     use azekura_io::{FaultFs, Fs};
 
     use super::*;
-    use crate::options::LogProtocol;
+    use crate::lsn_range::Order;
+    use crate::options::WalOptions;
 
     const WORKERS: usize = 4;
 
@@ -351,14 +360,19 @@ mod tests {
         let segment = store.take_ready().expect("one is ready");
         store.prepare_one().expect("prepares");
         fault.full_from(1);
-        let buffers = (0..WORKERS).map(|w| LogBuffer::new(LogProtocol::PWal, w, buffer_bytes)).collect();
+        let options = WalOptions { buffer_bytes, lsn_range: 4, ..WalOptions::default() };
+        let buffers = (0..WORKERS).map(|w| LogBuffer::new(&options, w)).collect();
         let stream = Stream::new(0, WORKERS, Assignment::new(WORKERS, 1), store, sizes, segment, identity);
         (stream, buffers, DurableHorizon::new(WORKERS, Lsn(1)))
     }
 
     fn fill(buffers: &[LogBuffer], horizon: &DurableHorizon) -> u64 {
         let fill_one = |buffer: &LogBuffer| {
-            (0..).take_while(|_| buffer.append(horizon, &[7; 380], Admission::All, Lsn(0)).is_ok()).count()
+            (0..)
+                .take_while(|_| {
+                    buffer.append(horizon, &[7; 380], Admission::All, Order::After(Lsn(0)), Lsn(0)).is_ok()
+                })
+                .count()
         };
         buffers.iter().map(|buffer| fill_one(buffer) as u64).sum()
     }
@@ -371,8 +385,8 @@ mod tests {
             let (mut appended, mut written) = (0, 0);
             for round in 0.. {
                 if round < small {
-                    appended +=
-                        u64::from(buffers[0].append(&horizon, &[1; 10], Admission::All, Lsn(0)).is_ok());
+                    let small = buffers[0].append(&horizon, &[1; 10], Admission::All, Order::Newest, Lsn(0));
+                    appended += u64::from(small.is_ok());
                 } else {
                     appended += fill(&buffers, &horizon);
                 }

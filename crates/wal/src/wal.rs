@@ -21,6 +21,7 @@ use crate::failure::Failure;
 use crate::flusher;
 use crate::log::Log;
 use crate::log_buffer::LogBuffer;
+use crate::lsn_range::Order;
 use crate::options::{LogIdentity, LogProtocol, MAX_STREAMS, StreamCount, WalOptions, WorkerId};
 use crate::parallelism::{self, Measured};
 use crate::segment::{SegmentStore, Sizes, parse_stream};
@@ -88,9 +89,7 @@ impl Wal {
             horizon: DurableHorizon::new(workers, identity.first_lsn),
             epochs: matches!(options.protocol, LogProtocol::Epoch { .. })
                 .then(|| EpochClock::new(identity.first_lsn)),
-            buffers: (0..workers)
-                .map(|w| LogBuffer::new(options.protocol, w, options.buffer_bytes))
-                .collect(),
+            buffers: (0..workers).map(|w| LogBuffer::new(&options, w)).collect(),
             streams: live.into(),
             assignment,
             changing: Mutex::new(()),
@@ -119,7 +118,7 @@ impl Wal {
         WorkerId::from_index(striped::thread_stripe() % self.log.buffers.len())
     }
 
-    /// Appends a record and returns its LSN.
+    /// Appends a record and returns its LSN, which is above all drawn before.
     ///
     /// Copies the body into the worker's buffer: no I/O unless the buffer is full, or no segment is ready. Then the
     /// caller waits for a flush to begin (without background threads: leads one), or makes a segment.
@@ -138,10 +137,27 @@ impl Wal {
     ///
     /// [`AppendError`]; nothing was drawn, and the log's LSNs stay dense.
     pub fn append_resting(&self, worker: WorkerId, body: &[u8], rests_on: Lsn) -> Result<Lsn, AppendError> {
-        self.log.append(worker, body, rests_on).map(|done| done.lsn)
+        self.append_in_order(worker, body, Order::Newest, rests_on)
     }
 
-    /// Appends a commit record, as [`append`](Self::append) does; what must be durable before it is acknowledged.
+    /// The same for a record whose LSN need not be above all drawn before: where it may come after less, many records are served by one
+    /// write to the counter; see [`lsn_range`](crate::lsn_range).
+    ///
+    /// # Errors
+    ///
+    /// [`AppendError`]; nothing was drawn, and the log's LSNs stay dense.
+    pub fn append_in_order(
+        &self,
+        worker: WorkerId,
+        body: &[u8],
+        order: Order,
+        rests_on: Lsn,
+    ) -> Result<Lsn, AppendError> {
+        self.log.append(worker, body, order, rests_on).map(|done| done.lsn)
+    }
+
+    /// Appends a commit record, as [`append`](Self::append) does; what must be durable before it is acknowledged. It comes after what this worker has appended, and after
+    /// what it was told to [rest on](Self::rest_on).
     ///
     /// # Errors
     ///
@@ -157,7 +173,7 @@ impl Wal {
         self.log.buffer(worker).foreign(&self.log.horizon, lsn)
     }
 
-    /// Has all that `worker` appends from now on [rest on](crate::commit_point) the record with this LSN, if that matters.
+    /// Has all that the caller has `worker` append from now on come after the record with this LSN, and [rest on](crate::commit_point) it, if that matters.
     pub fn rest_on(&self, worker: WorkerId, lsn: Lsn) {
         self.log.buffer(worker).rest_on(&self.log.horizon, lsn);
     }
@@ -305,6 +321,7 @@ impl Wal {
             stats.records += totals.records;
             stats.record_bytes += totals.bytes;
             stats.lsn_draws += totals.draws;
+            stats.void_lsns += totals.void_lsns;
         }
         for counts in &log.commits {
             stats.commits += counts.commits.load(Relaxed);
@@ -353,7 +370,7 @@ impl DurableLog for Wal {
     }
 
     fn lsn_bound(&self) -> Lsn {
-        // `reached` was below the counter when it was computed, and the counter only rises.
+        // RANGE-5: what is up to the horizon is on disk, a record or void; so whatever comes is above.
         self.log.horizon.reached().next()
     }
 

@@ -5,7 +5,7 @@
 //! latch, so appends go on while the device writes (double buffering).
 //!
 //! - **BUFFER-1** Room is checked before the LSN is drawn, and the record is in the buffer before the latch is let go:
-//!   a drawn LSN is certainly appended, LSNs of the log are dense (W5), and those in one buffer rise.
+//!   a drawn LSN is certainly appended, or told to be void ([`lsn_range`](crate::lsn_range)); LSNs of the log are dense (W5), and those in one buffer rise.
 //! - **BUFFER-2** A record drawn below the counter value that [`WorkerBuffer::take`] returns is in what it took, or
 //!   was taken before.
 //! - **BUFFER-4** (of a worker that [tracks](WorkerBuffer::tracking) what its records rest on) `rests_on` changes under the latch and never falls; each
@@ -14,14 +14,17 @@
 //!   segments (W11), see `segment`.
 
 use azekura_base::Lsn;
+use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use azekura_latch::{TracedGuard, TracedMutex};
 use azekura_trace::Site;
 
 use crate::commit_point::OwnLsns;
 use crate::durable_lsn::DurableHorizon;
+use crate::lsn_range::{LsnRange, Order};
 use crate::options::Admission;
 use crate::record;
 use crate::room::{Room, Wanted};
+use crate::void::{self, Void, Voids};
 
 static BUFFER_LATCH: Site = Site::new("wal buffer latch");
 static BUFFER_ROOM: Site = Site::new("wal buffer room");
@@ -41,14 +44,23 @@ pub struct Batch {
     pub last_lsn: u64,
     /// What the worker rested on before the first, if records tell.
     pub rests_on: Option<u64>,
+    /// LSNs above the first that were drawn and have no record.
+    pub voids: Voids,
 }
 
 impl Batch {
     /// Forgets the records and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
+        self.voids.clear();
         self.elsewhere = 0;
         self.records = 0;
+    }
+
+    /// The largest LSN of its records and voids.
+    #[must_use]
+    pub fn end_lsn(&self) -> u64 {
+        self.last_lsn.max(self.voids.last())
     }
 
     /// Bytes of the records.
@@ -89,13 +101,26 @@ pub struct Appended {
     pub rests_on: Lsn,
 }
 
+/// What has gone through a buffer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Records.
+    pub records: u64,
+    /// Their bytes, with their frames.
+    pub bytes: u64,
+    /// Writes to the LSN counter.
+    pub draws: u64,
+    /// LSNs that were drawn and have no record.
+    pub void_lsns: u64,
+}
+
 #[derive(Debug)]
 struct Front {
     batch: Batch,
     admission: Admission,
     wanted: Wanted,
-    records: u64,
-    bytes: u64,
+    range: LsnRange,
+    totals: Totals,
     /// The largest LSN of another worker that anything appended so far may rest on; 0 in a buffer that does not track it.
     rests_on: u64,
     /// What the batch's last record carries of it.
@@ -111,6 +136,8 @@ pub struct WorkerBuffer {
     room: Room,
     /// Of a worker whose records tell what they rest on.
     own: Option<OwnLsns>,
+    /// Every record to come is above this LSN (RANGE-3). Only rises; written by those who append for the worker.
+    floor: AtomicU64,
 }
 
 impl WorkerBuffer {
@@ -121,8 +148,8 @@ impl WorkerBuffer {
             batch: Batch::default(),
             admission: Admission::All,
             wanted: Wanted::default(),
-            records: 0,
-            bytes: 0,
+            range: LsnRange::new(1),
+            totals: Totals::default(),
             rests_on: 0,
             told: 0,
         };
@@ -132,7 +159,15 @@ impl WorkerBuffer {
             front: TracedMutex::new(&BUFFER_LATCH, front),
             room: Room::new(&BUFFER_ROOM),
             own: None,
+            floor: AtomicU64::new(0),
         }
+    }
+
+    /// The same, and it draws [ranges](crate::lsn_range) of LSNs, of at most so many.
+    #[must_use]
+    pub fn with_ranges(self, most: u64) -> Self {
+        self.latch().range = LsnRange::new(most.max(1));
+        self
     }
 
     /// The same for a worker whose records tell [what they rest on](crate::commit_point).
@@ -150,8 +185,12 @@ impl WorkerBuffer {
         }
     }
 
-    /// Has all records that are appended from now on rest on `lsn`, if it is foreign.
+    /// Has all records that the caller appends from now on come after `lsn`, and rest on it if it is foreign.
     pub fn rest_on(&self, horizon: &DurableHorizon, lsn: Lsn) {
+        // Relaxed, here and in `append_in_order`: who has to come after this LSN appends itself, later, or hands the transaction on.
+        if self.floor.load(Relaxed) < lsn.0 {
+            self.floor.fetch_max(lsn.0, Relaxed);
+        }
         let foreign = self.foreign(horizon, lsn);
         if foreign > Lsn(0) {
             let mut front = self.latch();
@@ -190,40 +229,41 @@ impl WorkerBuffer {
         admission: Admission,
         rests_on: Lsn,
     ) -> Result<Appended, Refused> {
-        let needed = record::MAX_OVERHEAD_BYTES + body.len();
+        self.append_in_order(horizon, body, admission, Order::Newest, rests_on)
+    }
+
+    /// The same for a record that has its place in the [order](crate::lsn_range) of LSNs; that is above `rests_on` too.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`], with nothing drawn.
+    pub fn append_in_order(
+        &self,
+        horizon: &DurableHorizon,
+        body: &[u8],
+        admission: Admission,
+        order: Order,
+        rests_on: Lsn,
+    ) -> Result<Appended, Refused> {
         let mut guard = self.latch();
         let front = &mut *guard;
         if front.admission < admission {
             return Err(Refused::NotAdmitting);
         }
-        let batch = &mut front.batch;
-        if batch.bytes.len() + needed > self.capacity_bytes && batch.records > 0 {
+        if front.batch.records > 0 && front.needed_with(body) > self.capacity_bytes {
             let taken = self.room.refuse(&mut front.wanted);
-            return Err(Refused::NoRoom { first_lsn: batch.first_lsn, taken });
+            return Err(Refused::NoRoom { first_lsn: front.batch.first_lsn, taken });
         }
-        let (lsn, was_idle) = horizon.draw(self.worker);
+        let in_range = match order {
+            Order::Newest => None,
+            Order::After(lsn) => front.range.take(lsn.max(rests_on).0.max(self.floor.load(Relaxed))),
+        };
+        let (lsn, was_idle) = match in_range {
+            Some(lsn) => (lsn, false), // RANGE-1: it has a record
+            None => front.draw(self.worker, horizon, order),
+        };
         // Nothing from here to the end of the copy can fail (BUFFER-1).
-        let expected = if batch.records == 0 { lsn } else { batch.last_lsn + 1 };
-        if batch.records == 0 {
-            batch.first_lsn = lsn;
-            batch.rests_on = self.own.is_some().then_some(front.rests_on);
-        }
-        let before = batch.bytes.len();
-        if let Some(own) = &self.own {
-            own.note(lsn);
-            if batch.records == 0 {
-                front.told = front.rests_on;
-            }
-            front.rests_on = front.rests_on.max(rests_on.0);
-            record::put_resting(&mut batch.bytes, expected, lsn, front.rests_on - front.told, body);
-            front.told = front.rests_on;
-        } else {
-            record::put(&mut batch.bytes, expected, lsn, body);
-        }
-        batch.last_lsn = lsn;
-        batch.records += 1;
-        front.records += 1;
-        front.bytes += (batch.bytes.len() - before) as u64;
+        front.put(lsn, body, rests_on, self.own.as_ref());
         Ok(Appended { lsn: Lsn(lsn), was_idle, rests_on: Lsn(front.rests_on) })
     }
 
@@ -232,6 +272,7 @@ impl WorkerBuffer {
     pub fn take(&self, horizon: &DurableHorizon, empty: &mut Batch, admission: Admission) -> u64 {
         debug_assert_eq!(empty.records, 0);
         let mut front = self.latch();
+        front.end_range(LsnRange::end_batch);
         std::mem::swap(&mut front.batch, empty);
         front.admission = admission;
         let next = horizon.next_lsn().0;
@@ -265,17 +306,75 @@ impl WorkerBuffer {
         self.latch().admission = admission;
     }
 
-    /// Records ever appended, and their bytes with framing.
+    /// What has gone through it.
     #[must_use]
-    pub fn totals(&self) -> (u64, u64) {
-        let front = self.latch();
-        (front.records, front.bytes)
+    pub fn totals(&self) -> Totals {
+        self.latch().totals
     }
 
     /// The worker's number.
     #[must_use]
     pub const fn worker(&self) -> usize {
         self.worker
+    }
+}
+
+impl Front {
+    /// Bytes of the batch with one more record, and the void before it.
+    fn needed_with(&self, body: &[u8]) -> usize {
+        let batch = &self.batch;
+        let void = if self.range.is_open() { void::MAX_BYTES } else { 0 };
+        batch.bytes.len() + batch.voids.len() + void + record::MAX_OVERHEAD_BYTES + body.len()
+    }
+
+    /// Ends the open range, in one way or another, and notes what is void of it.
+    fn end_range(&mut self, end: impl FnOnce(&mut LsnRange, u64) -> Option<Void>) {
+        if let Some(void) = end(&mut self.range, self.batch.records) {
+            self.batch.voids.push(self.batch.first_lsn, void);
+            self.totals.void_lsns += void.count();
+        }
+    }
+
+    /// Draws for a record that the open range has no LSN for; tells its LSN, and whether the worker was idle.
+    fn draw(&mut self, worker: usize, horizon: &DurableHorizon, order: Order) -> (u64, bool) {
+        let count = match order {
+            Order::Newest => {
+                self.end_range(|range, _| range.close());
+                1
+            }
+            Order::After(_) => {
+                self.end_range(|range, _| range.break_off());
+                self.range.wanted(self.batch.records)
+            }
+        };
+        let (first, was_idle) = horizon.draw_range(worker, count);
+        self.range.open(first, count);
+        self.totals.draws += 1;
+        (first, was_idle)
+    }
+
+    /// Appends a record to the batch.
+    fn put(&mut self, lsn: u64, body: &[u8], rests_on: Lsn, own: Option<&OwnLsns>) {
+        let batch = &mut self.batch;
+        let expected = if batch.records == 0 { lsn } else { batch.last_lsn + 1 };
+        if batch.records == 0 {
+            batch.first_lsn = lsn;
+            batch.rests_on = own.is_some().then_some(self.rests_on);
+            self.told = self.rests_on;
+        }
+        let before = batch.bytes.len();
+        if let Some(own) = own {
+            own.note(lsn);
+            self.rests_on = self.rests_on.max(rests_on.0);
+            record::put_resting(&mut batch.bytes, expected, lsn, self.rests_on - self.told, body);
+            self.told = self.rests_on;
+        } else {
+            record::put(&mut batch.bytes, expected, lsn, body);
+        }
+        batch.last_lsn = lsn;
+        batch.records += 1;
+        self.totals.records += 1;
+        self.totals.bytes += (batch.bytes.len() - before) as u64;
     }
 }
 
@@ -320,6 +419,38 @@ mod tests {
     }
 
     #[test]
+    fn a_batch_takes_along_what_was_drawn_and_not_used() {
+        let horizon = DurableHorizon::new(1, Lsn(1));
+        let buffer = WorkerBuffer::new(0, 4096).with_ranges(8);
+        let append = |after| {
+            let order = Order::After(Lsn(after));
+            buffer.append_in_order(&horizon, b"x", Admission::All, order, Lsn(0)).expect("room").lsn.0
+        };
+        let mut batch = Batch::default();
+        assert_eq!([(); 4].map(|()| append(0)), [1, 2, 3, 4], "draws of 1, 1 and 2");
+        assert_eq!(buffer.take(&horizon, &mut batch, Admission::All), 5);
+        assert!(batch.voids.is_empty());
+        batch.clear();
+        assert_eq!(
+            [append(0), append(0), append(8), append(9)],
+            [5, 6, 9, 10],
+            "5 to 8 were drawn, then two more"
+        );
+        assert_eq!(buffer.take(&horizon, &mut batch, Admission::All), 11);
+        let voids = crate::void::VoidCursor::new(batch.first_lsn, batch.voids.bytes());
+        assert_eq!(voids.collect::<Vec<_>>(), [Void { first: 7, last: 8 }]);
+        assert_eq!((batch.last_lsn, batch.end_lsn()), (10, 10));
+        buffer.settle(&horizon);
+        assert_eq!(horizon.compute(), Lsn(10));
+        batch.clear();
+        append(0);
+        assert_eq!(buffer.take(&horizon, &mut batch, Admission::All), 15);
+        assert_eq!((batch.last_lsn, batch.end_lsn()), (11, 14), "the rest of the range is void");
+        let totals = buffer.totals();
+        assert_eq!((totals.records, totals.draws, totals.void_lsns), (9, 6, 5));
+    }
+
+    #[test]
     fn totals_count_what_the_frames_take() {
         let horizon = DurableHorizon::new(1, Lsn(1));
         let buffer = WorkerBuffer::new(0, 4096);
@@ -328,7 +459,8 @@ mod tests {
         }
         let mut taken = Batch::default();
         buffer.take(&horizon, &mut taken, Admission::All);
-        assert_eq!(buffer.totals(), (3, taken.bytes.len() as u64));
+        let totals = Totals { records: 3, bytes: taken.bytes.len() as u64, draws: 3, void_lsns: 0 };
+        assert_eq!(buffer.totals(), totals);
     }
 
     #[test]

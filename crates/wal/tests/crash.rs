@@ -1,7 +1,8 @@
 //! Power cut at every I/O in turn: what was acknowledged is there, LSNs are dense, content is equal, and a recovery
 //! that is itself interrupted, again and again, gives the same answer (W5, W6). With every log protocol, every number of
 //! workers and streams up to 16, and another choice after each crash. Where records tell what they rest on, what is found above the first missing LSN
-//! is all that was acknowledged, and closed (REST-4, REST-5), and is found again (REST-7).
+//! is all that was acknowledged, and closed (REST-4, REST-5), and is found again (REST-7). In every log what is found is closed, also where workers draw LSNs ahead
+//! (RANGE-3).
 //!
 //! `AZEKURA_WAL_CRASH_ROUNDS=50` goes through the matrix so many times (once unless set).
 #![cfg(not(loom))]
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use azekura_base::{DurableLog, Lsn};
 use azekura_io::FaultFs;
-use azekura_wal::{AppendError, CommitPoint, LogProtocol, LogRange, Replayed, Tail, Wal, WalOptions};
+use azekura_wal::{AppendError, CommitPoint, LogProtocol, LogRange, Order, Replayed, Tail, Wal, WalOptions};
 use common::*;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -66,11 +67,13 @@ fn run(wal: &Wal, seed: u64, steps: u64, run: &mut Run) {
             seen.iter().for_each(|&lsn| wal.rest_on(by, Lsn(lsn)));
         }
         let rests_on = seen.iter().map(|&lsn| wal.foreign(by, Lsn(lsn))).max().unwrap_or(Lsn(0));
+        let after = Order::After(Lsn(seen.iter().copied().max().unwrap_or(0)));
+        let order = if random.random_bool(0.2) { Order::Newest } else { after };
         let is_commit = seen.is_empty() && random.random_bool(run.commits);
         let appended = if is_commit {
             wal.append_commit(by, &body)
         } else {
-            wal.append_resting(by, &body, rests_on).map(CommitPoint::from)
+            wal.append_in_order(by, &body, order, rests_on).map(CommitPoint::from)
         };
         let commit = match appended {
             Ok(commit) => commit,
@@ -122,6 +125,8 @@ struct Met {
     void: usize,
     /// Recoveries of a log of which an earlier one had found records above the first missing LSN.
     repeated: usize,
+    /// LSNs without a record below the first missing one.
+    voids: u64,
 }
 
 /// A database's memory of its log, across crashes.
@@ -148,6 +153,9 @@ impl History {
         let last = found.last_lsn.0;
         assert!(last >= run.acknowledged, "{}: {} acknowledged, cut at {last}", what(), run.acknowledged);
         self.check_what_counts(&found, run, what);
+        let first = self.ranges.last().expect("a range").first_lsn.0;
+        let dense = run.drawn.range(..=last).count() as u64;
+        self.met.voids += (last + 1).saturating_sub(first + dense);
         let mut expected = std::mem::take(&mut self.expected);
         let counted = run.drawn.iter().filter(|(lsn, drawn)| counts(&found, **lsn, drawn.worker));
         expected.extend(counted.map(|(lsn, drawn)| (*lsn, drawn.body.clone())));
@@ -193,9 +201,10 @@ fn counts(found: &Replayed, lsn: u64, worker: u64) -> bool {
     lsn <= found.last_lsn.0 || found.tails.iter().any(in_tail)
 }
 
-/// A log of so many workers and streams, as `small`.
+/// A log of so many workers and streams, as `small`; most of them draw LSNs in ranges.
 fn shape(protocol: LogProtocol, workers: usize, streams: usize) -> WalOptions {
-    WalOptions { protocol, ..small(workers, streams) }
+    let lsn_range = [64, 8, 1, 3][(workers + streams) % 4];
+    WalOptions { protocol, lsn_range, ..small(workers, streams) }
 }
 
 /// Runs incarnation after incarnation, each with a shape of its own and the power cut at I/O `cuts[i]`, and checks after each.
@@ -275,10 +284,12 @@ fn every_log_of_up_to_sixteen_workers_and_streams_recovers_what_every_other_has_
                 met.above_a_hole += this.above_a_hole;
                 met.void += this.void;
                 met.repeated += this.repeated;
+                met.voids += this.voids;
             }
         }
     }
     assert!(met.above_a_hole > 100 && met.void > 1000 && met.repeated > 100, "too little was met: {met:?}");
+    assert!(met.voids > 1000, "too little was met: {met:?}");
 }
 
 /// One stream's tail is lost, whichever it is, and all others are on disk: the cut is right before its first record.

@@ -1,8 +1,8 @@
 //! Fuzzy checkpoints: moving the place where a restart begins, while everybody goes on.
 //!
-//! - **CKPT-1** The LSN counter is read first (`begin`), then the pages' recovery LSNs and the active transactions, then the counter again
-//!   (`end`). A page that turned dirty unseen has only records from `begin` on, whatever its recovery LSN, which is a bound and may lie below; a
-//!   transaction unseen either draws LSNs from `begin` on, or ended with records below `end`.
+//! - **CKPT-1** A bound below LSNs to come is read first (`begin`), then the pages' recovery LSNs and the active transactions, then the LSN counter, which is above all
+//!   drawn (`end`). A page that turned dirty unseen has only records from `begin` on, whatever its recovery LSN, which is a bound and may lie below; a
+//!   transaction unseen either gets LSNs from `begin` on, or ended with records below `end`.
 //! - **CKPT-2** Before CONTROL moves, the log is durable below `end` and the page file is synced; so a page that was seen clean is on disk, and a
 //!   transaction that was seen ended cannot lose its end.
 //!
@@ -29,7 +29,9 @@ impl Shared {
     /// Moves CONTROL as far as dirty pages and active transactions allow; writes no pages.
     pub(crate) fn advance_checkpoint(&self) -> Result<(), Error> {
         let mut control = self.control.lock();
-        let begin = self.wal.next_lsn();
+        // So that the bound is not far back: it is one above the durable horizon (RANGE-5).
+        self.wal.make_durable(Lsn(self.wal.next_lsn().0 - 1))?;
+        let begin = self.wal.lsn_bound();
         let oldest_page = self.pool.min_recovery_lsn();
         let oldest_txn = self.active.min_first_lsn();
         let end = self.wal.next_lsn();

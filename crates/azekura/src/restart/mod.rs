@@ -28,12 +28,12 @@ use azekura_btree::{Env, Record, Writer, roll_back_to};
 use azekura_buffer::{BufferPool, PageFile, PageStore, PoolOptions};
 use azekura_io::{FileLock, Fs, create_dir_all_durable};
 use azekura_wal::recovery::{self, LogRange, Replayed};
-use azekura_wal::{AppendError, LogIdentity, LogProtocol, StreamCount, Wal, WalOptions, WorkerId};
+use azekura_wal::{AppendError, LogIdentity, LogProtocol, Order, StreamCount, Wal, WalOptions, WorkerId};
 
 use crate::Error;
 use crate::catalog::{self, CATALOG, Catalog};
 use crate::checkpoint::Work;
-use crate::control::{CONTROL_NAME, Control, ControlFile};
+use crate::control::{self, CONTROL_NAME, Control, ControlFile};
 use crate::database::Parts;
 use crate::deferred::{self, Leftovers};
 use crate::far_tier::FarTier;
@@ -177,7 +177,7 @@ fn create(path: &Path, options: &Builder) -> Result<(), Error> {
         next_txn: TxnId(1),
         streams: 0,
         ranges: vec![LogRange::open(1, FIRST_LSN)],
-        tells_rests: false,
+        version: control::version_for(options.protocol, options.lsn_range),
     };
     ControlFile::create(fs, path, first).map(drop)
 }
@@ -270,7 +270,7 @@ impl<'a> Restart<'a> {
         // A range that ends before its first record holds nothing; so recoveries that crash early leave no trace.
         control.ranges.retain(|r| r.end().is_none_or(|end| end >= r.first_lsn && end >= control.scan_lsn));
         control.ranges.push(LogRange::open(incarnation, first_lsn));
-        control.tells_rests |= self.options.protocol == LogProtocol::Rfa;
+        control.version = control.version.max(self.version());
         let streams = match self.options.streams {
             StreamCount::Auto if control.streams > 0 => StreamCount::AutoFrom(control.streams as usize),
             chosen => chosen,
@@ -287,11 +287,17 @@ impl<'a> Restart<'a> {
                 segment_bytes: self.options.segment_bytes,
                 buffer_bytes: self.options.log_buffer_bytes(),
                 background: self.options.background,
+                lsn_range: self.options.lsn_range,
                 ..WalOptions::default()
             },
         )?;
         self.log.switch_to(Arc::clone(&wal));
         Ok(wal)
+    }
+
+    /// Version of the format that the new log needs.
+    fn version(&self) -> u32 {
+        control::version_for(self.options.protocol, self.options.lsn_range)
     }
 
     fn undo_and_free(&mut self, wal: &Wal) -> Result<(), Error> {
@@ -336,7 +342,7 @@ impl<'a> Restart<'a> {
     /// Everything to disk: the old incarnations are not needed any more.
     fn checkpoint(&mut self, wal: &Wal) -> Result<(), Error> {
         let next_lsn = wal.next_lsn();
-        wal.make_durable(Lsn(next_lsn.0 - 1))?;
+        wal.make_durable(Lsn(next_lsn.0 - 1))?; // from here on it is below all that come (RANGE-5)
         self.pool.flush_all()?;
         let mut control = self.control.current().clone();
         control.redo_lsn = next_lsn;
@@ -347,7 +353,7 @@ impl<'a> Restart<'a> {
             control.streams = wal.stats().streams_in_use as u64;
         }
         control.ranges.retain(|r| r.last_lsn.is_none());
-        control.tells_rests = self.options.protocol == LogProtocol::Rfa;
+        control.version = self.version();
         self.control.write(control)?;
         wal.trim(next_lsn)?;
         Ok(())
@@ -415,6 +421,19 @@ impl azekura_btree::Log for RestartLog {
         match self.wal.get() {
             Some(wal) => wal.append_resting(worker, body, rests_on),
             None => Err(LogFailed { reason: "the log is only being replayed".into() }.into()),
+        }
+    }
+
+    fn append_in_order(
+        &self,
+        worker: WorkerId,
+        body: &[u8],
+        order: Order,
+        rests_on: Lsn,
+    ) -> Result<Lsn, AppendError> {
+        match self.wal.get() {
+            Some(wal) => wal.append_in_order(worker, body, order, rests_on),
+            None => self.append(worker, body, rests_on), // the error
         }
     }
 

@@ -323,8 +323,11 @@ impl LogShape {
         Self { protocol: PROTOCOLS[rng.random_range(0..3)], workers, streams: rng.random_range(1..=workers) }
     }
 
+    /// Two of three draw LSNs in ranges.
     pub fn apply(self, builder: Builder) -> Builder {
-        builder.log_protocol(self.protocol).wal_workers(self.workers).wal_streams(self.streams)
+        let lsn_range = [64, 1, 6][(self.workers + self.streams) % 3];
+        let builder = builder.log_protocol(self.protocol).wal_lsn_range(lsn_range);
+        builder.wal_workers(self.workers).wal_streams(self.streams)
     }
 }
 

@@ -123,6 +123,15 @@ impl<'a> PageOp<'a> {
         matches!(self, Self::Image { .. })
     }
 
+    /// Whether the operation changes a node's entries and nothing else.
+    pub(crate) const fn is_of_rows(&self) -> bool {
+        match self {
+            Self::Insert { .. } | Self::Remove { .. } | Self::Replace { .. } | Self::Flip { .. } => true,
+            Self::Image { .. } | Self::Truncate { .. } | Self::Release => false,
+            Self::SpaceSet { .. } | Self::SpaceClear { .. } => false,
+        }
+    }
+
     const fn name(&self) -> &'static str {
         match self {
             Self::Image { .. } => "image",

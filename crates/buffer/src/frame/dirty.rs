@@ -3,12 +3,12 @@
 //! Recovery LSNs: a page turning dirty and clean, against the checkpoint's look at all frames. No change of the page that is in no image on disk has
 //! a smaller LSN than `recovery_lsn`; 0: there is none. It is written by a changer, if it was 0, latched exclusively; else by the page's writer.
 //!
-//! - **RECOVERY-1** The checkpoint reads the log's counter C, then looks at the frames. A change with an LSN below C drew it before
+//! - **RECOVERY-1** The checkpoint reads the log's bound C below LSNs to come, then looks at the frames. A change with an LSN below C drew it before
 //!   that read, and its page's `recovery_lsn` was stored before the draw. The fences of [`Frame::set_dirty`] and [`look_fence`] order
-//!   the store before the look through whatever the log's counter is.
-//! - **RECOVERY-2** The writer reads the log's counter with the latch shared, as it takes the image: all changes below that are in the image. Only when
-//!   the image is on disk does `recovery_lsn` move up to it, never because a write failed. So whatever a look finds covers each change that is in no image
-//!   on disk when the look ends.
+//!   the store before the look through whatever the log reads for the bound.
+//! - **RECOVERY-2** The writer reads that bound with the latch shared, as it takes the image, and the page's LSN: all changes below the larger of the one and what follows the
+//!   other are in the image, for a page's LSNs rise (W7). Only when the image is on disk does `recovery_lsn` move up to it, never because a write failed. So whatever a look
+//!   finds covers each change that is in no image on disk when the look ends.
 
 use azekura_base::Lsn;
 use azekura_base::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fence};
@@ -63,8 +63,7 @@ impl Frame {
         self.pin.load(Acquire) & WRITING != 0
     }
 
-    /// The image is on disk. `next_lsn` is the log's counter as it was read with the latch shared, when the image was taken: changes that are not in it draw
-    /// that at least (RECOVERY-2). The caller is the writer.
+    /// The image is on disk. Changes that are not in it have `next_lsn` at least (RECOVERY-2). The caller is the writer.
     pub(crate) fn image_written(&self, next_lsn: Lsn) {
         debug_assert_ne!(self.recovery_lsn.load(Relaxed), 0, "an image of a clean page"); // changers leave what is not 0
         // Release: the image was there before the look that finds this.
@@ -86,7 +85,7 @@ impl Frame {
     }
 }
 
-/// To be called after the log's counter was read and before the frames are looked at (RECOVERY-1).
+/// To be called after the log's bound was read and before the frames are looked at (RECOVERY-1).
 pub(crate) fn look_fence() {
     // Pairs with the fence in `Frame::set_dirty`.
     fence(Acquire);

@@ -2,8 +2,8 @@
 //!
 //! Records of one worker are in order; the workers of all streams are merged. Each chunk says below which LSN its
 //! stream is complete (the stream's **frontier**), so the next LSN is either at the head of some worker's queue, or in
-//! a stream whose frontier is not above it, or nowhere: then the log ends there (section 4.3, W5). Memory holds a few
-//! chunks per stream.
+//! a stream whose frontier is not above it, or nowhere: then the log ends there (section 4.3, W5). [Voids](crate::void) are kept beside the
+//! queues, by their first LSN, until the merge has passed them. Memory holds a few chunks per stream.
 
 use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::record::Cursor;
+use crate::void::Void;
 
 use super::scan::{Chunk, End, StreamScan};
 
@@ -43,6 +44,14 @@ impl Record {
     pub(crate) fn body(&self) -> &[u8] {
         &self.payload[self.at..self.at + self.len]
     }
+}
+
+/// What is at an LSN.
+#[derive(Debug)]
+pub(crate) enum Present {
+    Record(Record),
+    /// Nothing, up to here; by a block's word.
+    VoidTo(u64),
 }
 
 impl Run {
@@ -94,6 +103,8 @@ pub(crate) struct Merge<'f> {
     index: HashMap<(u32, u64), usize>,
     /// LSN of the head of each queue that has one.
     heads: BinaryHeap<Reverse<(u64, usize)>>,
+    /// Those that have been read and not been passed.
+    voids: BinaryHeap<Reverse<Void>>,
     /// Some chunk has told what its records rest on.
     tells_rests: bool,
 }
@@ -105,15 +116,19 @@ impl<'f> Merge<'f> {
             queues: Vec::new(),
             index: HashMap::new(),
             heads: BinaryHeap::new(),
+            voids: BinaryHeap::new(),
             tells_rests: false,
         }
     }
 
-    /// The record with this LSN; `None` if it is in no stream. Ask for rising LSNs only: what is below is dropped.
-    pub(crate) fn find(&mut self, lsn: u64) -> Result<Option<Record>, (PathBuf, io::Error)> {
+    /// What is at this LSN; `None` if no stream has a record or a void there. Ask for rising LSNs only: what is below is dropped.
+    pub(crate) fn find(&mut self, lsn: u64) -> Result<Option<Present>, (PathBuf, io::Error)> {
         loop {
             if let Some(record) = self.take_head(lsn) {
-                return Ok(Some(record));
+                return Ok(Some(Present::Record(record)));
+            }
+            if let Some(last) = self.take_void(lsn) {
+                return Ok(Some(Present::VoidTo(last)));
             }
             if !self.read_on(lsn)? {
                 return Ok(None);
@@ -159,6 +174,17 @@ impl<'f> Merge<'f> {
         }
     }
 
+    /// The end of a void that this LSN is in; drops voids below.
+    fn take_void(&mut self, lsn: u64) -> Option<u64> {
+        while self.voids.peek().is_some_and(|Reverse(void)| void.first <= lsn) {
+            let Reverse(void) = self.voids.pop()?;
+            if void.last >= lsn {
+                return Some(void.last);
+            }
+        }
+        None
+    }
+
     /// Reads one more chunk of the stream with the lowest frontier; `false` if no stream can hold `lsn` any more.
     fn read_on(&mut self, lsn: u64) -> Result<bool, (PathBuf, io::Error)> {
         let open = self.sources.iter_mut().filter(|s| !s.scan.has_ended());
@@ -176,6 +202,7 @@ impl<'f> Merge<'f> {
     fn enqueue(&mut self, stream: u32, chunk: Chunk) {
         self.tells_rests |= chunk.header.tells_rests;
         for block in chunk.blocks {
+            self.voids.extend(block.voids.into_iter().map(Reverse));
             let slot = *self.index.entry((stream, block.worker)).or_insert_with(|| {
                 self.queues.push(Queue::default());
                 self.queues.len() - 1

@@ -31,7 +31,7 @@ use azekura_io::Fs;
 
 use crate::error::ReplayError;
 
-use merge::{Merge, Record};
+use merge::{Merge, Present, Record};
 use scan::StreamScan;
 use survey::Survey;
 
@@ -42,7 +42,7 @@ pub struct LogRange {
     pub incarnation: u32,
     /// Its first LSN.
     pub first_lsn: Lsn,
-    /// The last LSN before the first missing one, the cut that an earlier recovery found; below `first_lsn` if there is none. `None` for the last
+    /// The last LSN, of a record or void, before the first missing one, the cut that an earlier recovery found; below `first_lsn` if there is none. `None` for the last
     /// range only: up to the first missing LSN, which this recovery finds.
     pub last_lsn: Option<Lsn>,
     /// What counts above `last_lsn`, in order of workers.
@@ -77,7 +77,7 @@ impl LogRange {
 /// What a replay found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replayed {
-    /// The cut: the last LSN of the last range before the first missing one. If there is none from the first LSN asked for, the one before that.
+    /// The cut: the last LSN of the last range, a record's or a void one, before the first missing one. If there is none from the first LSN asked for, the one before that.
     pub last_lsn: Lsn,
     /// What counts of the last range above `last_lsn`. All else above is void.
     pub tails: Vec<Tail>,
@@ -94,7 +94,7 @@ pub type Each<'a, E> = dyn FnMut(Lsn, &[u8]) -> Result<(), E> + 'a;
 
 /// Hands every record of the ranges with an LSN of at least `from` to `each`, in order of LSNs.
 ///
-/// Inside a range LSNs are dense, but for what [`Tail`]s hold. Costs one pass over the segments that can hold such records, and one over the last
+/// Inside a range LSNs are dense, but for [voids](crate::void) and what [`Tail`]s hold. Costs one pass over the segments that can hold such records, and one over the last
 /// segment of each stream; memory for a few chunks per stream. A directory that does not exist is an empty log.
 ///
 /// # Errors
@@ -154,13 +154,18 @@ struct RangeReplay<'r, 'f, 'e, E> {
 }
 
 impl<E> RangeReplay<'_, '_, '_, E> {
-    /// Hands over the records from `start` on; returns the first missing LSN, or the first beyond the range's dense part.
+    /// Hands over the records from `start` on; returns the first LSN that is neither a record nor void, or the first beyond the range's dense part.
     fn dense_part(&mut self, start: u64) -> Result<u64, ReplayError<E>> {
         let mut next = start;
         while self.range.last_lsn.is_none_or(|last| next <= last.0) {
-            let Some(record) = self.merge.find(next).map_err(read_error)? else { break };
-            self.hand_over(&record)?;
-            next += 1;
+            next = match self.merge.find(next).map_err(read_error)? {
+                None => break,
+                Some(Present::Record(record)) => {
+                    self.hand_over(&record)?;
+                    next + 1
+                }
+                Some(Present::VoidTo(last)) => last + 1,
+            };
         }
         Ok(next)
     }

@@ -14,6 +14,7 @@ use azekura_io::{File, Fs, OpenOptions};
 
 use crate::chunk::{self, HEADER_BYTES, Header, Place, UNIT_BYTES};
 use crate::record::Cursor;
+use crate::void::Void;
 
 /// Bytes read at a time.
 const WINDOW_BYTES: usize = 1 << 20;
@@ -91,6 +92,7 @@ pub(crate) struct BlockRef {
     /// Before its first record.
     pub(crate) cursor: Cursor,
     pub(crate) bytes: Range<usize>,
+    pub(crate) voids: Vec<Void>,
 }
 
 /// Where a stream's readable part ends.
@@ -248,7 +250,8 @@ fn chunk_in(
     let start = payload.as_ptr().addr();
     let blocks = blocks.into_iter().map(|block| {
         let at = block.bytes.as_ptr().addr() - start;
-        BlockRef { worker: block.worker, cursor: block.cursor(), bytes: at..at + block.bytes.len() }
+        let (worker, cursor, voids) = (block.worker, block.cursor(), block.voids.collect());
+        BlockRef { worker, cursor, bytes: at..at + block.bytes.len(), voids }
     });
     Ok(Some(Chunk { header, blocks: blocks.collect(), payload: Arc::new(payload.to_vec()) }))
 }

@@ -13,12 +13,15 @@ use super::scan::StreamScan;
 use super::survey::Survey;
 use super::{Each, LogRange, Replayed, read_error};
 
-/// Where a record's body is.
+/// Where a record's body is, or up to where LSNs are void.
 struct Found {
     lsn: u64,
-    payload: Arc<Vec<u8>>,
-    at: usize,
-    len: usize,
+    what: What,
+}
+
+enum What {
+    Body { payload: Arc<Vec<u8>>, at: usize, len: usize },
+    VoidTo(u64),
 }
 
 /// Hands every record of one range to `each`, in order of LSNs up to the first missing one, as [`replay`](super::replay)
@@ -42,11 +45,15 @@ pub fn replay_sorted<E>(
         let mut scan = StreamScan::new(fs, database_id, stream, range.incarnation, segments);
         while let Some(chunk) = scan.next_chunk().map_err(read_error)? {
             for block in chunk.blocks {
+                records.extend(
+                    block.voids.iter().map(|void| Found { lsn: void.first, what: What::VoidTo(void.last) }),
+                );
                 let end = block.bytes.end;
                 let (mut input, mut cursor) = (&chunk.payload[block.bytes], block.cursor);
                 while let Some((lsn, body)) = cursor.take(&mut input) {
                     let (payload, len) = (Arc::clone(&chunk.payload), body.len());
-                    records.push(Found { lsn, payload, at: end - input.len() - len, len });
+                    records
+                        .push(Found { lsn, what: What::Body { payload, at: end - input.len() - len, len } });
                 }
             }
         }
@@ -64,10 +71,17 @@ pub fn replay_sorted<E>(
         if found.lsn != next || range.last_lsn.is_some_and(|last| next > last.0) {
             break;
         }
-        let body = &found.payload[found.at..found.at + found.len];
-        each(Lsn(next), body).map_err(|source| ReplayError::Apply { lsn: Lsn(next), source })?;
+        let (payload, at, len) = match &found.what {
+            What::Body { payload, at, len } => (payload, *at, *len),
+            What::VoidTo(last) => {
+                next = last + 1;
+                continue;
+            }
+        };
+        each(Lsn(next), &payload[at..at + len])
+            .map_err(|source| ReplayError::Apply { lsn: Lsn(next), source })?;
         replayed.records += 1;
-        replayed.bytes += body.len() as u64;
+        replayed.bytes += len as u64;
         next += 1;
     }
     replayed.last_lsn = Lsn(next - 1);
@@ -82,7 +96,7 @@ mod tests {
 
     use super::super::replay;
     use super::*;
-    use crate::{LogIdentity, StreamCount, Wal, WalOptions, WorkerId};
+    use crate::{LogIdentity, Order, StreamCount, Wal, WalOptions, WorkerId};
 
     #[test]
     fn it_gives_what_the_merge_gives() {
@@ -98,11 +112,14 @@ mod tests {
         let wal = Wal::create(Arc::clone(&fs) as Arc<dyn Fs>, dir, identity, options).expect("creates");
         for i in 0..1000_u32 {
             let worker = WorkerId::from_index(i as usize % 3);
-            wal.append(worker, &i.to_le_bytes()[..1 + i as usize % 4]).expect("appends");
+            let order = if i % 11 == 0 { Order::Newest } else { Order::After(Lsn(0)) };
+            let body = &i.to_le_bytes()[..1 + i as usize % 4];
+            wal.append_in_order(worker, body, order, Lsn(0)).expect("appends");
             if i % 7 == 0 {
                 wal.flush(worker).expect("flushes");
             }
         }
+        assert!(wal.stats().void_lsns > 50);
         wal.close().expect("closes");
         let range = LogRange::open(1, Lsn(1));
         let mut seen = Vec::new();
@@ -118,6 +135,7 @@ mod tests {
         };
         let by_sorting = replay_sorted(&*fs, dir, 3, &range, &mut keep).expect("sorts");
         assert_eq!((merged.records, seen.len()), (1000, 1000));
+        assert!(merged.last_lsn > Lsn(1000));
         assert_eq!(merged, by_sorting);
         assert_eq!(seen, sorted);
     }

@@ -1,0 +1,188 @@
+//! Ranges of LSNs: one write to the shared counter serves many records of a worker.
+//!
+//! The counter is one line, and every record of every worker wants a number from it. So a worker draws a *range* when a record needs an LSN
+//! and uses it up record by record, all of it under its buffer latch. Numbers drawn ahead are older than what others have logged since. Three things must not come of
+//! that: a page whose LSN goes back (W7), a transaction that is durable without what it saw, and an unused number that holds everybody's horizon down.
+//!
+//! 1. A record that names what it comes [after](Order::After) takes the next LSN of the open range if that is above its **floor**; see RANGE-3.
+//! 2. Else what is left of the range is [void](crate::void), and a range is drawn anew, all above the counter as it was, and so above every floor.
+//! 3. When the buffer is exchanged for a flush, what is left is void. The batch takes its voids along to disk.
+//!
+//! | a drawn LSN is | who may change that |
+//! |---|---|
+//! | open: in the range, above the last record | who appends to the worker's buffer: to used or void; who takes the buffer: to void |
+//! | used by a record, or void | nobody; both become durable with the batch |
+//!
+//! - **RANGE-1** A worker with an open range has a record in its buffer that is below the range: a range is drawn for a record, and its rest does not outlive the
+//!   buffer's exchange. So the worker's mark (HORIZON-1) is below each open LSN, and nothing but records that are not durable holds the horizon, as ever. A worker
+//!   with nothing to log has no range (W1).
+//! - **RANGE-2** LSNs of one worker rise from record to record, and those of a later batch lie above the counter as it was when the earlier one was taken. So BUFFER-2 holds, what a chunk
+//!   says of its stream (`complete_below`) stays true, and a worker may get another stream (ASSIGN-1 to 3).
+//! - **RANGE-3** A record's LSN is above its floor: the LSNs of the pages that it changes, looked at under their latches, and every commit LSN that the lock table has handed to a
+//!   transaction of its worker with locks let go of early (W8). So a page's LSN never goes back; who saw a commit comes after it, also in the log, and what is up to the horizon is closed; and a record never
+//!   rests on one above it (REST-1).
+//! - **RANGE-4** Who has no floor draws [afresh](Order::Newest): a record whose pages' former lives it cannot see, because it takes or frees pages, or makes them from
+//!   nothing. It is above all that was drawn before, their last changes too.
+//! - **RANGE-5** The counter is above every LSN drawn so far, and no bound below those to come. That is one above the durable horizon
+//!   ([`lsn_bound`](azekura_base::DurableLog::lsn_bound)), by RANGE-1; once everything below a counter is durable, that counter is.
+//! - **RANGE-6** Every LSN up to the horizon is a record or a void on disk, so a recovery that counts voids as present finds the cut at the first LSN that is neither (W5).
+//!
+//! Readers of the counter, by RANGE-5:
+//!
+//! | who | wants | takes |
+//! |---|---|---|
+//! | `make_durable`, tickets, `close`, an epoch's boundary, `covers` of a flush | above all drawn so far | the counter. A record drawn later below an epoch's boundary belongs to that epoch |
+//! | a page that turns dirty, the active list | below all to come | one above the horizon |
+//! | a page's image on its way to disk | below the page's changes to come | the larger of that and one above the page's LSN (RANGE-3) |
+//! | a checkpoint's begin | below all to come | has everything drawn made durable, then one above the horizon |
+//! | a checkpoint's end, the target of a restart's length | above all drawn so far | the counter |
+//! | a page that was to be formatted and is not | above its former life | the counter |
+//! | an idle worker's first mark | below its own to come | the counter: its own range is drawn after that |
+//!
+//! What is given up: of two commits that neither has to come after the other, and neither is acknowledged, the earlier may be lost and the later kept, if they
+//! are of two workers. Elsewhere the log keeps a beginning of all that was appended; here, of what each worker appended, closed under what depends on what.
+//!
+//! *How long a range is.* As many LSNs as the buffer's last filling had records, less those that are in it already; when it has more than that, as many again. Where ranges are broken off
+//! because others change the same pages, no more than the last one served, and twice as many after each that is used up. A void costs a few bytes of log, so
+//! this is about speed only.
+//!
+//! Model: `tests/loom_range.rs`.
+
+use azekura_base::Lsn;
+
+use crate::void::Void;
+
+/// Where a record's place is in the order of LSNs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Above every LSN drawn so far: it draws its own.
+    Newest,
+    /// Above this LSN, and above what its worker has been [told](crate::worker_buffer::WorkerBuffer::rest_on) to come after.
+    After(Lsn),
+}
+
+/// Most LSNs that may be drawn at once.
+pub const MAX_RANGE: u32 = 1 << 16;
+
+/// A worker's open range, and how long the next one is to be. Used under the worker's buffer latch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LsnRange {
+    /// The open LSNs are those from here to before `end`.
+    next: u64,
+    end: u64,
+    /// How many LSNs it had, and how many records got one.
+    count: u64,
+    served: u64,
+    /// The longest one to draw.
+    most: u64,
+    /// What ranges serve, as it seems, before they are broken off.
+    reach: u64,
+    /// Records of the last batch.
+    usual: u64,
+}
+
+impl LsnRange {
+    /// None open, and none ever longer than `most`.
+    pub(crate) const fn new(most: u64) -> Self {
+        Self { next: 0, end: 0, count: 0, served: 0, most, reach: most, usual: 0 }
+    }
+
+    /// Whether an LSN is left of it.
+    pub(crate) const fn is_open(&self) -> bool {
+        self.next < self.end
+    }
+
+    /// The next LSN of the range, if it is above `floor`.
+    pub(crate) fn take(&mut self, floor: u64) -> Option<u64> {
+        if !self.is_open() || self.next <= floor {
+            return None;
+        }
+        self.next += 1;
+        self.served += 1;
+        Some(self.next - 1)
+    }
+
+    /// Ends the range because it has no LSN for a record that comes after something: tells what is void of it.
+    pub(crate) fn break_off(&mut self) -> Option<Void> {
+        let void = self.close();
+        if void.is_some() {
+            self.reach = self.served;
+        } else if self.served == self.count {
+            self.reach = (self.reach * 2).min(self.most);
+        }
+        void
+    }
+
+    /// Ends the range: tells what is void of it.
+    pub(crate) fn close(&mut self) -> Option<Void> {
+        let void = self.is_open().then(|| Void { first: self.next, last: self.end - 1 });
+        self.next = self.end;
+        void
+    }
+
+    /// Ends the range because a batch of so many records is taken: tells what is void of it.
+    pub(crate) fn end_batch(&mut self, records: u64) -> Option<Void> {
+        self.usual = records;
+        self.close()
+    }
+
+    /// How many LSNs to draw for a buffer that has so many records.
+    pub(crate) fn wanted(&self, records: u64) -> u64 {
+        let more = if records < self.usual { self.usual - records } else { records };
+        more.min(self.reach).clamp(1, self.most)
+    }
+
+    /// A range was drawn, and its first LSN is used.
+    pub(crate) const fn open(&mut self, first: u64, count: u64) {
+        self.next = first + 1;
+        self.end = first + count;
+        (self.count, self.served) = (count, 1);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_serves_those_whose_floor_is_below_it_and_what_is_left_is_void() {
+        let mut range = LsnRange::new(64);
+        assert_eq!((range.take(0), range.close()), (None, None), "none is open");
+        range.open(10, 4);
+        assert_eq!(
+            [range.take(0), range.take(11), range.take(13)],
+            [Some(11), Some(12), None],
+            "13 is a page's"
+        );
+        range.open(20, 4);
+        assert_eq!((range.take(21), range.break_off()), (None, Some(Void { first: 21, last: 23 })));
+        assert_eq!((range.take(0), range.close()), (None, None));
+    }
+
+    #[test]
+    fn a_range_is_as_long_as_what_is_still_to_come_by_the_last_batch() {
+        let mut range = LsnRange::new(64);
+        assert_eq!([0, 1, 2, 40, 100].map(|records| range.wanted(records)), [1, 1, 2, 40, 64]);
+        range.end_batch(11);
+        assert_eq!([0, 1, 10, 11, 22].map(|records| range.wanted(records)), [11, 10, 1, 11, 22]);
+        range.end_batch(1000);
+        assert_eq!(range.wanted(0), 64);
+        assert_eq!(LsnRange::new(1).wanted(500), 1);
+    }
+
+    #[test]
+    fn ranges_that_are_broken_off_get_short_and_those_used_up_get_long_again() {
+        let mut range = LsnRange::new(64);
+        range.end_batch(64);
+        range.open(1, 64);
+        assert!((0..4).all(|_| range.take(0).is_some()));
+        assert!(range.break_off().is_some());
+        assert_eq!(range.wanted(0), 5, "what the last one served");
+        range.open(100, 1);
+        assert_eq!(range.break_off(), None);
+        assert_eq!(range.wanted(0), 10);
+        range.open(200, 10);
+        assert!(range.close().is_some(), "for a flush, or a record that draws afresh");
+        assert_eq!(range.wanted(0), 10);
+    }
+}

@@ -1,0 +1,172 @@
+//! RANGE-1 to RANGE-3 and RANGE-6: whatever meets, what is below the horizon is a record or void on disk, a page's LSN rises, who got a lock comes after the commit
+//! that let go of it, and what a flush does not take lies above what it covers.
+#![cfg(loom)]
+
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use azekura_base::Lsn;
+use azekura_base::sync::{Arc, Mutex, thread};
+use azekura_wal::durable_lsn::DurableHorizon;
+use azekura_wal::lsn_range::Order;
+use azekura_wal::options::Admission;
+use azekura_wal::void::VoidCursor;
+use azekura_wal::worker_buffer::{Batch, WorkerBuffer};
+
+/// A log of two workers, of which both draw two LSNs at once; a bit per LSN for a disk; a page, and a lock's slot.
+struct Log {
+    horizon: DurableHorizon,
+    buffers: [WorkerBuffer; 2],
+    /// std's, so that it orders nothing in the model.
+    disk: AtomicU64,
+    /// LSN of the page's last change; the latch is the mutex.
+    page: Mutex<u64>,
+    /// Commit LSN that let go of the lock; the lock is the mutex.
+    lock: Mutex<u64>,
+}
+
+/// LSNs that each worker used before the model begins, so that it expects batches of two.
+const BEFORE: u64 = 2;
+
+impl Log {
+    fn new() -> Arc<Self> {
+        let buffers = [0, 1].map(|worker| WorkerBuffer::new(worker, 1000).with_ranges(2));
+        let horizon = DurableHorizon::new(2, Lsn(1));
+        let log =
+            Self { horizon, buffers, disk: AtomicU64::new(0), page: Mutex::new(0), lock: Mutex::new(0) };
+        for worker in 0..2 {
+            (0..BEFORE).for_each(|_| _ = log.append(worker, Order::Newest));
+            log.flush(worker);
+        }
+        assert_eq!(log.horizon.compute(), Lsn(2 * BEFORE));
+        Arc::new(log)
+    }
+
+    fn append(&self, worker: usize, order: Order) -> u64 {
+        let buffer = &self.buffers[worker];
+        buffer.append_in_order(&self.horizon, b"x", Admission::All, order, Lsn(0)).expect("room").lsn.0
+    }
+
+    /// In the range if it can be.
+    fn append_next(&self, worker: usize) -> u64 {
+        self.append(worker, Order::After(Lsn(0)))
+    }
+
+    /// Writes what is buffered: records and voids. Gives the last LSN that it took, or 0, and what it covers.
+    fn flush(&self, worker: usize) -> (u64, u64) {
+        let mut taken = Batch::default();
+        let covers = self.buffers[worker].take(&self.horizon, &mut taken, Admission::All);
+        if taken.records > 0 {
+            assert!(taken.records <= 2, "a batch is its first and last");
+            let voids = VoidCursor::new(taken.first_lsn, taken.voids.bytes());
+            let void: u64 = voids.flat_map(|void| void.first..=void.last).map(|lsn| 1 << lsn).sum();
+            self.disk.fetch_or(1 << taken.first_lsn | 1 << taken.last_lsn | void, SeqCst);
+        }
+        self.buffers[worker].settle(&self.horizon);
+        (taken.last_lsn, covers)
+    }
+
+    fn check(&self) {
+        let horizon = self.horizon.compute().0;
+        let disk = self.disk.load(SeqCst);
+        for lsn in 1..=horizon {
+            assert!(disk & 1 << lsn != 0, "{lsn} is not on disk, the horizon is {horizon}");
+        }
+    }
+
+    /// Changes the page.
+    fn change_page(&self, worker: usize) {
+        let mut page = self.page.lock();
+        let lsn = self.append(worker, Order::After(Lsn(*page)));
+        assert!(lsn > *page, "the page goes back from {page} to {lsn}", page = *page);
+        *page = lsn;
+    }
+
+    /// Takes the lock, commits, and lets go.
+    fn commit(&self, worker: usize) {
+        let mut lock = self.lock.lock();
+        self.buffers[worker].rest_on(&self.horizon, Lsn(*lock));
+        let lsn = self.append_next(worker);
+        assert!(lsn > *lock, "the commit {lsn} is below {lock}, on which it depends", lock = *lock);
+        *lock = lsn;
+    }
+}
+
+#[test]
+fn what_is_below_the_horizon_is_on_disk_as_a_record_or_as_void() {
+    loom::model(|| {
+        let log = Log::new();
+        let other = log.clone();
+        let ranged = thread::spawn(move || {
+            other.append_next(0);
+            other.flush(0);
+        });
+        let other = log.clone();
+        let newest = thread::spawn(move || {
+            other.append(1, Order::Newest);
+            other.flush(1);
+        });
+        log.check();
+        ranged.join().expect("no panic");
+        newest.join().expect("no panic");
+        log.check();
+        assert_eq!(
+            log.horizon.compute(),
+            Lsn(2 * BEFORE + 3),
+            "two of one worker, one void, and one of the other"
+        );
+    });
+}
+
+#[test]
+fn a_range_that_was_opened_before_a_flush_is_not_used_after_it() {
+    loom::model(|| {
+        let log = Log::new();
+        log.append_next(0);
+        let other = log.clone();
+        let flusher = thread::spawn(move || other.flush(0));
+        let lsn = log.append_next(0);
+        log.check();
+        let (last, covers) = flusher.join().expect("no panic");
+        assert!(
+            lsn <= last || lsn >= covers,
+            "{lsn} is neither in what was taken, up to {last}, nor above {covers}"
+        );
+        log.check();
+        log.flush(0);
+        log.check();
+        assert!(log.horizon.compute() >= Lsn(lsn));
+    });
+}
+
+#[test]
+fn w7_a_page_that_workers_with_ranges_change_in_turn_never_goes_back() {
+    loom::model(|| {
+        let log = Log::new();
+        log.append_next(0); // and its range is open
+        let other = log.clone();
+        let changer = thread::spawn(move || {
+            other.change_page(1);
+            other.change_page(1);
+        });
+        log.change_page(0);
+        changer.join().expect("no panic");
+        log.change_page(0);
+    });
+}
+
+#[test]
+fn w8_who_got_a_lock_comes_after_the_commit_that_let_go_of_it() {
+    loom::model(|| {
+        let log = Log::new();
+        let other = log.clone();
+        let committer = thread::spawn(move || {
+            other.commit(1);
+            other.flush(1);
+        });
+        log.commit(0); // and its range is open
+        log.commit(0);
+        committer.join().expect("no panic");
+        log.flush(0);
+        log.check();
+    });
+}
