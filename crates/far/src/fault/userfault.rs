@@ -19,6 +19,10 @@
 //! A system call that a program makes past us can take memory out of a page that is here (`madvise` of 4 KiB). Such holes move as holes and are zeros
 //! in a frame; where a page is copied or touched they are filled first, as a fault in a page that is here is answered by nobody.
 //!
+//! A move that fails tells how much it has moved, and Linux 6.18 tells too little now and then: once it had to try again inside, it takes what it moves then for not
+//! moved, tries once more, and finds its own work in the way (`EEXIST`). Believed, this is a page half of which is overwritten with zeros. So a piece that is
+//! already at its place, and not where it came from, was moved ([`moved_pieces`]): what we move into has nothing before.
+//!
 //! A write fault on a range where huge pages are allowed makes the kernel clear 2 MiB before it asks us, and a fault leaves an empty page table that
 //! makes a later move split a huge page. So the region is `MADV_NOHUGEPAGE`, and what is there of page tables is dropped before a page of 2 MiB comes.
 
@@ -92,21 +96,30 @@ impl UserfaultBackend {
         self.region.page(page)
     }
 
-    /// Moves a page's worth of memory; what is busy is tried again, then copied.
+    /// Moves a page's worth of memory to where nothing is; what is busy is tried again, then copied.
     fn shift(&self, to: *mut u8, from: *mut u8) -> Result<(), (usize, io::Error)> {
         let mut done = 0;
         let mut tries = 0;
         while done < self.page_bytes {
             let mode = abi::MOVE_DONTWAKE | abi::MOVE_ALLOW_HOLES;
             let left = self.page_bytes - done;
-            let (moved, error) = self.uffd.r#move(to as usize + done, from as usize + done, left, mode);
-            done += moved;
+            let (told, error) = self.uffd.r#move(to as usize + done, from as usize + done, left, mode);
+            done += told;
             let Some(error) = error else { continue };
-            if moved > 0 {
+            let untold = match error.raw_os_error() {
+                Some(libc::EEXIST) => {
+                    moved_pieces(to.wrapping_add(done), from.wrapping_add(done), left - told)
+                }
+                _ => Ok(0),
+            };
+            let untold = untold.map_err(|error| (done, error))?;
+            done += untold;
+            if told + untold > 0 {
                 tries = 0;
             }
             tries += 1;
             match error.raw_os_error() {
+                Some(libc::EEXIST) if untold > 0 => {}
                 // Shared with another process: it stays so until it is written.
                 Some(libc::EBUSY) if self.forked.load(Relaxed) => return Err((done, error)),
                 Some(libc::EAGAIN | libc::EBUSY | libc::EINTR) if tries < TRIES => {
@@ -180,6 +193,21 @@ impl UserfaultBackend {
     }
 }
 
+/// How many bytes at the beginning of a range were moved there: what is there, and no longer where it came from.
+fn moved_pieces(to: *mut u8, from: *mut u8, bytes: usize) -> io::Result<usize> {
+    let (not_there, piece) = missing(to, bytes)?;
+    let (gone, _) = missing(from, bytes)?;
+    Ok(prefix(&not_there, to as usize, &gone, from as usize, bytes, piece))
+}
+
+/// The same by the addresses of missing pieces, in order.
+fn prefix(not_there: &[usize], to: usize, gone: &[usize], from: usize, bytes: usize, piece: usize) -> usize {
+    let there = not_there.first().map_or(bytes, |&at| at - to);
+    let left_behind =
+        gone.iter().zip((from..).step_by(piece)).take_while(|&(&at, piece)| at == piece).count();
+    there.min(left_behind * piece)
+}
+
 fn open(mechanism: Mechanism) -> io::Result<Userfault> {
     let moves = if mechanism.moves() { abi::FEATURE_MOVE } else { 0 };
     Userfault::open(mechanism.is_user_mode(), abi::FEATURE_PAGEFAULT_FLAG_WP | moves)
@@ -212,6 +240,8 @@ impl Backend for UserfaultBackend {
         }
         if let Err((done, _)) = self.shift(self.page(page), self.frame(frame)) {
             self.copy_in(page, frame, done, Allow::ReadWrite)?;
+            // Whoever moves into it next finds nothing there.
+            advise(self.frame(frame), self.page_bytes, libc::MADV_DONTNEED)?;
         }
         if allow == Allow::Read {
             self.uffd.write_protect(self.page(page) as usize, self.page_bytes, abi::WP_PROTECT)?;
@@ -225,6 +255,8 @@ impl Backend for UserfaultBackend {
         }
         match self.shift(self.frame(frame), self.page(page)) {
             Ok(()) => Ok(()),
+            // Something was in the frame: what is where is not known, so nothing may be filled.
+            Err((_, error)) if error.raw_os_error() == Some(libc::EEXIST) => Err(error),
             // Shared with a child once, or pinned by the kernel.
             Err((done, _)) => self.copy_out(page, frame, done),
         }
@@ -337,4 +369,86 @@ pub(super) fn wait<const N: usize>(fds: &[i32; N], within: Option<Duration>) -> 
         return if error.kind() == io::ErrorKind::Interrupted { Ok(true) } else { Err(error) };
     }
     Ok(ready > 0)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use rand::rngs::StdRng;
+    use rand::{RngExt, SeedableRng};
+
+    #[test]
+    fn what_is_there_and_no_longer_where_it_came_from_was_moved() {
+        const PIECE: usize = 4096;
+        let at = |base: usize, pieces: &[usize]| {
+            pieces.iter().map(|piece| base + piece * PIECE).collect::<Vec<_>>()
+        };
+        let moved = |not_there: &[usize], gone: &[usize]| {
+            prefix(&at(1 << 20, not_there), 1 << 20, &at(1 << 30, gone), 1 << 30, 4 * PIECE, PIECE) / PIECE
+        };
+        assert_eq!(moved(&[], &[0, 1, 2, 3]), 4, "all, though nothing of it was told");
+        assert_eq!(moved(&[2, 3], &[0, 1]), 2);
+        assert_eq!(moved(&[2, 3], &[0, 1, 2, 3]), 2, "then a hole");
+        assert_eq!(moved(&[3], &[0, 2]), 1, "the second is in both places: not by a move");
+        assert_eq!(moved(&[0, 1, 2, 3], &[]), 0);
+        assert_eq!(moved(&[], &[]), 0);
+    }
+
+    /// Ends the threads of a scope.
+    struct Ended<'e>(&'e AtomicBool);
+
+    impl Drop for Ended<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Relaxed);
+        }
+    }
+
+    /// The system takes hold of pages at any time, to age or to migrate them; here others make it, and moves have to be tried again.
+    #[test]
+    fn pages_move_whole_while_the_system_holds_some_of_them() {
+        const PAGE: usize = 1 << 20;
+        const PAGES: u32 = 4;
+        const ROUNDS: usize = 20_000;
+        const HELD: usize = 64 << 10;
+        const SPREAD: usize = (PAGE * PAGES as usize - HELD) / 4096;
+        let Ok(backend) =
+            UserfaultBackend::new(Mechanism::UserfaultMove, PAGE * PAGES as usize, PAGE, PAGES as usize, &[])
+        else {
+            return; // no such thing here
+        };
+        let pieces = |at: *mut u8| (0..PAGE / 4096).map(move |i| at.wrapping_add(i * 4096));
+        for frame in 0..PAGES {
+            // SAFETY: in the frame.
+            pieces(backend.frame(frame))
+                .enumerate()
+                .for_each(|(i, at)| unsafe { at.write(i as u8 ^ frame as u8) });
+        }
+        let ended = AtomicBool::new(false);
+        std::thread::scope(|s| {
+            for holder in 0..3 {
+                let areas = [backend.page(0), backend.frame(0)].map(|at| at as usize);
+                let ended = &ended;
+                let mut rng = StdRng::seed_from_u64(holder);
+                s.spawn(move || {
+                    while !ended.load(Relaxed) {
+                        let at = areas[rng.random_range(0..2)] + rng.random_range(0..SPREAD) * 4096;
+                        advise(at as *mut u8, HELD, libc::MADV_COLD).unwrap();
+                    }
+                });
+            }
+            let _ended = Ended(&ended); // also of a panic here
+            for round in 0..ROUNDS {
+                let page = round as u32 % PAGES;
+                backend.map_in(page, page, Allow::ReadWrite).unwrap();
+                assert_eq!(missing(backend.page(page), PAGE).unwrap().0, [], "round {round}");
+                backend.map_out(page, page).unwrap();
+                assert_eq!(missing(backend.frame(page), PAGE).unwrap().0, [], "round {round}");
+            }
+        });
+        for frame in 0..PAGES {
+            // SAFETY: in the frame.
+            let bytes = pieces(backend.frame(frame)).map(|at| unsafe { at.read() });
+            assert!(bytes.enumerate().all(|(i, byte)| byte == i as u8 ^ frame as u8), "{frame}");
+        }
+    }
 }
