@@ -134,7 +134,10 @@ mod tests {
         newer[8] = 9;
         let sum = crc32c::crc32c(&newer[8..]);
         newer[4..8].copy_from_slice(&sum.to_le_bytes());
-        assert!(matches!(decode(&newer[4..], 7, 2), Err(FrameError::Version { found: 9, expected: VERSION })));
+        assert!(matches!(
+            decode(&newer[4..], 7, 2),
+            Err(FrameError::Version { found: 9, expected: VERSION })
+        ));
         assert!(matches!(length(u32::MAX.to_le_bytes()), Err(FrameError::TooLong { .. })));
         assert!(matches!(length([1, 0, 0, 0]), Err(FrameError::TooShort { bytes: 1 })));
     }

@@ -10,6 +10,10 @@ use crate::worker_buffer::{Appended, Batch, Refused, Totals, WorkerBuffer};
 
 /// One of the log's buffers. The choice is made when the log is created: one well-predicted branch per call.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a look less for each record; there are as many as workers, all of one kind"
+)]
 pub(crate) enum LogBuffer {
     Worker(WorkerBuffer),
     Serial(Box<SerialBuffer>),

@@ -130,7 +130,7 @@ fn sound_log() -> &'static SoundLog {
             // Now and then a worker has two records in a batch, expects two the next time too, and has one.
             let worker = WorkerId::from_index(n / 3);
             last = wal.append_in_order(worker, &body(n), Order::After(last), Lsn(0)).expect("appends");
-            if n % 3 > 0 {
+            if !n.is_multiple_of(3) {
                 wal.make_durable(last).expect("durable");
             }
             last.0

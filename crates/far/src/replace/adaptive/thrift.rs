@@ -2,7 +2,7 @@
 //!
 //! | manner | bits are cleared | ends when |
 //! |---|---|---|
-//! | `Unknown` | no | what a swap costs is known, after [`FIRST`] of them |
+//! | `Unknown` | no | what a swap costs is known, after four of them |
 //! | `Cheap` | yes: all clearings that a swap may pay for cost at most a quarter of it, so little can be lost | they cost three eighths of what the swaps do |
 //! | `Blind` | no | swaps have become dear, or a trial is paid for: swaps have cost sixteen times what it may, and as many times what the last one that failed did since then |
 //! | `Trial` | yes | two stretches to learn in, and one that counts: won if paging burdens the program less than blind |
