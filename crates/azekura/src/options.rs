@@ -22,7 +22,8 @@ pub enum Durability {
     #[default]
     Immediate,
     /// `commit` returns at once; the transaction becomes durable with the next flush, within milliseconds. A crash
-    /// may lose the newest such transactions, never a part of one, and never one on which a durable one depends.
+    /// may lose the newest such transactions, never a part of one, and never one on which a durable one depends. Of two that have nothing to do with each other it may
+    /// lose the earlier.
     Relaxed,
 }
 
