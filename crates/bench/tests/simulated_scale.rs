@@ -32,15 +32,16 @@ fn two_runs_print_the_same_and_every_line_has_a_name() {
 
 /// What comes behind a line is seen without removing it.
 #[test]
-fn without_the_log_s_counter_updates_are_faster_and_wait_for_other_lines() {
+fn without_the_line_that_they_wait_for_most_updates_are_faster_and_wait_for_others() {
     let with = run(Work::U1, 32);
+    let worst = &with.points[0].lines[0];
     let mut scale = scale(Work::U1, 32);
-    scale.without = vec!["next@wal::durable_lsn".parse().unwrap()];
+    scale.without = vec![format!("{}@{}", worst.field, worst.module).parse().unwrap()];
     let without = scale.run(&Progress::hidden()).unwrap().0;
-    let is_it = |line: &SharedLine| line.field == "next" && line.module == "wal::durable_lsn";
-    assert!(with.points[0].lines.iter().any(is_it) && !without.points[0].lines.iter().any(is_it));
+    let is_it = |line: &SharedLine| line.field == worst.field && line.module == worst.module;
+    assert!(!without.points[0].lines.iter().any(is_it), "{worst:?}");
     assert!(without.points[0].rate > with.points[0].rate, "{without:?}");
-    assert!(without.to_text().contains("as if next of wal::durable_lsn cost nothing"));
+    assert!(without.to_text().contains(&format!("as if {} of {} cost nothing", worst.field, worst.module)));
 }
 
 /// They had sixteen stripes, and more clients than that met in them.
@@ -54,15 +55,18 @@ fn clients_do_not_wait_for_each_other_where_states_and_counts_are_kept() {
     }
 }
 
-/// An update reads no counter that others write: what is left of the log's counter is drawing from it.
+/// An update reads no counter that others write, and draws from the log's but once in a while: more processors serve more of them. When each drew two numbers, 32
+/// processors served fewer than eight.
 #[test]
-fn an_update_only_draws_from_the_log_s_counter() {
-    let report = run(Work::U1, 32);
-    let counter =
-        report.points[0].lines.iter().find(|line| line.module == "wal::durable_lsn" && line.field == "next");
-    let place = &counter.expect("the one line that all updates write").places[0];
-    let (file, line) = place.split_once(':').unwrap();
-    let text = std::fs::read_to_string(format!("{}/../../{file}", env!("CARGO_MANIFEST_DIR"))).unwrap();
-    let source = text.lines().nth(line.parse::<usize>().unwrap() - 1).unwrap();
-    assert!(source.contains("fetch_add"), "{place}: {source}");
+fn updates_do_not_meet_at_the_log_s_counter() {
+    let (few, many) = (run(Work::U1, 8), run(Work::U1, 32));
+    assert!(many.points[0].rate > 1.5 * few.points[0].rate, "{few:?} {many:?}");
+    let of_counter = |line: &&SharedLine| line.module == "wal::durable_lsn" && line.field == "next";
+    for line in run(Work::U1, 64).points[0].lines.iter().filter(of_counter) {
+        let place = &line.places[0];
+        let (file, number) = place.split_once(':').unwrap();
+        let text = std::fs::read_to_string(format!("{}/../../{file}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+        let source = text.lines().nth(number.parse::<usize>().unwrap() - 1).unwrap();
+        assert!(source.contains("fetch_add"), "{place}: {source}");
+    }
 }

@@ -231,6 +231,7 @@ impl Simulation {
             world.set_gap(crate::coherence::picoseconds(nanoseconds));
         }
         world.stop = self.stop;
+        world.max_steps = self.max_steps;
         world.free = Free::new(self.free);
         world.chooser = Chooser::of(self.schedule);
         world.trace = self.traces.then(Vec::new);

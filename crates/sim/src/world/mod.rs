@@ -57,6 +57,8 @@ pub(crate) struct World {
     /// What was done, if that is wanted.
     pub(crate) trace: Option<Vec<Step>>,
     pub(crate) stop: Option<Stop>,
+    /// After so many steps a thread gives way though nobody else could run: the caller has had enough.
+    pub(crate) max_steps: u64,
     /// Lines that cost nothing.
     pub(crate) free: Free,
     profile: Rc<Profile>,
@@ -97,6 +99,7 @@ impl World {
             trace: None,
             stop: None,
             free: Free::default(),
+            max_steps: u64::MAX,
             gap: picoseconds(costs.between_accesses.value),
             slice: picoseconds(costs.slice.value),
             profile,

@@ -122,6 +122,11 @@ impl World {
 
     /// Whether the running thread must give way before it does anything that others see: it is put where it belongs if so.
     pub(super) fn must_give_way(&mut self) -> bool {
+        if self.steps > self.max_steps {
+            // Alone, and spinning perhaps: whoever counts the steps must have a say.
+            self.enqueue(self.current, self.threads[self.current].time);
+            return true;
+        }
         if self.chooser.is_some() {
             return self.is_preempted();
         }
