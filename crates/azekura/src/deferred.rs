@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use azekura_base::{Lsn, PageId};
 use azekura_btree::record::encode;
 use azekura_btree::{Deferred, Env, Head, UndoLog, Writer, free_step};
+use azekura_wal::Order;
 
 use crate::Error;
 
@@ -61,7 +62,7 @@ impl Leftovers {
 /// Logs that nothing more is to be done for the transaction.
 pub(crate) fn append_end(env: &Env, writer: Writer) -> Result<(), Error> {
     let end = encoded(&Head::End { txn: writer.txn });
-    env.log().append(writer.worker, &end, Lsn(0))?;
+    env.log().append(writer.worker, &end, Order::Newest, Lsn(0))?;
     Ok(())
 }
 

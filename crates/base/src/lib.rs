@@ -16,6 +16,7 @@
 //! | [`checksum`] | CRC-32C |
 //! | [`durable`] | what the page cache asks of the log |
 //! | [`sync`] | the one door to std or loom atomics, mutexes and parking |
+//! | [`drift`] | whether something measured has changed for good |
 //! | [`backoff`] | exponential back-off for spins |
 //! | [`blocking`] | what a thread does before it blocks |
 //! | [`striped`] | counters spread over cache lines |
@@ -24,6 +25,7 @@
 pub mod backoff;
 pub mod blocking;
 pub mod checksum;
+pub mod drift;
 pub mod durable;
 pub mod id;
 pub mod page;

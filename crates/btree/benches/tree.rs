@@ -8,7 +8,7 @@ use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use azekura_base::{DurableLog, LogFailed, Lsn, TxnId};
 use azekura_btree::{Env, EnvOptions, LeafBatch, Log, NoLocks, PutMode, Scan, Tree, UndoLog, WriteCtx};
 use azekura_buffer::{BufferPool, MemStore, PoolOptions};
-use azekura_wal::{AppendError, WorkerId};
+use azekura_wal::{AppendError, Order, WorkerId};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 
 const RECORDS: u64 = 1_000_000;
@@ -30,7 +30,7 @@ impl DurableLog for Counter {
 }
 
 impl Log for Counter {
-    fn append(&self, _: WorkerId, body: &[u8], _: Lsn) -> Result<Lsn, AppendError> {
+    fn append(&self, _: WorkerId, body: &[u8], _: Order, _: Lsn) -> Result<Lsn, AppendError> {
         black_box(body);
         Ok(Lsn(self.0.fetch_add(1, Relaxed) + 1))
     }

@@ -19,29 +19,13 @@ use crate::undo::{UndoLog, UndoOp};
 
 /// The log as the tree sees it: somewhere to append to. [`Wal`] is one; tests have others.
 pub trait Log: DurableLog {
-    /// Appends a record for `worker` and gives its LSN. The record rests on the one with LSN `rests_on` and all before, as far as
-    /// [`foreign`](Self::foreign) says so; 0: on none.
+    /// Appends a record for `worker` and gives its LSN, which has its place as `order` has it, and is above `rests_on`; a log that gives each record the next LSN
+    /// need not look at either. The record rests on the one with LSN `rests_on` and all before, as far as [`foreign`](Self::foreign) says so; 0: on none.
     ///
     /// # Errors
     ///
     /// [`AppendError`]: nothing was appended, no LSN drawn.
-    fn append(&self, worker: WorkerId, body: &[u8], rests_on: Lsn) -> Result<Lsn, AppendError>;
-
-    /// The same for a record whose LSN need not be above all drawn before, but as `order` has it; that is above `rests_on` too. A log that gives each record the
-    /// next LSN does nothing else.
-    ///
-    /// # Errors
-    ///
-    /// [`AppendError`]: nothing was appended, no LSN drawn.
-    fn append_in_order(
-        &self,
-        worker: WorkerId,
-        body: &[u8],
-        _order: Order,
-        rests_on: Lsn,
-    ) -> Result<Lsn, AppendError> {
-        self.append(worker, body, rests_on)
-    }
+    fn append(&self, worker: WorkerId, body: &[u8], order: Order, rests_on: Lsn) -> Result<Lsn, AppendError>;
 
     /// `lsn` if the log wants to know that a record of `worker` rests on the one with that LSN; else 0. See [`azekura_wal::commit_point`].
     fn foreign(&self, _worker: WorkerId, _lsn: Lsn) -> Lsn {
@@ -50,18 +34,8 @@ pub trait Log: DurableLog {
 }
 
 impl Log for Wal {
-    fn append(&self, worker: WorkerId, body: &[u8], rests_on: Lsn) -> Result<Lsn, AppendError> {
-        self.append_resting(worker, body, rests_on)
-    }
-
-    fn append_in_order(
-        &self,
-        worker: WorkerId,
-        body: &[u8],
-        order: Order,
-        rests_on: Lsn,
-    ) -> Result<Lsn, AppendError> {
-        Self::append_in_order(self, worker, body, order, rests_on)
+    fn append(&self, worker: WorkerId, body: &[u8], order: Order, rests_on: Lsn) -> Result<Lsn, AppendError> {
+        self.append_in_order(worker, body, order, rests_on)
     }
 
     fn foreign(&self, worker: WorkerId, lsn: Lsn) -> Lsn {
@@ -194,7 +168,7 @@ impl Env {
         let order = order_of(guards, ops);
         let lsn = with_buffer(|body| {
             record::encode(body, head, ops.iter().map(|&(i, ref op)| (guards[i].page_id(), op)));
-            self.log.append_in_order(worker, body, order, rests_on)
+            self.log.append(worker, body, order, rests_on)
         })
         .inspect_err(|_| guards.iter_mut().for_each(|guard| leave_free(guard, self.log.next_lsn())))?;
         for &(i, ref op) in ops {

@@ -33,7 +33,7 @@ struct Plan {
 
 impl Plan {
     fn of(seed: u64) -> Self {
-        let pick = |number: u64, end: u64| (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (number * 5)) % end;
+        let pick = |number, end| chaos::pick(seed, number, end);
         let has_faults = pick(0, 4) > 0;
         Self {
             seed,

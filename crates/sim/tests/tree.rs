@@ -13,7 +13,7 @@ use azekura_btree::{
 use azekura_buffer::{BufferPool, PoolOptions};
 use azekura_sim::explore::{Scene, at_random, exhaust, stop_everywhere_under};
 use azekura_sim::{LineAllocator, Profile, Simulation};
-use azekura_wal::{AppendError, WorkerId};
+use azekura_wal::{AppendError, Order, WorkerId};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ impl DurableLog for Counts {
 }
 
 impl Log for Counts {
-    fn append(&self, _worker: WorkerId, _body: &[u8], _rests_on: Lsn) -> Result<Lsn, AppendError> {
+    fn append(&self, _worker: WorkerId, _body: &[u8], _: Order, _rests_on: Lsn) -> Result<Lsn, AppendError> {
         Ok(Lsn(self.0.fetch_add(1, SeqCst)))
     }
 }

@@ -23,6 +23,8 @@
 
 use std::time::Duration;
 
+use azekura_base::drift::Known;
+
 /// Between two looks.
 pub(crate) const PERIOD: Duration = Duration::from_millis(2);
 /// Fewer looks than this say nothing.
@@ -36,8 +38,7 @@ const BETTER: f64 = 0.92;
 /// A trial that costs this much more is over after so few looks.
 const WORSE: f64 = 1.25;
 const FEWEST_LOOKS_AT_WORSE: u64 = 4;
-/// Costs that differ by more than this, so many times in a row, are a drift.
-const DRIFT: f64 = 1.6;
+/// So many costs in a row that are far from the known are a drift.
 const DRIFT_TIMES: u32 = 3;
 /// Times that so many looks were had between two trials, least and most.
 const PAUSES: (u32, u32) = (1, 256);
@@ -122,10 +123,8 @@ pub(crate) struct StreamPolicy {
     in_use: usize,
     most: usize,
     trial: Option<Trial>,
-    /// Cost at the number settled for, as last seen.
-    known: Option<f64>,
-    /// Times in a row that it was far from that.
-    far: u32,
+    /// Cost at the number settled for, as it was when it settled.
+    known: Known,
     /// Not judged yet.
     seen: Seen,
     pause: u32,
@@ -142,8 +141,7 @@ impl StreamPolicy {
             in_use,
             most,
             trial: None,
-            known: None,
-            far: 0,
+            known: Known::new(DRIFT_TIMES, 0.0),
             seen: Seen::default(),
             pause,
             left: pause,
@@ -180,27 +178,20 @@ impl StreamPolicy {
 
     fn judge(&mut self, trial: Trial, cost: f64) -> Option<usize> {
         if cost < BETTER * trial.cost {
-            self.known = Some(cost);
+            self.known.set(cost);
             self.rest_shortly(); // and on in the same direction
             return None;
         }
         self.upwards = !self.upwards;
-        self.known = Some(trial.cost);
+        self.known.set(trial.cost);
         self.rest_longer();
         self.in_use = trial.from;
         Some(trial.from)
     }
 
     fn consider(&mut self, seen: Seen, cost: f64) -> Option<usize> {
-        let is_far = self.known.is_some_and(|known| cost > DRIFT * known || cost * DRIFT < known);
-        self.far = if is_far { self.far + 1 } else { 0 };
-        let drifted = self.far == DRIFT_TIMES;
-        if drifted {
-            self.far = 0;
+        if self.known.note(cost) {
             self.rest_shortly();
-        }
-        if drifted || self.known.is_none() {
-            self.known = Some(cost);
         }
         if self.left > 0 {
             return None;

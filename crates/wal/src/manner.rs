@@ -22,6 +22,7 @@
 
 use std::time::Duration;
 
+use azekura_base::drift::Known;
 use azekura_base::sync::time::Instant;
 
 /// Who leads the flushes of a crowd.
@@ -57,8 +58,7 @@ const TIME: Duration = Duration::from_millis(4);
 const LONGEST_PAUSES: [u32; 2] = [256, 16];
 /// Times in a row that the committers must have been better by themselves before they are left to it.
 const WINS: u32 = 3;
-/// Rates that differ by more than this, so many stretches in a row, are of another device or load.
-const DRIFT: f64 = 1.6;
+/// So many stretches in a row with rates far from the known are of another device or load.
 const DRIFT_STRETCHES: u32 = 5;
 /// Nobody wrote for so many flushes' time, and at least so long: the load had a pause.
 const GAP_FLUSHES: u32 = 8;
@@ -72,9 +72,8 @@ pub(crate) struct Judge {
     left_rate: Option<f64>,
     /// Trials in a row that were better.
     wins: u32,
-    /// Rate of the manner settled for, a moving average; and stretches in a row that were far from it.
-    known: Option<f64>,
-    far: u32,
+    /// Rate of the manner settled for.
+    known: Known,
     /// Stretches between trials of the other manner, with each; and those still to go.
     pauses: [u32; 2],
     to_go: u32,
@@ -90,8 +89,7 @@ impl Default for Judge {
             manner: Manner::ByThread,
             left_rate: None,
             wins: 0,
-            known: None,
-            far: 0,
+            known: Known::new(DRIFT_STRETCHES, 0.25),
             pauses: [1; 2],
             to_go: 1,
             commits: 0,
@@ -171,20 +169,14 @@ impl Judge {
     fn settle(&mut self, manner: Manner, pause: u32, rate: f64) {
         self.to_go = pause.min(LONGEST_PAUSES[manner as usize]);
         self.pauses[manner as usize] = self.to_go;
-        (self.manner, self.wins, self.known, self.far) = (manner, 0, Some(rate), 0);
+        (self.manner, self.wins) = (manner, 0);
+        self.known.set(rate);
     }
 
     /// A stretch is over that was no trial.
     fn consider(&mut self, rate: f64) {
-        let known = *self.known.get_or_insert(rate);
-        if rate > DRIFT * known || rate * DRIFT < known {
-            self.far += 1;
-        } else {
-            self.far = 0;
-            self.known = Some((3.0 * known + rate) / 4.0);
-        }
-        if self.far == DRIFT_STRETCHES {
-            (self.pauses, self.to_go, self.known, self.far) = ([1; 2], 1, Some(rate), 0);
+        if self.known.note(rate) {
+            (self.pauses, self.to_go) = ([1; 2], 1);
         }
         self.to_go = self.to_go.saturating_sub(1);
         if self.to_go == 0 {

@@ -127,21 +127,12 @@ impl Wal {
     ///
     /// [`AppendError`]; nothing was drawn, and the log's LSNs stay dense.
     pub fn append(&self, worker: WorkerId, body: &[u8]) -> Result<Lsn, AppendError> {
-        self.append_resting(worker, body, Lsn(0))
-    }
-
-    /// The same for a record that rests on the record with LSN `rests_on`, and so on all before that, in whatever log; see
-    /// [`foreign`](Self::foreign).
-    ///
-    /// # Errors
-    ///
-    /// [`AppendError`]; nothing was drawn, and the log's LSNs stay dense.
-    pub fn append_resting(&self, worker: WorkerId, body: &[u8], rests_on: Lsn) -> Result<Lsn, AppendError> {
-        self.append_in_order(worker, body, Order::Newest, rests_on)
+        self.append_in_order(worker, body, Order::Newest, Lsn(0))
     }
 
     /// The same for a record whose LSN need not be above all drawn before: where it may come after less, many records are served by one
-    /// write to the counter; see [`lsn_range`](crate::lsn_range).
+    /// write to the counter; see [`lsn_range`](crate::lsn_range). It rests on the record with LSN `rests_on`, and so on all before that, in whatever log; see
+    /// [`foreign`](Self::foreign).
     ///
     /// # Errors
     ///

@@ -214,25 +214,12 @@ impl WorkerBuffer {
         body: &[u8],
         admission: Admission,
     ) -> Result<(Lsn, bool), Refused> {
-        self.append_resting(horizon, body, admission, Lsn(0)).map(|done| (done.lsn, done.was_idle))
+        let done = self.append_in_order(horizon, body, admission, Order::Newest, Lsn(0));
+        done.map(|done| (done.lsn, done.was_idle))
     }
 
-    /// The same for a record that rests on the [foreign](Self::foreign) record with LSN `rests_on`, and so on all before that; 0: on none.
-    ///
-    /// # Errors
-    ///
-    /// [`Refused`], with nothing drawn.
-    pub fn append_resting(
-        &self,
-        horizon: &DurableHorizon,
-        body: &[u8],
-        admission: Admission,
-        rests_on: Lsn,
-    ) -> Result<Appended, Refused> {
-        self.append_in_order(horizon, body, admission, Order::Newest, rests_on)
-    }
-
-    /// The same for a record that has its place in the [order](crate::lsn_range) of LSNs; that is above `rests_on` too.
+    /// The same for a record that has its place in the [order](crate::lsn_range) of LSNs, and rests on the [foreign](Self::foreign) record with LSN `rests_on`, and so on all
+    /// before that; 0: on none. It comes after that, too.
     ///
     /// # Errors
     ///
@@ -468,7 +455,7 @@ mod tests {
         let horizon = DurableHorizon::new(2, Lsn(1));
         let (one, other) = (WorkerBuffer::tracking(0, 4096), WorkerBuffer::tracking(1, 4096));
         let append = |buffer: &WorkerBuffer, rests_on| {
-            buffer.append_resting(&horizon, b"x", Admission::All, rests_on).expect("room")
+            buffer.append_in_order(&horizon, b"x", Admission::All, Order::Newest, rests_on).expect("room")
         };
         let first = append(&other, Lsn(0)).lsn;
         let own = append(&one, Lsn(0)).lsn;

@@ -10,6 +10,7 @@ use azekura_base::sync::atomic::fence;
 use azekura_base::sync::{Arc, Mutex, thread};
 use azekura_wal::CommitPoint;
 use azekura_wal::durable_lsn::DurableHorizon;
+use azekura_wal::lsn_range::Order;
 use azekura_wal::options::Admission;
 use azekura_wal::ticket::Wakers;
 use azekura_wal::worker_buffer::{Batch, WorkerBuffer};
@@ -41,7 +42,9 @@ impl Log {
         let mut page = self.page.lock();
         let (buffer, before) = (&self.buffers[worker], *page);
         let rests_on = buffer.foreign(&self.horizon, Lsn(before));
-        let done = buffer.append_resting(&self.horizon, b"x", Admission::All, rests_on).expect("room");
+        let done = buffer
+            .append_in_order(&self.horizon, b"x", Admission::All, Order::Newest, rests_on)
+            .expect("room");
         *page = done.lsn.0;
         (CommitPoint::of_worker(done.lsn, worker, done.rests_on), before)
     }

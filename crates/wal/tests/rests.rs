@@ -7,7 +7,7 @@ use std::path::Path;
 
 use azekura_base::{DurableLog, Lsn};
 use azekura_io::FaultFs;
-use azekura_wal::{LogProtocol, LogRange, ReplayError, Tail, Wal, WalOptions};
+use azekura_wal::{LogProtocol, LogRange, Order, ReplayError, Tail, Wal, WalOptions};
 use common::*;
 
 /// A log of three workers with a stream each, which has one durable record.
@@ -65,7 +65,7 @@ fn a_record_that_rests_on_a_missing_one_ends_its_workers_row() {
     wal.append(worker(1), &body(0, 3, 40)).expect("appends");
     let rests_on = wal.foreign(worker(1), missing);
     assert_eq!(rests_on, missing);
-    wal.append_resting(worker(1), &body(0, 4, 40), rests_on).expect("appends");
+    wal.append_in_order(worker(1), &body(0, 4, 40), Order::Newest, rests_on).expect("appends");
     wal.append(worker(1), &body(0, 5, 40)).expect("appends");
     wal.append(worker(2), &body(0, 6, 40)).expect("appends");
     (1..3).for_each(|w| wal.flush(worker(w)).expect("writes"));

@@ -417,23 +417,10 @@ impl DurableLog for RestartLog {
 }
 
 impl azekura_btree::Log for RestartLog {
-    fn append(&self, worker: WorkerId, body: &[u8], rests_on: Lsn) -> Result<Lsn, AppendError> {
-        match self.wal.get() {
-            Some(wal) => wal.append_resting(worker, body, rests_on),
-            None => Err(LogFailed { reason: "the log is only being replayed".into() }.into()),
-        }
-    }
-
-    fn append_in_order(
-        &self,
-        worker: WorkerId,
-        body: &[u8],
-        order: Order,
-        rests_on: Lsn,
-    ) -> Result<Lsn, AppendError> {
+    fn append(&self, worker: WorkerId, body: &[u8], order: Order, rests_on: Lsn) -> Result<Lsn, AppendError> {
         match self.wal.get() {
             Some(wal) => wal.append_in_order(worker, body, order, rests_on),
-            None => self.append(worker, body, rests_on), // the error
+            None => Err(LogFailed { reason: "the log is only being replayed".into() }.into()),
         }
     }
 

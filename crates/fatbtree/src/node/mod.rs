@@ -51,7 +51,7 @@ use crate::index::Built;
 use crate::key::{Key, KeyRange, Target};
 use crate::leaf::{Fact, LeafHead};
 use crate::lock_service::LockService;
-use crate::message::{Message, Refusal};
+use crate::message::{Find, Message, Refusal};
 use crate::options::Options;
 use crate::page_service::{Access, PageService};
 use crate::placement::Placement;
@@ -80,6 +80,14 @@ pub struct Asked {
     pub is_write: bool,
     /// What only the application understands.
     pub bytes: Vec<u8>,
+}
+
+impl Asked {
+    /// By a request that has found its leaf.
+    fn at(leaf: &LeafHead, find: &Find, is_write: bool, others: &[Key], bytes: &[u8]) -> Self {
+        let (target, range) = (find.target.clone(), leaf.range.clone());
+        Self { target, range, others: others.to_vec(), is_write, bytes: bytes.to_vec() }
+    }
 }
 
 /// What an application did.

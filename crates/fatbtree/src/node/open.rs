@@ -193,13 +193,7 @@ impl Node {
             Ok(work) => work,
             Err(refusal) => return Err(refusal).into(),
         };
-        let asked = Asked {
-            target: find.target.clone(),
-            range: leaf.range.clone(),
-            others: others.clone(),
-            is_write: *is_write,
-            bytes: bytes.clone(),
-        };
+        let asked = Asked::at(leaf, find, *is_write, others, bytes);
         let stepped = work.step(asked).await;
         let result = self.after_step(*id, leaf.page, work, stepped).await;
         drop(locked);

@@ -128,13 +128,7 @@ impl Node {
             Ok(locked) => locked,
             Err(refusal) => return Err(refusal).into(),
         };
-        let asked = Asked {
-            target: find.target.clone(),
-            range: leaf.range.clone(),
-            others: others.clone(),
-            is_write: *is_write,
-            bytes: bytes.clone(),
-        };
+        let asked = Asked::at(leaf, find, *is_write, others, bytes);
         let ran = self.application.run(asked).await;
         match ran {
             Ok(ran) => Worked {

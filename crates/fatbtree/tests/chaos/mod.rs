@@ -22,6 +22,11 @@ pub(crate) fn seeds(usual: u64) -> std::ops::Range<u64> {
     }
 }
 
+/// The `number`th choice of a seed, of so many.
+pub(crate) fn pick(seed: u64, number: u64, end: u64) -> u64 {
+    (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (number * 5)) % end
+}
+
 /// Moves leaves around, anywhere, so often within 1.2 seconds.
 pub(crate) async fn mover(cluster: Cluster, moves: usize, moved: Rc<Cell<usize>>) {
     use azekura_fatbtree::Clock;

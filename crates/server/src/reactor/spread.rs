@@ -14,6 +14,8 @@
 
 use std::time::{Duration, Instant};
 
+use azekura_base::drift::Known;
+
 /// Time and requests of a stretch, at least.
 const STRETCH: Duration = Duration::from_millis(20);
 const REQUESTS: u64 = 1000;
@@ -28,8 +30,7 @@ const FEWER: f64 = 0.9;
 const WINS: u32 = 3;
 /// Stretches between trials, least and most.
 const PAUSES: (u32, u32) = (1, 256);
-/// Rates that differ by more than this, so many stretches in a row, are of another load.
-const DRIFT: f64 = 1.6;
+/// So many stretches in a row with rates far from the known are of another load.
 const DRIFT_STRETCHES: u32 = 5;
 
 /// What is tried.
@@ -49,9 +50,8 @@ pub(super) struct Spread {
     wins: u32,
     /// The next trial is of more.
     upwards: bool,
-    /// Rate of what it has settled for, a moving average; and stretches in a row that were far from it.
-    known: Option<f64>,
-    far: u32,
+    /// Rate of what it has settled for.
+    known: Known,
     pause: u32,
     to_go: u32,
     /// The stretch going on: when it began or will begin, and the requests before it.
@@ -68,8 +68,7 @@ impl Spread {
             trial: None,
             wins: 0,
             upwards: true,
-            known: None,
-            far: 0,
+            known: Known::new(DRIFT_STRETCHES, 0.25),
             pause: PAUSES.0,
             to_go: PAUSES.0,
             since: None,
@@ -129,21 +128,13 @@ impl Spread {
         }
         // And on in the same direction.
         self.rest(PAUSES.0);
-        (self.known, self.far) = (Some(rate), 0);
+        self.known.set(rate);
     }
 
     /// A stretch is over that was no trial.
     fn consider(&mut self, rate: f64) {
-        let known = *self.known.get_or_insert(rate);
-        if rate > DRIFT * known || rate * DRIFT < known {
-            self.far += 1;
-        } else {
-            self.far = 0;
-            self.known = Some((3.0 * known + rate) / 4.0);
-        }
-        if self.far == DRIFT_STRETCHES {
+        if self.known.note(rate) {
             self.rest(PAUSES.0);
-            (self.known, self.far) = (Some(rate), 0);
         }
         self.to_go = self.to_go.saturating_sub(1);
         if self.to_go == 0

@@ -1,10 +1,9 @@
 //! `AZ.BEGIN` through any node: the transaction takes place at the node of its first key, and ends there whatever becomes of its client (hazard B5).
 
-use std::thread;
 use std::time::Duration;
 
 use crate::nodes::Nodes;
-use crate::support::Client;
+use crate::support::{Client, deadlock};
 
 #[test]
 fn an_interactive_transaction_takes_place_at_the_node_of_its_first_key() {
@@ -72,23 +71,7 @@ fn an_interactive_transaction_takes_place_at_the_node_of_its_first_key() {
 #[test]
 fn a_deadlock_through_two_doors_ends_one_of_both_transactions() {
     let nodes = Nodes::three();
-    let (mut a, mut b) = (nodes.client(0), nodes.client(2));
-    for (client, key) in [(&mut a, "i"), (&mut b, "j")] {
-        assert_eq!(client.ask("AZ.BEGIN"), "OK");
-        assert_eq!(client.ask(&format!("SET {key} 1")), "OK");
-    }
-    a.send(&["SET", "j", "2"]);
-    b.send(&["SET", "i", "2"]);
-    let replies = thread::scope(|scope| {
-        // Whoever lost lets the other go on.
-        let b = scope.spawn(|| (b.reply(), b.ask("SET k 1"), b.ask("AZ.COMMIT")));
-        let a = (a.reply(), a.ask("SET k 1"), a.ask("AZ.COMMIT"));
-        [a, b.join().unwrap()]
-    });
-    let lost: Vec<_> = replies.iter().filter(|(first, ..)| first.starts_with("-RETRY")).collect();
-    let won = replies.iter().filter(|all| **all == ("OK".into(), "OK".into(), "OK".into())).count();
-    assert_eq!((lost.len(), won), (1, 1), "{replies:?}");
-    assert!(lost[0].1.starts_with("-RETRY") && lost[0].2.starts_with("-RETRY"), "{replies:?}");
+    deadlock((nodes.client(0), "i"), (nodes.client(2), "j"), "k");
 }
 
 #[test]

@@ -132,3 +132,26 @@ pub(crate) fn seed(variable: &str) -> u64 {
     println!("{variable}={seed}");
     seed
 }
+
+/// Two interactive transactions have a key each and want that of the other: one is ended, and its later commands, on the key `later`, do not run alone; the other
+/// goes on and commits.
+pub(crate) fn deadlock((mut a, of_a): (Client, &str), (mut b, of_b): (Client, &str), later: &str) {
+    for (client, key) in [(&mut a, of_a), (&mut b, of_b)] {
+        assert_eq!(client.ask("AZ.BEGIN"), "OK");
+        assert_eq!(client.ask(&format!("SET {key} 1")), "OK");
+    }
+    a.send(&["SET", of_b, "2"]);
+    b.send(&["SET", of_a, "2"]);
+    let ends = |client: &mut Client| {
+        (client.reply(), client.ask(&format!("SET {later} 1")), client.ask("AZ.COMMIT"))
+    };
+    let replies = std::thread::scope(|scope| {
+        // Whoever lost lets the other go on.
+        let b = scope.spawn(|| ends(&mut b));
+        [ends(&mut a), b.join().unwrap()]
+    });
+    let lost: Vec<_> = replies.iter().filter(|(first, ..)| first.starts_with("-RETRY")).collect();
+    let won = replies.iter().filter(|all| **all == ("OK".into(), "OK".into(), "OK".into())).count();
+    assert_eq!((lost.len(), won), (1, 1), "{replies:?}");
+    assert!(lost[0].1.starts_with("-RETRY") && lost[0].2.starts_with("-RETRY"), "{replies:?}");
+}

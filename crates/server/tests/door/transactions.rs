@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::Door;
+use crate::support::{Door, deadlock};
 
 #[test]
 fn a_queue_runs_as_one_and_a_refused_command_leaves_the_others() {
@@ -195,23 +195,7 @@ fn a_refused_command_leaves_the_interactive_transaction_as_it_was() {
 #[test]
 fn a_deadlock_ends_one_transaction_whose_later_commands_do_not_run_alone() {
     let door = Door::open();
-    let (mut a, mut b) = (door.client(), door.client());
-    for (client, key) in [(&mut a, "x"), (&mut b, "y")] {
-        assert_eq!(client.ask("AZ.BEGIN"), "OK");
-        assert_eq!(client.ask(&format!("SET {key} 1")), "OK");
-    }
-    a.send(&["SET", "y", "2"]);
-    b.send(&["SET", "x", "2"]);
-    let replies = std::thread::scope(|scope| {
-        // Whoever lost lets the other go on.
-        let b = scope.spawn(|| (b.reply(), b.ask("SET stray 1"), b.ask("AZ.COMMIT")));
-        let a = (a.reply(), a.ask("SET stray 1"), a.ask("AZ.COMMIT"));
-        [a, b.join().unwrap()]
-    });
-    let lost: Vec<_> = replies.iter().filter(|(first, ..)| first.starts_with("-RETRY")).collect();
-    let won = replies.iter().filter(|all| **all == ("OK".into(), "OK".into(), "OK".into())).count();
-    assert_eq!((lost.len(), won), (1, 1), "{replies:?}");
-    assert!(lost[0].1.starts_with("-RETRY") && lost[0].2.starts_with("-RETRY"), "{replies:?}");
+    deadlock((door.client(), "x"), (door.client(), "y"), "stray");
 }
 
 #[test]

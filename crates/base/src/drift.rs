@@ -1,0 +1,66 @@
+//! Whether something that is measured again and again has changed for good: who finds out by trial what is best tries anew then.
+
+/// Values that differ by more than this are far from each other: machines that others use differ by less between one moment and the next.
+const FAR: f64 = 1.6;
+
+/// What was measured, as far as it is believed. Values are positive.
+#[derive(Clone, Copy, Debug)]
+pub struct Known {
+    value: Option<f64>,
+    /// Values in a row that were far from it, and how many make a change.
+    far: u32,
+    patience: u32,
+    /// Part that a new value has in the known one.
+    weight: f64,
+}
+
+impl Known {
+    /// Nothing yet. So many far values in a row are believed; of each other one this part goes into what is known.
+    #[must_use]
+    pub const fn new(patience: u32, weight: f64) -> Self {
+        Self { value: None, far: 0, patience, weight }
+    }
+
+    /// This is known from now on.
+    pub const fn set(&mut self, value: f64) {
+        (self.value, self.far) = (Some(value), 0);
+    }
+
+    /// Another value was measured. Whether what was known no longer holds: then this is known.
+    pub fn note(&mut self, value: f64) -> bool {
+        let known = *self.value.get_or_insert(value);
+        if value <= FAR * known && value * FAR >= known {
+            self.set(known + self.weight * (value - known));
+            return false;
+        }
+        self.far += 1;
+        let has_changed = self.far >= self.patience;
+        if has_changed {
+            self.set(value);
+        }
+        has_changed
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_far_so_often_in_a_row_is_known_from_then_on() {
+        let mut known = Known::new(3, 0.25);
+        let noted = [100.0, 200.0, 200.0, 110.0, 200.0, 40.0, 200.0, 210.0].map(|value| known.note(value));
+        assert_eq!(noted, [false, false, false, false, false, false, true, false]);
+        assert!(!known.note(150.0) && !known.note(400.0) && !known.note(400.0) && known.note(400.0));
+    }
+
+    #[test]
+    fn what_is_near_moves_it_by_its_weight() {
+        let follows = |weight| {
+            let mut known = Known::new(1, weight);
+            (0..40).map(|n| f64::from(n).mul_add(5.0, 100.0)).filter(|&value| known.note(value)).count()
+        };
+        assert_eq!(follows(0.25), 0, "slowly enough");
+        assert_eq!(follows(0.0), 2, "away from what it was");
+    }
+}
