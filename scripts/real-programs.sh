@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# The programs of others that some checks run: servers, clients, a browser. Tells which are here, and which check goes without.
+#
+#   scripts/real-programs.sh              names them
+#   scripts/real-programs.sh --install    installs what is missing with apt-get first, as root; what cannot be had is named
+#
+# Exit code 0 also where some cannot be had: each check that needs one says that it skips it.
+set -uo pipefail
+
+# Program, Debian's package, who needs it.
+programs="redis-server redis-server redis-clients.sh far-programs.py
+redis-benchmark redis-tools redis-clients.sh
+mariadbd mariadb-server azekura lab mariadb
+python3 python3 redis-py-tests.sh far-programs.py
+sqlite3 sqlite3 far-programs.py
+ip iproute2 cluster-namespaces.sh
+chromium chromium pages.sh"
+
+install_missing() {
+    local program package policy=/usr/sbin/policy-rc.d updated=
+    # Nothing is started by being installed: each check starts its own servers.
+    if [ ! -e $policy ]; then
+        printf '#!/bin/sh\nexit 101\n' >$policy && chmod +x $policy
+        trap "rm -f $policy" EXIT
+    fi
+    while read -r program package _; do
+        command -v "$program" >/dev/null && continue
+        [ -n "$updated" ] || timeout 300 apt-get update -q
+        updated=yes
+        # One by one: what cannot be had keeps no other away.
+        DEBIAN_FRONTEND=noninteractive timeout 300 apt-get install -q -y --no-install-recommends "$package" || echo "cannot install $package"
+    done <<<"$programs"
+}
+
+case "${1:-}" in
+"") ;;
+--install) install_missing </dev/null ;;
+*) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 2 ;;
+esac
+while read -r program package users; do
+    if where=$(command -v "$program"); then echo "$program: $where"; else echo "$program: not here, and so not run: $users (package $package)"; fi
+done <<<"$programs"
