@@ -114,10 +114,15 @@ impl Report {
     /// As tables, one per figure: a line per place and series.
     #[must_use]
     pub fn to_text(&self) -> String {
+        self.text_of(|figure| self.table(figure))
+    }
+
+    /// As text, with each figure's table made by `table`.
+    #[must_use]
+    pub fn text_of(&self, table: impl Fn(&Figure) -> String) -> String {
         let mut out = format!("{}; {}\n{}\n", self.machine.in_words(), self.date, self.settings);
         for figure in &self.figures {
-            let _ = write!(out, "\n{}: {}\n{}\n", figure.name, figure.unit, figure.note);
-            out.push_str(&self.table(figure));
+            let _ = write!(out, "\n{}: {}\n{}\n{}", figure.name, figure.unit, figure.note, table(figure));
         }
         if !self.goals.is_empty() {
             let _ = write!(out, "\nGoals\n{}", self.goals_table());
@@ -167,9 +172,32 @@ impl Report {
         aligned(&rows)
     }
 
+    /// One figure's table as a grid: a line per series, a column per place; `cell` says what stands at a point.
+    #[must_use]
+    pub fn grid(&self, figure: &Figure, cell: impl Fn(&Point) -> String) -> String {
+        let mut places: Vec<usize> = self.of(&figure.name).map(|point| point.at).collect();
+        places.sort_unstable();
+        places.dedup();
+        let head =
+            [String::new(), figure.axis.clone()].into_iter().chain(places.iter().map(usize::to_string));
+        let mut rows: Vec<Vec<String>> = vec![head.collect()];
+        for (series, _) in lines_of(self.of(&figure.name).map(|point| (&*point.series, 0, 0.0))) {
+            let at = |&at| self.of(&figure.name).find(|point| point.series == series && point.at == at);
+            let cells = places.iter().map(|place| at(place).map_or_else(String::new, &cell));
+            rows.push([String::new(), series.clone()].into_iter().chain(cells).collect());
+        }
+        aligned(&rows)
+    }
+
     /// As one page that needs nothing from the network.
     #[must_use]
     pub fn to_html(&self) -> String {
+        self.page_of(|figure| self.table(figure), "")
+    }
+
+    /// As a page, with each figure's table made by `table`, and something more below, as HTML.
+    #[must_use]
+    pub fn page_of(&self, table: impl Fn(&Figure) -> String, below: &str) -> String {
         let mut body = format!(
             "<p>{}; {}</p>\n<p>{}</p>\n",
             plot::escape(&self.machine.in_words()),
@@ -183,12 +211,13 @@ impl Report {
                 plot::escape(&figure.name),
                 plot::escape(&figure.note),
                 self.chart(figure),
-                plot::escape(&self.table(figure))
+                plot::escape(&table(figure))
             );
         }
         if !self.goals.is_empty() {
             let _ = writeln!(body, "<h2>Goals</h2>\n<pre>{}</pre>", plot::escape(&self.goals_table()));
         }
+        body.push_str(below);
         plot::document(&self.title, &body)
     }
 

@@ -28,6 +28,7 @@ pub mod report;
 pub mod simulate;
 pub mod zipf;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -35,8 +36,9 @@ use std::time::{Duration, Instant};
 use self::cache::{Kind, PageCache};
 use self::device::{Device, Reading};
 use self::measure::Stretch;
-use self::report::{Figure, Point, Report};
+use self::report::Report;
 use self::zipf::{References, Skew};
+use crate::lab::figures::{self, Axis, Figure, Point};
 use crate::machine::Machine;
 use crate::progress::Progress;
 
@@ -113,8 +115,18 @@ impl Lab {
     ///
     /// If a cache gives another page than the one asked for.
     pub fn run(&self, progress: &Progress) -> io::Result<Report> {
-        let mut run =
-            Run { lab: self, progress, began: Instant::now(), figures: Vec::new(), points: Vec::new() };
+        let settings = format!(
+            "{} pages of 8 KiB, 20 % of the references in scans of 100 pages; hit ratios over {} references after {}; \
+             rates: median of {} run(s) of {} ms, fewer where time ran out; file of {} MiB, in the system's cache",
+            self.pages,
+            self.references.1,
+            self.references.0,
+            self.runs,
+            self.time.as_millis(),
+            self.file_bytes >> 20
+        );
+        let measured = figures::Report::new("Nb-GCLOCK and its rivals", Machine::here(&self.dir), settings);
+        let mut run = Run { lab: self, progress, began: Instant::now(), measured };
         for skew in [Skew::NAMED_80_20, Skew::NAMED_45_20, Skew::LITERAL_086] {
             run.hit_ratios(skew);
         }
@@ -125,22 +137,7 @@ impl Lab {
             run.resident(),
             run.reading_by_threads(),
         ])?;
-        Ok(Report {
-            machine: Machine::here(&self.dir),
-            settings: format!(
-                "{} pages of 8 KiB, 20 % of the references in scans of 100 pages; hit ratios over {} references after {}; \
-                 rates: median of {} run(s) of {} ms, fewer where time ran out; file of {} MiB, in the system's cache",
-                self.pages,
-                self.references.1,
-                self.references.0,
-                self.runs,
-                self.time.as_millis(),
-                self.file_bytes >> 20
-            ),
-            figures: run.figures,
-            points: run.points,
-            costs: Kind::ALL.map(costs::count).into(),
-        })
+        Ok(Report { measured: run.measured, costs: Kind::ALL.map(costs::count).into() })
     }
 }
 
@@ -149,8 +146,7 @@ struct Run<'l> {
     lab: &'l Lab,
     progress: &'l Progress,
     began: Instant,
-    figures: Vec<Figure>,
-    points: Vec<Point>,
+    measured: figures::Report,
 }
 
 /// A figure that is measured by the clock.
@@ -181,7 +177,7 @@ impl Run<'_> {
             "Fig. 7, in one thread and so exact. belady and a0 (the hottest pages, always) are oracles. {}",
             skew.note
         );
-        self.figures.push(figure(&name, &note, "frames", "%"));
+        self.measured.figures.push(figure(&name, &note, "frames", "%"));
         let trace: Vec<u64> =
             References::new(self.lab.pages, skew, self.lab.seed).take(warm + measured).collect();
         for &frames in &self.lab.frames {
@@ -197,16 +193,14 @@ impl Run<'_> {
     }
 
     fn exact(&mut self, figure: &str, series: &str, at: usize, ratio: f64) {
-        self.points.push(Point {
+        self.measured.points.push(Point {
             figure: figure.into(),
             series: series.into(),
             at,
             value: ratio * 100.0,
             spread: 0.0,
             runs: 1,
-            failed_installs: None,
-            cpu_share: None,
-            hit_ratio: None,
+            beside: BTreeMap::new(),
         });
     }
 
@@ -309,7 +303,7 @@ impl Run<'_> {
             so_far += its.len();
             let deadline = began + left.mul_f64(so_far as f64 / cells.max(1) as f64);
             self.measure(&figure.name, its, with_table_2, deadline)?;
-            self.figures.push(figure);
+            self.measured.figures.push(figure);
         }
         Ok(())
     }
@@ -353,7 +347,7 @@ impl Run<'_> {
                 }
             }
             for (cell, stretches) in cells.iter().zip(stretches) {
-                self.points.push(point(figure, cell, stretches, with_table_2));
+                self.measured.points.push(point(figure, cell, stretches, with_table_2));
             }
         }
         Ok(())
@@ -376,7 +370,8 @@ impl Run<'_> {
 }
 
 fn figure(name: &str, note: &str, axis: &str, unit: &str) -> Figure {
-    Figure { name: name.into(), note: note.into(), axis: axis.into(), unit: unit.into() }
+    let spacing = Axis::Doubling;
+    Figure { name: name.into(), note: note.into(), axis: axis.into(), spacing, unit: unit.into() }
 }
 
 fn point(figure: &str, cell: &Cell, mut stretches: Vec<Stretch>, with_table_2: bool) -> Point {
@@ -384,6 +379,17 @@ fn point(figure: &str, cell: &Cell, mut stretches: Vec<Stretch>, with_table_2: b
     let median = stretches[stretches.len() / 2];
     let span = stretches[stretches.len() - 1].rate() - stretches[0].rate();
     let failed = median.tally.duplicate_reads as f64 / median.tally.misses.max(1) as f64;
+    let mut beside = BTreeMap::new();
+    if with_table_2 {
+        beside.insert(report::FAILED_INSTALLS.to_owned(), 100.0 * failed);
+        beside.insert(
+            report::PROCESSOR.to_owned(),
+            100.0 * median.cpu_seconds / median.seconds / cell.threads as f64,
+        );
+    }
+    if cell.reading != Reading::Memory {
+        beside.insert(report::HITS.to_owned(), 100.0 * median.hit_ratio());
+    }
     Point {
         figure: figure.into(),
         series: cell.series.clone(),
@@ -391,9 +397,7 @@ fn point(figure: &str, cell: &Cell, mut stretches: Vec<Stretch>, with_table_2: b
         value: median.rate(),
         spread: span / median.rate(),
         runs: stretches.len(),
-        failed_installs: with_table_2.then_some(failed),
-        cpu_share: with_table_2.then_some(median.cpu_seconds / median.seconds / cell.threads as f64),
-        hit_ratio: (cell.reading != Reading::Memory).then_some(median.hit_ratio()),
+        beside,
     }
 }
 
@@ -417,8 +421,8 @@ mod tests {
             ..Lab::quick(dir.path().into())
         };
         let report = lab.run(&Progress::hidden()).unwrap();
-        assert!(report.points.iter().all(|point| point.runs == 1));
-        assert_eq!(report.figures.len(), 3 + 5);
+        assert!(report.measured.points.iter().all(|point| point.runs == 1));
+        assert_eq!(report.measured.figures.len(), 3 + 5);
     }
 
     #[test]
@@ -435,17 +439,20 @@ mod tests {
             ..Lab::quick(dir.path().into())
         };
         let report = lab.run(&Progress::hidden()).unwrap();
-        let count = |what: &str| report.points.iter().filter(|p| p.figure.starts_with(what)).count();
+        let count = |what: &str| report.measured.points.iter().filter(|p| p.figure.starts_with(what)).count();
         assert_eq!(count("Hit ratio"), 3 * 2 * 9);
         assert_eq!(count("Throughput"), 2 * 2 * 8);
         assert_eq!(count("Blocking"), 2 * 10);
         assert_eq!(count("Scaling"), 2 * 2 * 8);
-        for point in &report.points {
-            assert!(report.figures.iter().any(|figure| figure.name == point.figure));
+        for point in &report.measured.points {
+            assert!(report.measured.figures.iter().any(|figure| figure.name == point.figure));
             assert!(point.value > 0.0 || point.figure.starts_with("Hit"), "{point:?}");
         }
-        assert!(report.points.iter().all(|point| point.runs == 1) && report.costs.len() == Kind::ALL.len());
+        assert!(
+            report.measured.points.iter().all(|point| point.runs == 1)
+                && report.costs.len() == Kind::ALL.len()
+        );
         let blocking = |p: &&Point| p.series.ends_with("lseek+read") && !p.series.starts_with("nb");
-        assert!(report.points.iter().filter(blocking).count() >= 6);
+        assert!(report.measured.points.iter().filter(blocking).count() >= 6);
     }
 }

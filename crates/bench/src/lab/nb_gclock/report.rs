@@ -4,60 +4,22 @@ use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 
 use super::costs::Costs;
-use crate::lab::figures::lines_of;
-use crate::machine::Machine;
+use crate::lab::figures::{self, Point};
 use crate::plot;
 
-/// One point of a figure: what one cache did at one place of it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Point {
-    /// Which figure, as `hit-ratio 80/20`.
-    pub figure: String,
-    /// Which cache, with its way of reading if that differs.
-    pub series: String,
-    /// The place: frames, or threads, as the figure's axis says.
-    pub at: usize,
-    /// The median of the runs.
-    pub value: f64,
-    /// (Highest − lowest) over the median of the runs.
-    pub spread: f64,
-    /// Runs.
-    pub runs: usize,
-    /// Failed installs of a page, per miss (Table 2); in runs that read pages.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub failed_installs: Option<f64>,
-    /// Processor seconds per second and thread (Table 2).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cpu_share: Option<f64>,
-    /// Share of visits that found their page, where that is not the value.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub hit_ratio: Option<f64>,
-}
-
-/// A figure: what its axes are.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Figure {
-    /// Its name, as in [`Point::figure`].
-    pub name: String,
-    /// Which one of the paper it repeats, and what to know when reading it.
-    pub note: String,
-    /// What is along the axis: `frames` or `threads`.
-    pub axis: String,
-    /// What the values are.
-    pub unit: String,
-}
+/// Beside a rate: installs of a page that failed, per miss, in percent (Table 2).
+pub const FAILED_INSTALLS: &str = "failed installs %";
+/// Beside a rate: processor seconds per second and thread, in percent (Table 2).
+pub const PROCESSOR: &str = "processor %";
+/// Beside a rate: visits that found their page, in percent.
+pub const HITS: &str = "hits %";
 
 /// Everything of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// Where.
-    pub machine: Machine,
-    /// What was asked for, as text.
-    pub settings: String,
-    /// The figures, in order.
-    pub figures: Vec<Figure>,
-    /// Their points.
-    pub points: Vec<Point>,
+    /// The figures: a series per cache, with its way of reading if that differs; frames or threads along the axis.
+    #[serde(flatten)]
+    pub measured: figures::Report,
     /// What a hit and a miss cost each cache.
     pub costs: Vec<Costs>,
 }
@@ -66,44 +28,8 @@ impl Report {
     /// As tables, one per figure: a line per cache, a column per place.
     #[must_use]
     pub fn to_text(&self) -> String {
-        let mut out = format!("{}\n{}\n", self.machine.in_words(), self.settings);
-        for figure in &self.figures {
-            let _ = writeln!(out, "\n{} ({}, by {})", figure.name, figure.unit, figure.axis);
-            let _ = writeln!(out, "{}", figure.note);
-            out.push_str(&self.table(&figure.name));
-        }
-        let _ = writeln!(out, "\nCounted costs (per visit)\n{COSTS_NOTE}\n{}", self.cost_table());
-        out
-    }
-
-    fn of<'a>(&'a self, figure: &'a str) -> impl Iterator<Item = &'a Point> {
-        self.points.iter().filter(move |point| point.figure == figure)
-    }
-
-    fn table(&self, figure: &str) -> String {
-        let (mut series, mut places): (Vec<&str>, Vec<usize>) = (Vec::new(), Vec::new());
-        for point in self.of(figure) {
-            if !series.contains(&point.series.as_str()) {
-                series.push(&point.series);
-            }
-            if !places.contains(&point.at) {
-                places.push(point.at);
-            }
-        }
-        places.sort_unstable();
-        let width = series.iter().map(|name| name.len()).max().unwrap_or(0);
-        let mut out = format!("{:width$}", "");
-        places.iter().for_each(|at| out.push_str(&format!("  {at:>26}")));
-        out.push('\n');
-        for name in series {
-            let _ = write!(out, "{name:width$}");
-            for &at in &places {
-                let cell = self.of(figure).find(|p| p.series == name && p.at == at);
-                let _ = write!(out, "  {:>26}", cell.map_or_else(String::new, cell_text));
-            }
-            out.push('\n');
-        }
-        out
+        let figures = self.measured.text_of(|figure| self.measured.grid(figure, cell_text));
+        format!("{figures}\nCounted costs (per visit)\n{COSTS_NOTE}\n{}\n", self.cost_table())
     }
 
     fn cost_table(&self) -> String {
@@ -132,25 +58,12 @@ impl Report {
     /// As one page that needs nothing from the network.
     #[must_use]
     pub fn to_html(&self) -> String {
-        let mut body = format!("<p>{}</p>\n", plot::escape(&self.settings));
-        for figure in &self.figures {
-            let points = self.of(&figure.name).map(|point| (&*point.series, point.at, point.value));
-            let _ = writeln!(
-                body,
-                "<h2>{}</h2>\n<p>{}</p>\n{}<pre>{}</pre>",
-                plot::escape(&figure.name),
-                plot::escape(&figure.note),
-                plot::lines(&figure.unit, &figure.axis, lines_of(points)),
-                plot::escape(&self.table(&figure.name))
-            );
-        }
-        let _ = writeln!(
-            body,
-            "<h2>Counted costs</h2>\n<p>{}</p>\n<pre>{}</pre>",
+        let costs = format!(
+            "<h2>Counted costs</h2>\n<p>{}</p>\n<pre>{}</pre>\n",
             plot::escape(COSTS_NOTE),
             plot::escape(&self.cost_table())
         );
-        plot::document("Nb-GCLOCK and its rivals", &body)
+        self.measured.page_of(|figure| self.measured.grid(figure, cell_text), &costs)
     }
 }
 
@@ -163,11 +76,11 @@ fn cell_text(point: &Point) -> String {
     } else {
         format!("{} ±{:.0} %", crate::table::short(point.value), point.spread * 50.0)
     };
-    if let Some(failed) = point.failed_installs {
-        let _ = write!(text, " {:.3} %", failed * 100.0);
+    if let Some(failed) = point.beside.get(FAILED_INSTALLS) {
+        let _ = write!(text, " {failed:.3} %");
     }
-    if let Some(cpu) = point.cpu_share {
-        let _ = write!(text, " cpu {:.0} %", cpu * 100.0);
+    if let Some(busy) = point.beside.get(PROCESSOR) {
+        let _ = write!(text, " cpu {busy:.0} %");
     }
     text
 }
@@ -176,6 +89,8 @@ fn cell_text(point: &Point) -> String {
 mod tests {
     use super::*;
     use crate::json::Json;
+    use crate::lab::figures::{Axis, Figure};
+    use crate::machine::Machine;
 
     #[test]
     fn every_point_is_in_the_table_and_on_the_page() {
@@ -186,24 +101,17 @@ mod tests {
             value,
             spread: 0.1,
             runs: 3,
-            failed_installs: Some(0.001),
-            cpu_share: None,
-            hit_ratio: None,
+            beside: [(FAILED_INSTALLS.to_owned(), 0.1)].into(),
         };
-        let report = Report {
-            machine: Machine::here(std::path::Path::new(".")),
-            settings: "a < b".into(),
-            figures: vec![Figure {
-                name: "f".into(),
-                note: "n".into(),
-                axis: "threads".into(),
-                unit: "per s".into(),
-            }],
-            costs: vec![super::super::costs::count(super::super::cache::Kind::TwoRings)],
-            points: vec![point("x", 1, 5.0), point("x", 2, 7_654_321.0), point("y", 2, 11.0)],
-        };
+        let machine = Machine::here(std::path::Path::new("."));
+        let mut measured = figures::Report::new("caches", machine, "a < b".into());
+        let (name, note, axis, unit) = ("f".into(), "n".into(), "threads".into(), "per s".into());
+        measured.figures = vec![Figure { name, note, axis, spacing: Axis::Doubling, unit }];
+        measured.points = vec![point("x", 1, 5.0), point("x", 2, 7_654_321.0), point("y", 2, 11.0)];
+        let report =
+            Report { measured, costs: vec![super::super::costs::count(super::super::cache::Kind::TwoRings)] };
         let text = report.to_text();
-        for expected in ["5.00 0.100 %", "7.65 M ±5 % 0.100 %", "11.00"] {
+        for expected in ["5.00 0.100 %", "7.65 M ±5 % 0.100 %", "11.00", "Counted costs"] {
             assert!(text.contains(expected), "{expected} in {text}");
         }
         let page = report.to_html();
