@@ -125,7 +125,8 @@ impl Core {
             leaving: 0,
             limit: plan.limit,
             slack: plan.slack,
-            reserve: if plan.limit >= 32 { 2 } else { 0 },
+            // Where all pages find room nobody leaves, also not ahead of need.
+            reserve: if plan.limit >= 32 && plan.limit < plan.pages as usize { 2 } else { 0 },
             meter: Meter::new(),
             frames: Frames::new(plan.frames),
             staged: VecDeque::new(),
