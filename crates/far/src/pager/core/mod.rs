@@ -27,6 +27,7 @@ use crate::error::Loss;
 use crate::fault::{Allow, Backend, Fault, Frame};
 use crate::replace::list::PageList;
 use crate::replace::{Access, AccessBits, PageNo, Replacement, Spent};
+use crate::sparse::Sparse;
 use crate::stats::FarStats;
 pub(super) use meter::Meter;
 use std::collections::VecDeque;
@@ -50,7 +51,7 @@ pub(crate) struct Plan {
 /// What is known of all pages, and what is done with them.
 pub(super) struct Core {
     backend: Arc<dyn Backend>,
-    pages: Vec<Entry>,
+    pages: Sparse<Entry>,
     page_bytes: usize,
     zero: Digest,
     policy: Option<Box<dyn Replacement>>,
@@ -116,7 +117,7 @@ impl Core {
         let bytes = |pages: usize| (pages * plan.page_bytes) as u64;
         Self {
             backend,
-            pages: vec![Entry { state: State::Empty, digest: zero, holders: 0 }; plan.pages as usize],
+            pages: Sparse::new(Entry { state: State::Empty, digest: zero, holders: 0 }, plan.pages as usize),
             page_bytes: plan.page_bytes,
             zero,
             policy: Some(plan.policy),

@@ -16,7 +16,7 @@
 //!    quantity that Belady's rule maximises. The rule with the higher recent mean decides.
 //!
 //! Cost: two looks at each page that may leave, at 256 by lot if they are more; at most [`watch::CLEARED_PER_SWAP`] changes of protection and later faults
-//! per swap; and some 150 bytes per page. Weak at use without any pattern in space or time, where nothing helps, and with few swaps, where there is nothing to learn from.
+//! per swap; and some 150 bytes for each page that ever came, and its neighbours. Weak at use without any pattern in space or time, where nothing helps, and with few swaps, where there is nothing to learn from.
 //! The constants are of the method, none is of a program. They were chosen on the evaluation's own programs (sizes S and W, pages of 4 KiB).
 
 pub mod jury;
