@@ -89,7 +89,7 @@ impl FarMemoryBuilder {
     }
 
     setters! {
-        /// Who leaves when a page comes [unless set: Swap-in history].
+        /// Who leaves when a page comes [unless set: adaptive].
         policy(policy: Policy) -> policy = policy;
 
         /// How pages are made to come and go [unless set: the best there is].
