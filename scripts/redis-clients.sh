@@ -227,31 +227,42 @@ spent() {
     cat "/proc/$1/task"/*/status | awk '/^voluntary/ { own += $2 } /^nonvoluntary/ { forced += $2 } END { print own, forced }'
 }
 
+# flushed: flushes of the log so far, as the server on $port tells them; nothing from Redis, whose calls of fdatasync are counted.
+flushed() { redis-cli -p "$port" info persistence | tr -d '\r' | sed -n 's/^log_flushes://p'; }
+
 # cost NAME PID TEST OPTIONS...: runs a test against the server on $port, and prints a line of what a request took.
 cost() {
-    local name=$1 pid=$2 test=$3 before after counts="" counter=""
+    local name=$1 pid=$2 test=$3 before after counts="" counter="" flushes
+    local events=instructions:u,instructions:k sync=syscalls:sys_enter_fdatasync
     shift 3
-    if perf stat -e instructions:u true 2>/dev/null >&2; then
-        perf stat -x, -e instructions:u,instructions:k -p "$pid" -o "$dir/counts" &
+    if perf stat -e "$events" true 2>/dev/null >&2; then
+        perf stat -e "$sync" true 2>/dev/null >&2 && events+=,$sync
+        perf stat -x, -e "$events" -p "$pid" -o "$dir/counts" &
         counter=$!
         sleep 0.2
     fi
+    flushes=$(flushed)
     before=$(spent "$pid" | tr '\n' ' ')
     TIMEFORMAT='%U %S'
     { time redis-benchmark -p "$port" -t "$test" -n "${REQUESTS:-200000}" -c "${CLIENTS:-50}" -r 1000000 "$@" --csv >"$dir/rate" 2>&1; } 2>"$dir/client"
     after=$(spent "$pid" | tr '\n' ' ')
+    [ -z "$flushes" ] || flushes=$(($(flushed) - flushes))
     if [ -n "$counter" ]; then
         kill -INT "$counter"
         wait "$counter" || true
         counts=$(awk -F, '/instructions/ { printf "%s ", $1 }' "$dir/counts")
+        [ -n "$flushes" ] || flushes=$(awk -F, '/fdatasync/ { print $1 }' "$dir/counts")
     fi
     tr -d '"' <"$dir/rate" | awk -F, -v name="$name" -v test="$test" -v before="$before" -v after="$after" -v counts="$counts" \
-        -v client="$(tail -n 1 "$dir/client")" -v n="${REQUESTS:-200000}" '
+        -v client="$(tail -n 1 "$dir/client")" -v flushes="${flushes:-0}" -v n="${REQUESTS:-200000}" '
         $1 != "test" && NF > 2 { rate = $2 }
         END {
             split(before, b, " "); split(after, a, " "); split(counts, i, " "); split(client, c, " ")
             printf "%-34s%-5s%10d%8.2f%8.2f%8.2f%8.2f%8.3f%8.3f", name, test, rate, (a[1] - b[1]) / n, (a[2] - b[2]) / n, c[1] * 1e6 / n, c[2] * 1e6 / n,
                 (a[3] - b[3]) / n, (a[4] - b[4]) / n
+            # Fewer are of the background, not of these requests.
+            if (1000 * flushes > n) printf "%8.1f", n / flushes
+            else printf "%8s", "-"
             if (counts != "") printf "%9.0f%9.0f", i[1] / n, i[2] / n
             print ""
         }'
@@ -265,8 +276,8 @@ costs() {
     # shellcheck disable=SC2086
     serve costs-azekura ${SERVE:-}
     local own_port=$port own_pid=${pids[-1]}
-    printf '%-39s%10s%16s%16s%16s%18s   µs of user and system time, switches (own, forced) and instructions per request; %s clients, load %s\n' "" "per second" \
-        "server" "client" "switches" "instructions" "${CLIENTS:-50}" "$(cut -d' ' -f1 /proc/loadavg)"
+    printf '%-39s%10s%16s%16s%16s%8s%18s   µs of user and system time, switches (own, forced), requests per flush of the log, and instructions (user, kernel) per request; %s clients, load %s\n' \
+        "" "per second" "server" "client" "switches" "grouped" "instructions" "${CLIENTS:-50}" "$(cut -d' ' -f1 /proc/loadavg)"
     for run in $(seq "${RUNS:-3}"); do
         for test in ${TESTS:-set get}; do
             port=$redis_port

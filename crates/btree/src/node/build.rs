@@ -7,8 +7,8 @@ use azekura_base::page::{PageMut, PageType};
 use azekura_base::{PageId, PageWords, TreeId};
 
 use super::{
-    Cell, CorruptNode, HEAP_AT, LEVEL_AT, LOWER_LEN_AT, Node, PREFIX_LEN_AT, SLOTS_AT, TREE_AT, UPPER_LEN_AT,
-    common_prefix, edit, entry_bytes, max_key, words_for,
+    COUNT_AT, Cell, CorruptNode, HEAP_AT, LEVEL_AT, LOWER_LEN_AT, Node, PREFIX_LEN_AT, SLOT_BYTES, SLOTS_AT, Slot,
+    TREE_AT, UPPER_LEN_AT, common_prefix, edit, entry_bytes, max_key, words_for,
 };
 
 /// What a node is before it has entries.
@@ -114,16 +114,43 @@ impl Scratch {
         from: Node<'_>,
         range: std::ops::Range<usize>,
     ) -> Result<(), CorruptNode> {
-        let (mut key, mut value) = (Vec::new(), Vec::new());
+        edit::check_header(self.node())?;
+        let longer = self.node().prefix_len().checked_sub(from.prefix_len());
         for i in range {
-            key.clear();
-            value.clear();
-            from.key_into(i, &mut key);
             let slot = from.slot(i);
-            from.value_into(slot, &mut value);
-            self.push(&key, Cell { flags: slot.flags, value: &value })?;
+            let moved = longer.and_then(|longer| slot.with_longer_prefix(longer));
+            match moved {
+                Some(moved) => self.push_cell(from.page(), slot, moved)?,
+                None => self.push_as_key(from, i)?,
+            }
         }
         Ok(())
+    }
+
+    /// Appends an entry as it is in slot `old` of the page `from`, its cell word by word: `new` is `old` without what its key shares with the new node's prefix.
+    fn push_cell(&mut self, from: PageWords<'_>, old: Slot, new: Slot) -> Result<(), CorruptNode> {
+        let node = self.node();
+        let (count, words) = (node.count(), old.cell_words());
+        edit::check_lengths(node, new.suffix_len.into(), new.value_len.into())?;
+        edit::check_room(node, SLOT_BYTES + 8 * words, None)?;
+        let to = node.heap_words() - words;
+        let mut page = self.page_mut();
+        for (to, at) in (to..to + words).zip(usize::from(old.offset)..) {
+            page.set_word(to, from.word(at));
+        }
+        edit::set_slot(&mut page, count, Slot { offset: to as u16, ..new });
+        page.set_u16(HEAP_AT, to as u16);
+        page.set_u16(COUNT_AT, (count + 1) as u16);
+        Ok(())
+    }
+
+    /// Appends the entry of slot `i` of `from`, by its whole key.
+    fn push_as_key(&mut self, from: Node<'_>, i: usize) -> Result<(), CorruptNode> {
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        from.key_into(i, &mut key);
+        let slot = from.slot(i);
+        from.value_into(slot, &mut value);
+        self.push(&key, Cell { flags: slot.flags, value: &value })
     }
 }
 

@@ -158,6 +158,19 @@ impl Slot {
             | (self.flags as u64) << 48
     }
 
+    /// The slot of the same entry in a node whose prefix is so many bytes longer, if its cell stays as it is: if its key ends in the slot, or no byte of it goes.
+    pub(crate) const fn with_longer_prefix(self, longer: usize) -> Option<Self> {
+        let len = self.suffix_len as usize;
+        if longer == 0 {
+            return Some(self);
+        }
+        if len > 8 || len < longer {
+            return None;
+        }
+        let head = if longer == 8 { 0 } else { self.head << (8 * longer) };
+        Some(Self { head, suffix_len: (len - longer) as u16, ..self })
+    }
+
     /// Words of the cell.
     #[must_use]
     pub const fn cell_words(self) -> usize {

@@ -67,9 +67,11 @@ impl Node<'_> {
     }
 
     fn search_equal_heads(self, mut lo: usize, mut hi: usize, suffix: &[u8]) -> Position {
+        // The next eight bytes, which a cell has in its first word.
+        let second = head_of(suffix.get(8..).unwrap_or_default());
         while lo < hi {
             let mid = lo.midpoint(hi);
-            match self.compare_beyond_head(mid, suffix) {
+            match self.compare_beyond_head(mid, suffix, second) {
                 Cmp::Less => lo = mid + 1,
                 Cmp::Equal => return Position::Found(mid),
                 Cmp::Greater => hi = mid,
@@ -78,15 +80,26 @@ impl Node<'_> {
         Position::Absent(lo)
     }
 
-    /// Compares slot `i` with `suffix`; their heads are equal.
-    fn compare_beyond_head(self, i: usize, suffix: &[u8]) -> Cmp {
+    /// Compares slot `i` with `suffix`, whose bytes from the eighth on begin with `second`; their heads are equal.
+    #[inline]
+    fn compare_beyond_head(self, i: usize, suffix: &[u8], second: u64) -> Cmp {
         let slot = self.slot(i);
         let len = usize::from(slot.suffix_len);
         if len <= 8 || suffix.len() <= 8 {
             // Equal heads, and one of the two ends within them: it is a prefix of the other, or equals it.
             return len.cmp(&suffix.len());
         }
-        self.page().compare(8 * usize::from(slot.offset), len - 8, &suffix[8..])
+        let at = 8 * usize::from(slot.offset);
+        self.page().told(at, 8);
+        // As heads: padded with zeros, in the page too, and so in the order of the bytes.
+        let ours = self.page().word(slot.offset.into()).swap_bytes();
+        if ours != second {
+            return ours.cmp(&second);
+        }
+        if len <= 16 || suffix.len() <= 16 {
+            return len.cmp(&suffix.len());
+        }
+        self.page().compare(at + 8, len - 16, &suffix[16..])
     }
 
     /// The slot of an inner node whose child covers `key`: the last one with a key not above it.

@@ -9,8 +9,11 @@
 //! | settled with `n` | the pause is over: tries `2 n`, or `n / 2`, by turns |
 //! | trying | that stretch is over: goes back, and if it was better, tries again after one stretch; what is better some times in a row is kept, else the pause doubles |
 //!
-//! More reactors must be plainly better, fewer only about as good: so a load that one can serve is gathered there, and noise does not spread it. Rates that have changed for good make
-//! the pause short again. A pause of the clients says nothing: a stretch that takes too long begins anew.
+//! - **SPREAD-1** More reactors must bring a quarter more requests per second each time they are doubled, fewer may cost a tenth: so a load that one can serve is gathered there.
+//! - **SPREAD-2** A trial is kept only if it was won [`WINS`] times in a row, each time beside a new stretch of what there was: noise does not spread a load.
+//! - **SPREAD-3** A trial that was lost, or whose clients paused, leaves what there was before it, and the next one is of the other direction.
+//! - **SPREAD-4** Each loss doubles the pause, up to a bound: trials that bring nothing become rare. A win, and rates that have changed for good, make it short again.
+//! - **SPREAD-5** A stretch in which the clients paused says nothing, and is begun anew; after a change none begins before connections have had the time to move.
 
 use std::time::{Duration, Instant};
 
