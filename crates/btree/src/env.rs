@@ -240,8 +240,8 @@ pub(crate) fn empty_leaf(page_size: usize, tree: Tree) -> Scratch {
     scratch
 }
 
-/// Runs `f` with this thread's encoding buffer, empty.
-fn with_buffer<R>(f: impl FnOnce(&mut Vec<u8>) -> R) -> R {
+/// Runs `f` with this thread's buffer for a record or a key, empty; `f` asks for it no second time.
+pub(crate) fn with_buffer<R>(f: impl FnOnce(&mut Vec<u8>) -> R) -> R {
     azekura_base::per_thread! {
         static BUFFER: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) };
     }

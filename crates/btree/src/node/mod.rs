@@ -37,8 +37,8 @@ mod verify;
 use azekura_base::page::PageType;
 use azekura_base::{PageId, PageWords, TreeId};
 
-pub(crate) use build::build_truncated;
 pub use build::{NodeSpec, Scratch, merged_fit};
+pub(crate) use build::{build_truncated, check_truncated};
 pub use edit::{CorruptNode, check_insert, check_remove, check_replace};
 pub(crate) use edit::{flip, insert, remove, replace};
 pub use search::Position;

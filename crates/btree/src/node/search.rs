@@ -41,6 +41,13 @@ impl Node<'_> {
         // A key shorter than the prefix: the node does not cover it. Any answer serves.
         let Some(suffix) = key.get(self.prefix_len()..) else { return Position::Absent(0) };
         let head = head_of(suffix);
+        // A root has no bounds, so no prefix, and the longer its keys are the more of them begin alike, all but the least. In other nodes this would cost a look at
+        // two lines more.
+        let may_begin_alike = suffix.len() > 8 && suffix.len() == key.len() && count > 2;
+        if may_begin_alike && self.head(1) == head && self.head(count - 1) == head {
+            let first = usize::from(self.head(0) != head);
+            return self.search_equal_heads(first, count, suffix);
+        }
         let first = self.first_head(0, count, |h| h < head);
         if first == count || self.head(first) != head {
             return Position::Absent(first);

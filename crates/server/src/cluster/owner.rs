@@ -167,12 +167,7 @@ enum Attempted {
     Met,
 }
 
-fn run_commands(
-    shared: &Shared,
-    todo: &Todo<'_>,
-    protocol: Protocol,
-    pending: &mut Pending,
-) -> Attempted {
+fn run_commands(shared: &Shared, todo: &Todo<'_>, protocol: Protocol, pending: &mut Pending) -> Attempted {
     let Todo { commands, watched, is_write, is_queue } = *todo;
     let done = shared.engine.attempt(LOCK_WAIT, pending, |keys| {
         if !watched::are_unchanged(keys, watched, is_write)? {
