@@ -4,17 +4,18 @@
 #   scripts/redis-clients.sh [AZEKURA]             they work: compares answers; target/release/azekura unless given
 #   scripts/redis-clients.sh --bench [AZEKURA]     how fast: beside redis-server with appendfsync always and everysec, and kvrocks, those that there are
 #   scripts/redis-clients.sh --costs [AZEKURA]     what a request takes of the processors: beside redis-server with appendfsync always, in turn
+#   scripts/redis-clients.sh --functions [AZEKURA] which functions take how many instructions of a request, counted by callgrind (valgrind): the same on a busy machine
 #   scripts/redis-clients.sh --ycsb [AZEKURA]      the YCSB mixes A to F, all servers in turn, with a cluster of three nodes by all of its doors; E is ordered
 #                                                  scans, which Redis does not have
 #
 # PYTHON may name an interpreter that has the package `redis`; RUNS (3), REQUESTS (200000) and CLIENTS (50) size the benchmark; for YCSB RECORDS (100000) and
-# SECONDS_EACH (2) too, and OPTIONS may be --json. For --costs TESTS (set get) too, and SERVE may hold options of the server.
+# SECONDS_EACH (2) too, and OPTIONS may be --json. For --costs and --functions TESTS (set get) too, and SERVE may hold options of the server; TOP (40) functions are shown.
 # Debian has the programs in redis-tools and redis-server. Leaves nothing behind. Exit code 0: everything as it must be.
 set -euo pipefail
 export LC_ALL=C
 
 mode=check
-case "${1:-}" in --bench | --costs | --ycsb) mode=${1#--}; shift ;; esac
+case "${1:-}" in --bench | --costs | --functions | --ycsb) mode=${1#--}; shift ;; esac
 azekura=$(realpath "${1:-$(dirname "$0")/../target/release/azekura}")
 [ -x "$azekura" ] || { echo "no command $azekura; cargo build --release -p azekura-cli makes it" >&2; exit 2; }
 dir=$(mktemp -d "${TMPDIR:-/tmp}/redis-clients.XXXXXX")
@@ -288,6 +289,48 @@ costs() {
     done
 }
 
+# The server's threads take turns under valgrind, and it is some thirty times as slow, so what happens by the clock (cleaning, checkpoints) counts for more than it does otherwise.
+functions() {
+    have redis-benchmark && have valgrind && have callgrind_control || return 0
+    local test pid n=${REQUESTS:-15000} number=0
+    mkdir "$dir/counts"
+    # shellcheck disable=SC2086
+    valgrind --tool=callgrind --instr-atstart=no --callgrind-out-file="$dir/counts/out" "$azekura" serve "$dir/counted" --listen 127.0.0.1:0 ${SERVE:-} \
+        >"$dir/counted.out" 2>"$dir/counted.err" </dev/null &
+    pids+=($!)
+    pid=$!
+    for _ in $(seq 600); do
+        port=$(sed -n 's/^serving .*:\([0-9]*\)$/\1/p' "$dir/counted.out")
+        [ -n "$port" ] && break
+        sleep 0.1
+    done
+    [ -n "$port" ] || fail "the server does not start: $(tail -n 5 "$dir/counted.err")"
+    redis-benchmark -p "$port" -t set -n 20000 -c "${CLIENTS:-50}" -r 1000000 --csv >/dev/null 2>&1
+    for test in ${TESTS:-set get}; do
+        number=$((number + 1))
+        callgrind_control -i on "$pid" >/dev/null 2>&1
+        redis-benchmark -p "$port" -t "$test" -n "$n" -c "${CLIENTS:-50}" -r 1000000 --csv >/dev/null 2>&1
+        callgrind_control -i off "$pid" >/dev/null 2>&1
+        callgrind_control -d "$pid" >/dev/null 2>&1
+        for _ in $(seq 100); do
+            grep -q '^totals' "$dir/counts/out.$number" 2>/dev/null && break
+            sleep 0.1
+        done
+        say "$test: instructions per request, each function with what it calls:"
+        callgrind_annotate --auto=no --inclusive=yes --threshold=100 "$dir/counts/out.$number" 2>/dev/null | awk -v n="$n" -v top="${TOP:-40}" '
+            /PROGRAM TOTALS/ { gsub(",", "", $1); printf "%8d  in all\n", $1 / n }
+            /^ *[0-9,]+ \( *[0-9.]+%\)/ && !/PROGRAM TOTALS/ {
+                count = $1
+                gsub(",", "", count)
+                sub(/^ *[0-9,]+ \( *[0-9.]+%\) */, "")
+                sub(/^[^:]*:/, "")
+                sub(/ \[[^]]*\]$/, "")
+                sub(/\047[0-9]+$/, "")
+                if (/azekura/ && !seen[$0]++ && shown++ < top) printf "%8d  %s\n", count / n, $0
+            }'
+    done
+}
+
 # The servers run side by side, but only one of them is asked at a time.
 ycsb() {
     local addresses sync
@@ -313,6 +356,7 @@ ycsb() {
 case "$mode" in
 bench) compare ;;
 costs) costs ;;
+functions) functions ;;
 ycsb) ycsb ;;
 check)
     serve db

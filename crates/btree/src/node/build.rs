@@ -267,7 +267,7 @@ mod tests {
         for (prefix, lens) in prefixes.iter().flat_map(|p| [0..1, 0..9, 0..20, 9..30].map(|lens| (p, lens))) {
             let from = leaf(prefix, lens.clone());
             let count = from.node().count();
-            for at in 0..=count {
+            for at in 0..count {
                 // What the halves of a split, and of one with a shorter prefix than before, begin with.
                 for shared in
                     [prefix.len(), prefix.len().saturating_sub(1), prefix.len() + 1, prefix.len() + 8]
@@ -312,10 +312,39 @@ mod tests {
         assert!(fitting < 8, "{fitting} entries of 500 bytes in a page of 4096");
         let mut longer = Scratch::new(4096);
         longer
-            .format(NodeSpec { level: 0, tree: TreeId(1), lower: b"pp", upper: b"pq" })
+            .format(NodeSpec { level: 0, tree: TreeId(1), lower: b"ppa", upper: b"ppb" })
             .expect("short fences");
         edit::set_slot(&mut from.page_mut(), 3, Slot { suffix_len: 0, ..slot });
         assert!(longer.push_slots(from.node(), 3..4).is_err(), "a key that is shorter than the prefix");
+    }
+
+    /// What is checked and then cannot be built would end in a panic, on a page that a disk has damaged.
+    #[test]
+    fn a_truncation_is_let_in_exactly_where_it_can_be_built() {
+        let (mut seed, mut outcomes) = (17_u64, [0; 2]);
+        let mut next = || {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) as usize
+        };
+        let sound = [leaf(b"", 0..20), leaf(b"key:0", 0..9), leaf(b"longer than a slot's head", 0..30)];
+        for _ in 0..3000 {
+            let base = &sound[next() % 3];
+            let mut page = Scratch::new(4096);
+            (0..512).for_each(|i| page.page_mut().set_word(i, base.page().word(i)));
+            for _ in 0..next() % 3 {
+                // Header, slots or fences.
+                let word = [next() % 6, 6 + next() % 160, 500 + next() % 12][next() % 3];
+                let bits = (next() as u64) << (8 * (next() % 8));
+                let old = page.page().word(word);
+                page.page_mut().set_word(word, old ^ bits);
+            }
+            let upper = page.node().key(next() % 40);
+            let keep = next() % 90;
+            let is_built = build_truncated(page.node(), keep, &upper).is_ok();
+            assert_eq!(check_truncated(page.node(), keep, &upper).is_ok(), is_built, "keep {keep}, {upper:?}");
+            outcomes[usize::from(is_built)] += 1;
+        }
+        assert!(outcomes.iter().all(|&count| count > 300), "{outcomes:?}");
     }
 
     #[test]

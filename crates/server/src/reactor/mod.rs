@@ -50,7 +50,7 @@ use mio::{Events, Interest, Poll, Token};
 use crate::connection::Connection;
 use fleet::Seat;
 use place::Arrival;
-use slots::Slots;
+use slots::{Missed, Slots};
 
 pub(crate) use fleet::Fleet;
 
@@ -263,7 +263,7 @@ impl Reactor {
 
     /// Events that came for a connection of our own need no note: its slot knows (REACT-4).
     fn forget_missed(&self, token: usize) {
-        if self.slots.is_missed(token) {
+        if self.slots.missed(token) != Missed::None {
             self.seat().place.forget_missed(token);
         }
     }
@@ -271,8 +271,9 @@ impl Reactor {
     /// A connection is back in its slot, or has ended.
     fn put_back(&mut self, token: usize, connection: Parcel) {
         let Some(mut connection) = connection else { return self.slots.release(token) };
-        if self.slots.is_missed(token) {
-            connection.heard(true);
+        let missed = self.slots.missed(token);
+        if missed >= Missed::Input {
+            connection.heard(missed == Missed::End);
         }
         self.settle(token, connection);
     }

@@ -13,10 +13,23 @@ enum Slot {
         connection: Box<Connection>,
         is_queued: bool,
     },
-    /// With a thread; whether an event came meanwhile.
+    /// With a thread; what events came meanwhile.
     Away {
-        is_missed: bool,
+        missed: Missed,
     },
+}
+
+/// Events that came for a connection while it was away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Missed {
+    #[default]
+    None,
+    /// There is room for replies.
+    Room,
+    /// Something has arrived.
+    Input,
+    /// Something has arrived, or not, and its end has.
+    End,
 }
 
 /// See the module's head.
@@ -58,7 +71,7 @@ impl Slots {
     /// Takes the next connection that has something to do out of its slot.
     pub(super) fn take_next(&mut self) -> Option<Box<Connection>> {
         let token = self.queue.pop_front()?;
-        match std::mem::replace(&mut self.slots[token], Slot::Away { is_missed: false }) {
+        match std::mem::replace(&mut self.slots[token], Slot::Away { missed: Missed::None }) {
             Slot::Here { connection, .. } => {
                 self.here -= 1;
                 Some(connection)
@@ -77,7 +90,7 @@ impl Slots {
             Slot::Here { connection, is_queued: false } if !is_wanted(connection) => {}
             _ => return None,
         }
-        match std::mem::replace(&mut self.slots[token], Slot::Away { is_missed: false }) {
+        match std::mem::replace(&mut self.slots[token], Slot::Away { missed: Missed::None }) {
             Slot::Here { connection, .. } => {
                 self.here -= 1;
                 Some(connection)
@@ -100,15 +113,25 @@ impl Slots {
                 }
                 false
             }
-            Some(Slot::Away { is_missed }) => !std::mem::replace(is_missed, true),
+            Some(Slot::Away { missed }) => {
+                let now = match (has_input, is_last) {
+                    (_, true) => Missed::End,
+                    (true, false) => Missed::Input,
+                    (false, false) => Missed::Room,
+                };
+                std::mem::replace(missed, now.max(*missed)) == Missed::None
+            }
             // Of a socket that was closed since.
             Some(Slot::Free) | None => false,
         }
     }
 
-    /// Whether an event came for a connection that is away.
-    pub(super) fn is_missed(&self, token: usize) -> bool {
-        matches!(self.slots.get(token), Some(Slot::Away { is_missed: true }))
+    /// What events came for a connection that is away.
+    pub(super) fn missed(&self, token: usize) -> Missed {
+        match self.slots.get(token) {
+            Some(Slot::Away { missed }) => *missed,
+            _ => Missed::None,
+        }
     }
 
     /// Queues the connections whose deadline has come; tells the next one.
