@@ -176,7 +176,7 @@ impl Reactor {
             return; // no memory for it in the kernel: the connection ends
         }
         connection.token = Some(token);
-        self.settle(token, connection);
+        self.settle(token, connection, Missed::None);
     }
 
     /// Counts what was served, and sends connections home that belong to another reactor by now.
@@ -275,10 +275,10 @@ impl Reactor {
         if missed >= Missed::Input {
             connection.heard(missed == Missed::End);
         }
-        self.settle(token, connection);
+        self.settle(token, connection, missed);
     }
 
-    fn settle(&mut self, token: usize, connection: Box<Connection>) {
+    fn settle(&mut self, token: usize, connection: Box<Connection>, missed: Missed) {
         if self.fleet.home(&connection) != self.number {
             return self.send_home(token, connection);
         }
@@ -286,7 +286,9 @@ impl Reactor {
             let tick = self.next_scan.map_or(deadline, |at| at.min(deadline));
             self.next_scan = Some(tick);
         }
-        self.slots.put(token, connection);
+        // Replies that wait for room are tried again: the event that there is some does not come twice.
+        let is_wanted = connection.is_ready() || (missed != Missed::None && connection.has_unsent());
+        self.slots.put(token, connection, is_wanted);
     }
 
     /// Queues the connections whose deadline has come.

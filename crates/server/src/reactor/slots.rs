@@ -58,9 +58,8 @@ impl Slots {
         self.free.push(token);
     }
 
-    /// Puts a connection into its slot; queues it if it has something to do.
-    pub(super) fn put(&mut self, token: usize, connection: Box<Connection>) {
-        let is_queued = connection.is_ready();
+    /// Puts a connection into its slot, and into the queue if there is something to do for it.
+    pub(super) fn put(&mut self, token: usize, connection: Box<Connection>, is_queued: bool) {
         if is_queued {
             self.queue.push_back(token);
         }
