@@ -341,7 +341,11 @@ mod tests {
             let upper = page.node().key(next() % 40);
             let keep = next() % 90;
             let is_built = build_truncated(page.node(), keep, &upper).is_ok();
-            assert_eq!(check_truncated(page.node(), keep, &upper).is_ok(), is_built, "keep {keep}, {upper:?}");
+            assert_eq!(
+                check_truncated(page.node(), keep, &upper).is_ok(),
+                is_built,
+                "keep {keep}, {upper:?}"
+            );
             outcomes[usize::from(is_built)] += 1;
         }
         assert!(outcomes.iter().all(|&count| count > 300), "{outcomes:?}");
