@@ -4,17 +4,18 @@
 #   scripts/redis-clients.sh [AZEKURA]             they work: compares answers; target/release/azekura unless given
 #   scripts/redis-clients.sh --bench [AZEKURA]     how fast: beside redis-server with appendfsync always and everysec, and kvrocks, those that there are
 #   scripts/redis-clients.sh --costs [AZEKURA]     what a request takes of the processors: beside redis-server with appendfsync always, in turn
+#   scripts/redis-clients.sh --functions [AZEKURA] which functions take how many instructions of a request, counted by callgrind (valgrind): the same on a busy machine
 #   scripts/redis-clients.sh --ycsb [AZEKURA]      the YCSB mixes A to F, all servers in turn, with a cluster of three nodes by all of its doors; E is ordered
 #                                                  scans, which Redis does not have
 #
 # PYTHON may name an interpreter that has the package `redis`; RUNS (3), REQUESTS (200000) and CLIENTS (50) size the benchmark; for YCSB RECORDS (100000) and
-# SECONDS_EACH (2) too, and OPTIONS may be --json. For --costs TESTS (set get) too, and SERVE may hold options of the server.
+# SECONDS_EACH (2) too, and OPTIONS may be --json. For --costs and --functions TESTS (set get) too, and SERVE may hold options of the server; TOP (40) functions are shown.
 # Debian has the programs in redis-tools and redis-server. Leaves nothing behind. Exit code 0: everything as it must be.
 set -euo pipefail
 export LC_ALL=C
 
 mode=check
-case "${1:-}" in --bench | --costs | --ycsb) mode=${1#--}; shift ;; esac
+case "${1:-}" in --bench | --costs | --functions | --ycsb) mode=${1#--}; shift ;; esac
 azekura=$(realpath "${1:-$(dirname "$0")/../target/release/azekura}")
 [ -x "$azekura" ] || { echo "no command $azekura; cargo build --release -p azekura-cli makes it" >&2; exit 2; }
 dir=$(mktemp -d "${TMPDIR:-/tmp}/redis-clients.XXXXXX")
@@ -227,31 +228,42 @@ spent() {
     cat "/proc/$1/task"/*/status | awk '/^voluntary/ { own += $2 } /^nonvoluntary/ { forced += $2 } END { print own, forced }'
 }
 
+# flushed: flushes of the log so far, as the server on $port tells them; nothing from Redis, whose calls of fdatasync are counted.
+flushed() { redis-cli -p "$port" info persistence | tr -d '\r' | sed -n 's/^log_flushes://p'; }
+
 # cost NAME PID TEST OPTIONS...: runs a test against the server on $port, and prints a line of what a request took.
 cost() {
-    local name=$1 pid=$2 test=$3 before after counts="" counter=""
+    local name=$1 pid=$2 test=$3 before after counts="" counter="" flushes
+    local events=instructions:u,instructions:k sync=syscalls:sys_enter_fdatasync
     shift 3
-    if perf stat -e instructions:u true 2>/dev/null >&2; then
-        perf stat -x, -e instructions:u,instructions:k -p "$pid" -o "$dir/counts" &
+    if perf stat -e "$events" true 2>/dev/null >&2; then
+        perf stat -e "$sync" true 2>/dev/null >&2 && events+=,$sync
+        perf stat -x, -e "$events" -p "$pid" -o "$dir/counts" &
         counter=$!
         sleep 0.2
     fi
+    flushes=$(flushed)
     before=$(spent "$pid" | tr '\n' ' ')
     TIMEFORMAT='%U %S'
     { time redis-benchmark -p "$port" -t "$test" -n "${REQUESTS:-200000}" -c "${CLIENTS:-50}" -r 1000000 "$@" --csv >"$dir/rate" 2>&1; } 2>"$dir/client"
     after=$(spent "$pid" | tr '\n' ' ')
+    [ -z "$flushes" ] || flushes=$(($(flushed) - flushes))
     if [ -n "$counter" ]; then
         kill -INT "$counter"
         wait "$counter" || true
         counts=$(awk -F, '/instructions/ { printf "%s ", $1 }' "$dir/counts")
+        [ -n "$flushes" ] || flushes=$(awk -F, '/fdatasync/ { print $1 }' "$dir/counts")
     fi
     tr -d '"' <"$dir/rate" | awk -F, -v name="$name" -v test="$test" -v before="$before" -v after="$after" -v counts="$counts" \
-        -v client="$(tail -n 1 "$dir/client")" -v n="${REQUESTS:-200000}" '
+        -v client="$(tail -n 1 "$dir/client")" -v flushes="${flushes:-0}" -v n="${REQUESTS:-200000}" '
         $1 != "test" && NF > 2 { rate = $2 }
         END {
             split(before, b, " "); split(after, a, " "); split(counts, i, " "); split(client, c, " ")
             printf "%-34s%-5s%10d%8.2f%8.2f%8.2f%8.2f%8.3f%8.3f", name, test, rate, (a[1] - b[1]) / n, (a[2] - b[2]) / n, c[1] * 1e6 / n, c[2] * 1e6 / n,
                 (a[3] - b[3]) / n, (a[4] - b[4]) / n
+            # Fewer are of the background, not of these requests.
+            if (1000 * flushes > n) printf "%8.1f", n / flushes
+            else printf "%8s", "-"
             if (counts != "") printf "%9.0f%9.0f", i[1] / n, i[2] / n
             print ""
         }'
@@ -265,8 +277,8 @@ costs() {
     # shellcheck disable=SC2086
     serve costs-azekura ${SERVE:-}
     local own_port=$port own_pid=${pids[-1]}
-    printf '%-39s%10s%16s%16s%16s%18s   µs of user and system time, switches (own, forced) and instructions per request; %s clients, load %s\n' "" "per second" \
-        "server" "client" "switches" "instructions" "${CLIENTS:-50}" "$(cut -d' ' -f1 /proc/loadavg)"
+    printf '%-39s%10s%16s%16s%16s%8s%18s   µs of user and system time, switches (own, forced), requests per flush of the log, and instructions (user, kernel) per request; %s clients, load %s\n' \
+        "" "per second" "server" "client" "switches" "grouped" "instructions" "${CLIENTS:-50}" "$(cut -d' ' -f1 /proc/loadavg)"
     for run in $(seq "${RUNS:-3}"); do
         for test in ${TESTS:-set get}; do
             port=$redis_port
@@ -274,6 +286,48 @@ costs() {
             port=$own_port
             cost "azekura" "$own_pid" "$test" "$@"
         done
+    done
+}
+
+# The server's threads take turns under valgrind, and it is some thirty times as slow, so what happens by the clock (cleaning, checkpoints) counts for more than it does otherwise.
+functions() {
+    have redis-benchmark && have valgrind && have callgrind_control || return 0
+    local test pid n=${REQUESTS:-15000} number=0
+    mkdir "$dir/counts"
+    # shellcheck disable=SC2086
+    valgrind --tool=callgrind --instr-atstart=no --callgrind-out-file="$dir/counts/out" "$azekura" serve "$dir/counted" --listen 127.0.0.1:0 ${SERVE:-} \
+        >"$dir/counted.out" 2>"$dir/counted.err" </dev/null &
+    pids+=($!)
+    pid=$!
+    for _ in $(seq 600); do
+        port=$(sed -n 's/^serving .*:\([0-9]*\)$/\1/p' "$dir/counted.out")
+        [ -n "$port" ] && break
+        sleep 0.1
+    done
+    [ -n "$port" ] || fail "the server does not start: $(tail -n 5 "$dir/counted.err")"
+    redis-benchmark -p "$port" -t set -n 20000 -c "${CLIENTS:-50}" -r 1000000 --csv >/dev/null 2>&1
+    for test in ${TESTS:-set get}; do
+        number=$((number + 1))
+        callgrind_control -i on "$pid" >/dev/null 2>&1
+        redis-benchmark -p "$port" -t "$test" -n "$n" -c "${CLIENTS:-50}" -r 1000000 --csv >/dev/null 2>&1
+        callgrind_control -i off "$pid" >/dev/null 2>&1
+        callgrind_control -d "$pid" >/dev/null 2>&1
+        for _ in $(seq 100); do
+            grep -q '^totals' "$dir/counts/out.$number" 2>/dev/null && break
+            sleep 0.1
+        done
+        say "$test: instructions per request, each function with what it calls:"
+        callgrind_annotate --auto=no --inclusive=yes --threshold=100 "$dir/counts/out.$number" 2>/dev/null | awk -v n="$n" -v top="${TOP:-40}" '
+            /PROGRAM TOTALS/ { gsub(",", "", $1); printf "%8d  in all\n", $1 / n }
+            /^ *[0-9,]+ \( *[0-9.]+%\)/ && !/PROGRAM TOTALS/ {
+                count = $1
+                gsub(",", "", count)
+                sub(/^ *[0-9,]+ \( *[0-9.]+%\) */, "")
+                sub(/^[^:]*:/, "")
+                sub(/ \[[^]]*\]$/, "")
+                sub(/\047[0-9]+$/, "")
+                if (/azekura/ && !seen[$0]++ && shown++ < top) printf "%8d  %s\n", count / n, $0
+            }'
     done
 }
 
@@ -302,6 +356,7 @@ ycsb() {
 case "$mode" in
 bench) compare ;;
 costs) costs ;;
+functions) functions ;;
 ycsb) ycsb ;;
 check)
     serve db

@@ -61,14 +61,8 @@ impl Leftovers {
 
 /// Logs that nothing more is to be done for the transaction.
 pub(crate) fn append_end(env: &Env, writer: Writer) -> Result<(), Error> {
-    let end = encoded(&Head::End { txn: writer.txn });
+    let mut end = Vec::with_capacity(16);
+    encode(&mut end, &Head::End { txn: writer.txn }, std::iter::empty());
     env.log().append(writer.worker, &end, Order::Newest, Lsn(0))?;
     Ok(())
-}
-
-/// The body of a record without page operations.
-pub(crate) fn encoded(head: &Head<'_>) -> Vec<u8> {
-    let mut body = Vec::with_capacity(16);
-    encode(&mut body, head, std::iter::empty());
-    body
 }

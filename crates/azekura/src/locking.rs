@@ -206,7 +206,7 @@ impl<'a> OperationLocks<'a> {
     /// The gap below `next` is about to be split by `self.key`.
     fn try_insert(&mut self, tree: TreeId, next: KeyRef<'_>) -> Result<(), Blocked> {
         self.test(tree, next, KeyMode::INSERT_TEST)?;
-        let inherited = match self.table.held_key_mode(self.held, tree, next).gap {
+        let inherited = match self.table.held_gap(self.held, tree, next) {
             gap @ (GapMode::S | GapMode::X) if self.left_out != Some(LockPart::InheritedGap) => gap,
             _ => GapMode::I,
         };

@@ -240,15 +240,16 @@ pub(crate) fn empty_leaf(page_size: usize, tree: Tree) -> Scratch {
     scratch
 }
 
-/// Runs `f` with this thread's encoding buffer, empty.
-fn with_buffer<R>(f: impl FnOnce(&mut Vec<u8>) -> R) -> R {
+/// Runs `f` with this thread's buffer for a record or a key, empty. If `f` asks for it again, as a keeper of locks may that uses a tree, that is another one.
+pub(crate) fn with_buffer<R>(f: impl FnOnce(&mut Vec<u8>) -> R) -> R {
     azekura_base::per_thread! {
         static BUFFER: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) };
     }
-    BUFFER.with_borrow_mut(|buffer| {
-        buffer.clear();
-        f(buffer)
-    })
+    let mut buffer = BUFFER.with_borrow_mut(std::mem::take);
+    buffer.clear();
+    let result = f(&mut buffer);
+    BUFFER.with_borrow_mut(|kept| *kept = buffer);
+    result
 }
 
 /// The page as a node of `tree`, or what is wrong with it.

@@ -5,7 +5,7 @@
 use azekura_buffer::OptimisticPage;
 
 use crate::descent::{Seek, Stop, walk};
-use crate::env::Env;
+use crate::env::{Env, with_buffer};
 use crate::error::TreeError;
 use crate::locks::{Blocked, GapWant, KeyLocks, NextKey};
 use crate::node::Node;
@@ -35,28 +35,29 @@ pub(crate) fn lock_gap<'e>(
     if !locks.is_needed() {
         return Gap::Locked;
     }
-    let mut key = Vec::new();
-    let mut seen = Vec::new();
-    let next = if slot < node.count() {
-        node.key_into(slot, &mut key);
-        NextKey::Key(&key)
-    } else if node.is_last() {
-        NextKey::End
-    } else {
-        node.upper_into(&mut key);
-        match first_from(env, tree, &mut key, &mut seen) {
-            Ok(true) => NextKey::Key(&key),
-            Ok(false) => NextKey::End,
-            Err(stop) => return Gap::Stopped(stop),
+    with_buffer(|key| {
+        let mut seen = Vec::new();
+        let next = if slot < node.count() {
+            node.key_into(slot, key);
+            NextKey::Key(key)
+        } else if node.is_last() {
+            NextKey::End
+        } else {
+            node.upper_into(key);
+            match first_from(env, tree, key, &mut seen) {
+                Ok(true) => NextKey::Key(key),
+                Ok(false) => NextKey::End,
+                Err(stop) => return Gap::Stopped(stop),
+            }
+        };
+        let locked = locks.try_gap(tree.id, next, want);
+        // After the lock: so it was granted, or refused, while `next` was the next key.
+        match (seen.into_iter().all(OptimisticPage::is_valid), locked) {
+            (true, Ok(())) => Gap::Locked,
+            (true, Err(Blocked)) => Gap::Blocked,
+            (false, _) => Gap::Stopped(Stop::Changed),
         }
-    };
-    let locked = locks.try_gap(tree.id, next, want);
-    // After the lock: so it was granted, or refused, while `next` was the next key.
-    match (seen.into_iter().all(OptimisticPage::is_valid), locked) {
-        (true, Ok(())) => Gap::Locked,
-        (true, Err(Blocked)) => Gap::Blocked,
-        (false, _) => Gap::Stopped(Stop::Changed),
-    }
+    })
 }
 
 /// Replaces `from`, a fence, by the least key not below it; `false` if there is none. Appends the leaves that say so.

@@ -247,11 +247,18 @@ impl Stripe {
         }
         self.request_mut(request).held = claims;
         let head = &mut self.heads.items[r.head as usize];
-        for claim in 0..CLAIMS {
-            let (was, is) = (r.held >> claim & 1, claims >> claim & 1);
-            // STRIPE-3; wrapping only ever undoes an addition.
-            head.counts[claim] = head.counts[claim].wrapping_add(u32::from(is)).wrapping_sub(u32::from(was));
-            head.mask = head.mask & !(1 << claim) | u8::from(head.counts[claim] != 0) << claim;
+        let mut changed = r.held ^ claims;
+        while changed != 0 {
+            let claim = changed.trailing_zeros() as usize;
+            changed &= changed - 1;
+            // STRIPE-3
+            if claims >> claim & 1 == 1 {
+                head.counts[claim] += 1;
+                head.mask |= 1 << claim;
+            } else {
+                head.counts[claim] -= 1;
+                head.mask &= !(u8::from(head.counts[claim] == 0) << claim);
+            }
         }
     }
 

@@ -31,7 +31,7 @@ use crate::depend::Dependencies;
 use crate::error::{LockError, WouldBlock};
 use crate::id::{KeyRef, LockId};
 use crate::intent::{self, StrongCounts};
-use crate::mode::{KeyMode, TableMode};
+use crate::mode::{GapMode, KeyMode, TableMode};
 use crate::owner::Owners;
 use crate::queue::{Demand, Wakes};
 use crate::stripe::{NONE, Stripe};
@@ -229,6 +229,13 @@ impl LockTable {
     #[must_use]
     pub fn held_key_mode(&self, t: &TxnLocks, tree: TreeId, key: KeyRef<'_>) -> KeyMode {
         claims::key_mode(t.claims(self.key_id(tree, key)))
+    }
+
+    /// What the transaction holds on the gap below a key; as [`held_key_mode`](Self::held_key_mode), and cheaper for one that holds few locks, none of them
+    /// on a gap.
+    #[must_use]
+    pub fn held_gap(&self, t: &TxnLocks, tree: TreeId, key: KeyRef<'_>) -> GapMode {
+        if t.has_no_gap() { GapMode::None } else { self.held_key_mode(t, tree, key).gap }
     }
 
     /// What the transaction holds on a table.

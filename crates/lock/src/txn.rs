@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use azekura_base::TxnId;
 
-use crate::claims::Claims;
+use crate::claims::{self, Claims, Family};
 use crate::id::LockId;
+use crate::mode::GapMode;
 use crate::stripe::NONE;
 
 /// One lock as its holder remembers it.
@@ -94,6 +95,13 @@ impl TxnLocks {
 
     pub(crate) fn get(&self, id: LockId) -> Option<&Held> {
         self.find(id).map(|at| &self.held[at])
+    }
+
+    /// Whether it certainly holds no lock on a gap; quick, and `false` where it would take long to say.
+    pub(crate) fn has_no_gap(&self) -> bool {
+        let has_gap =
+            |h: &Held| h.id.family() == Family::Key && claims::key_mode(h.claims).gap != GapMode::None;
+        self.held.len() <= SEARCHED && !self.held.iter().any(has_gap)
     }
 
     pub(crate) fn claims(&self, id: LockId) -> Claims {

@@ -260,7 +260,7 @@ impl Connection {
     }
 
     fn flush(&mut self) {
-        if self.is_over {
+        if self.is_over || (self.out.is_empty() && !self.has_unsent() && !self.ends) {
             return;
         }
         while self.has_unsent() {

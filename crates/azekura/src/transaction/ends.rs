@@ -1,6 +1,7 @@
 //! Ends: commit, rollback, and what a call that fails leaves behind.
 
 use azekura_base::{DurableLog, Lsn, TxnId};
+use azekura_btree::record::encode;
 use azekura_btree::{Head, LeafBatch, UndoOp, Writer, roll_back_to};
 use azekura_lock::{GapMode, KeyRef, LockError};
 use azekura_wal::CommitPoint;
@@ -116,8 +117,10 @@ impl Transaction {
         let has_deferred = !leftovers.is_empty();
         let gate = has_deferred.then(|| self.db.leftovers_gate.read());
         let writer = self.writer(&state);
-        let body = deferred::encoded(&Head::Commit { txn: self.id, has_deferred });
-        let commit = match self.db.wal.append_commit(writer.worker, &body) {
+        let body = &mut state.key_buf;
+        body.clear();
+        encode(body, &Head::Commit { txn: self.id, has_deferred }, std::iter::empty());
+        let commit = match self.db.wal.append_commit(writer.worker, body) {
             Ok(commit) => commit,
             Err(error) => {
                 *self.state.borrow_mut() = Some(state);

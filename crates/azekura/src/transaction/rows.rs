@@ -81,6 +81,7 @@ impl Transaction {
         tree.get(&self.db.env, key, value).map_err(|error| self.fail(error.into()))
     }
 
+    /// Writes to a tree on which the transaction holds IX, or more.
     pub(super) fn write_to(
         &self,
         tree: Tree,
@@ -90,7 +91,6 @@ impl Transaction {
     ) -> Result<Option<Vec<u8>>, Error> {
         self.check_key(key)?;
         self.check_value(value)?;
-        self.lock_table(tree, TableMode::IX)?;
         self.escalate(tree, 1, TableMode::X)?;
         self.lock_key(tree, key, KeyMode::UPDATE)?;
         let mode = if kind == WriteKind::InsertNew { PutMode::Insert } else { PutMode::Put };

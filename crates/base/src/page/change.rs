@@ -146,7 +146,7 @@ impl<'a> PageMut<'a> {
 
     /// Makes the page an empty one of this type, all else zero.
     pub fn format(&mut self, page_type: PageType, page_id: PageId) {
-        (0..self.0.atomics().len()).for_each(|i| self.set_word(i, 0));
+        self.0.atomics().iter().for_each(|word| word.store(0, Relaxed)); // as in `set_word`
         self.set_u8(TYPE_AT, page_type as u8);
         self.set_word(1, page_id.0);
     }

@@ -141,3 +141,20 @@ fn a_changed_bit_breaks_the_seal() {
     assert!(!image::is_intact(&page, PageId(9)));
     assert!(image::is_intact(&PageBuf::zeroed(4096), PageId(77)), "never written");
 }
+
+#[test]
+fn what_is_appended_is_what_is_read_also_beyond_the_page() {
+    let words = words(12);
+    let mut page = PageMut::new(PageWords::new(&words));
+    let bytes: Vec<u8> = (1..=96).collect();
+    page.copy_from(&bytes);
+    for at in 0..110 {
+        for len in 0..=100 {
+            let mut read = vec![0; len.min(96)];
+            page.read(at, &mut read);
+            let mut appended = vec![9];
+            page.read_into(at, len, &mut appended);
+            assert_eq!((appended[0], &appended[1..]), (9, &read[..]), "{len} bytes from {at}");
+        }
+    }
+}

@@ -162,10 +162,7 @@ pub fn check(op: &PageOp<'_>, page: PageWords<'_>, page_id: PageId) -> Result<()
         PageOp::Remove { slot } => node::check_remove(node, slot.into()).map_err(|e| e.0),
         PageOp::Replace { slot, cell } => node::check_replace(node, slot.into(), cell).map_err(|e| e.0),
         PageOp::Flip { slot, at, diff } => check_flip(node, slot, at, diff),
-        // Building it is the surest check; splits are rare.
-        PageOp::Truncate { keep, upper } => {
-            node::build_truncated(node, keep.into(), upper).map(|_| ()).map_err(|e| e.0)
-        }
+        PageOp::Truncate { keep, upper } => node::check_truncated(node, keep.into(), upper).map_err(|e| e.0),
         PageOp::SpaceSet { first, count } => space::check_set(page, first, count),
         PageOp::SpaceClear { first, count } => space::check_clear(page, first, count),
         PageOp::Release => Ok(()),

@@ -7,8 +7,8 @@ use azekura_base::page::{PageMut, PageType};
 use azekura_base::{PageId, PageWords, TreeId};
 
 use super::{
-    Cell, CorruptNode, HEAP_AT, LEVEL_AT, LOWER_LEN_AT, Node, PREFIX_LEN_AT, SLOTS_AT, TREE_AT, UPPER_LEN_AT,
-    common_prefix, edit, entry_bytes, max_key, words_for,
+    COUNT_AT, Cell, CorruptNode, HEAP_AT, LEVEL_AT, LOWER_LEN_AT, Node, PREFIX_LEN_AT, SLOT_BYTES, SLOTS_AT,
+    Slot, TREE_AT, UPPER_LEN_AT, common_prefix, edit, entry_bytes, max_key, words_for,
 };
 
 /// What a node is before it has entries.
@@ -90,10 +90,7 @@ impl Scratch {
     ///
     /// [`CorruptNode`] for fences longer than any key: they came from a corrupt node.
     pub fn format(&mut self, spec: NodeSpec<'_>) -> Result<(), CorruptNode> {
-        let longest = max_key(self.page().len());
-        if spec.lower.len() > longest || spec.upper.len() > longest {
-            return Err(CorruptNode("a fence is longer than any key"));
-        }
+        check_fences(self.page().len(), spec)?;
         format_node(&mut self.page_mut(), PageId(0), spec);
         Ok(())
     }
@@ -114,16 +111,43 @@ impl Scratch {
         from: Node<'_>,
         range: std::ops::Range<usize>,
     ) -> Result<(), CorruptNode> {
-        let (mut key, mut value) = (Vec::new(), Vec::new());
+        edit::check_header(self.node())?;
+        let longer = self.node().prefix_len().checked_sub(from.prefix_len());
         for i in range {
-            key.clear();
-            value.clear();
-            from.key_into(i, &mut key);
             let slot = from.slot(i);
-            from.value_into(slot, &mut value);
-            self.push(&key, Cell { flags: slot.flags, value: &value })?;
+            let moved = longer.and_then(|longer| slot.with_longer_prefix(longer));
+            match moved {
+                Some(moved) => self.push_cell(from.page(), slot, moved)?,
+                None => self.push_as_key(from, i)?,
+            }
         }
         Ok(())
+    }
+
+    /// Appends an entry as it is in slot `old` of the page `from`, its cell word by word: `new` is `old` without what its key shares with the new node's prefix.
+    fn push_cell(&mut self, from: PageWords<'_>, old: Slot, new: Slot) -> Result<(), CorruptNode> {
+        let node = self.node();
+        let (count, words) = (node.count(), old.cell_words());
+        edit::check_lengths(node, new.suffix_len.into(), new.value_len.into())?;
+        edit::check_room(node, SLOT_BYTES + 8 * words, None)?;
+        let to = node.heap_words() - words;
+        let mut page = self.page_mut();
+        for (to, at) in (to..to + words).zip(usize::from(old.offset)..) {
+            page.set_word(to, from.word(at));
+        }
+        edit::set_slot(&mut page, count, Slot { offset: to as u16, ..new });
+        page.set_u16(HEAP_AT, to as u16);
+        page.set_u16(COUNT_AT, (count + 1) as u16);
+        Ok(())
+    }
+
+    /// Appends the entry of slot `i` of `from`, by its whole key.
+    fn push_as_key(&mut self, from: Node<'_>, i: usize) -> Result<(), CorruptNode> {
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        from.key_into(i, &mut key);
+        let slot = from.slot(i);
+        from.value_into(slot, &mut value);
+        self.push(&key, Cell { flags: slot.flags, value: &value })
     }
 }
 
@@ -139,6 +163,43 @@ pub(crate) fn build_truncated(node: Node<'_>, keep: usize, upper: &[u8]) -> Resu
     scratch.format(NodeSpec { level, tree: node.tree(), lower: &lower, upper })?;
     scratch.push_slots(node, 0..keep)?;
     Ok(scratch)
+}
+
+/// Whether [`build_truncated`] can be done, at a small part of its cost.
+pub(crate) fn check_truncated(node: Node<'_>, keep: usize, upper: &[u8]) -> Result<(), CorruptNode> {
+    let level = node.level().ok_or(CorruptNode("not a node of a tree"))?;
+    let mut lower = Vec::new();
+    node.lower_into(&mut lower);
+    let spec = NodeSpec { level, tree: node.tree(), lower: &lower, upper };
+    let Some(longer) = spec.prefix_len().checked_sub(node.prefix_len()) else {
+        // Not of a sound node: a lower upper fence shares no less with the lower one.
+        return build_truncated(node, keep, upper).map(drop);
+    };
+    if keep > node.count() {
+        return Err(CorruptNode("what is to be kept is not there"));
+    }
+    check_fences(node.page().len(), spec)?;
+    let mut used = 0;
+    for slot in (0..keep).map(|i| node.slot(i)) {
+        let suffix_len = usize::from(slot.suffix_len)
+            .checked_sub(longer)
+            .ok_or(CorruptNode("a key without its node's prefix"))?;
+        edit::check_lengths(node, suffix_len, slot.value_len.into())?;
+        used += entry_bytes(suffix_len, slot.value_len.into());
+    }
+    if used <= spec.capacity(node.page().len()) {
+        Ok(())
+    } else {
+        Err(CorruptNode("the entry does not fit the node"))
+    }
+}
+
+fn check_fences(page_size: usize, spec: NodeSpec<'_>) -> Result<(), CorruptNode> {
+    let longest = max_key(page_size);
+    if spec.lower.len() > longest || spec.upper.len() > longest {
+        return Err(CorruptNode("a fence is longer than any key"));
+    }
+    Ok(())
 }
 
 /// Bytes that the entries of `slots` take when their suffixes change length as `resized` says.
@@ -165,4 +226,154 @@ pub fn merged_fit(left: Node<'_>, right: Node<'_>) -> Option<(usize, usize)> {
     let used = bytes_of(left, 0..left.count(), |len| Some(len + left_longer))?
         + bytes_of(right, 0..right.count(), |len| Some(len + right_longer))?;
     Some((used, spec.capacity(left.page().len())))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::node::{Slot, choose_split, separator};
+
+    /// A leaf of 4 KiB with keys of the lengths `lens` behind `prefix`, and its upper fence.
+    fn leaf(prefix: &[u8], lens: std::ops::Range<usize>) -> Scratch {
+        let mut leaf = Scratch::new(4096);
+        let mut upper = prefix.to_vec();
+        upper.push(0xff);
+        leaf.format(NodeSpec { level: 0, tree: TreeId(1), lower: prefix, upper: &upper })
+            .expect("short fences");
+        let mut seed = lens.end as u64;
+        let mut next = || {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) as usize
+        };
+        let mut keys: Vec<Vec<u8>> = (0..80)
+            .map(|_| {
+                let len = lens.start + next() % lens.len();
+                // Few different bytes, zeros among them, so that keys begin alike and end in what padding looks like.
+                prefix.iter().copied().chain((0..len).map(|_| [0, 0, b'a', b'b'][next() % 4])).collect()
+            })
+            .collect();
+        keys.sort();
+        keys.dedup();
+        for key in &keys {
+            let value: Vec<u8> = (0..next() % 20).map(|_| 7).collect();
+            leaf.push(key, Cell::inline(&value)).expect("80 short entries fit");
+        }
+        leaf
+    }
+
+    #[test]
+    fn entries_moved_as_they_are_make_the_page_that_their_keys_make() {
+        let prefixes: [&[u8]; 4] = [b"", b"a", b"key:0", b"longer than a slot's head"];
+        for (prefix, lens) in prefixes.iter().flat_map(|p| [0..1, 0..9, 0..20, 9..30].map(|lens| (p, lens))) {
+            let from = leaf(prefix, lens.clone());
+            let count = from.node().count();
+            for at in 0..count {
+                // What the halves of a split, and of one with a shorter prefix than before, begin with.
+                for shared in
+                    [prefix.len(), prefix.len().saturating_sub(1), prefix.len() + 1, prefix.len() + 8]
+                {
+                    let keys: Vec<Vec<u8>> = (at..count).map(|i| from.node().key(i)).collect();
+                    let common = keys.first().zip(keys.last()).map_or(0, |(a, b)| common_prefix(a, b));
+                    if shared > common {
+                        continue;
+                    }
+                    let lower = &keys[0][..shared];
+                    let mut upper = lower.to_vec();
+                    upper.push(0xff);
+                    let spec = NodeSpec { level: 0, tree: TreeId(1), lower, upper: &upper };
+                    let [mut moved, mut pushed] = [(); 2].map(|()| Scratch::new(4096));
+                    moved.format(spec).expect("short fences");
+                    pushed.format(spec).expect("short fences");
+                    moved.push_slots(from.node(), at..count).expect("they were on one page");
+                    (at..count).for_each(|i| pushed.push_as_key(from.node(), i).expect("likewise"));
+                    let words = |page: &Scratch| (0..512).map(|i| page.page().word(i)).collect::<Vec<_>>();
+                    assert_eq!(
+                        words(&moved),
+                        words(&pushed),
+                        "{prefix:?} {lens:?} from {at}, {shared} shared"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_entry_that_cannot_be_is_not_moved() {
+        let mut from = leaf(b"p", 0..9);
+        let mut to = Scratch::new(4096);
+        to.format(NodeSpec { level: 0, tree: TreeId(1), lower: b"p", upper: b"q" }).expect("short fences");
+        let slot = from.node().slot(3);
+        for broken in [Slot { suffix_len: 4000, ..slot }, Slot { value_len: 4000, ..slot }] {
+            edit::set_slot(&mut from.page_mut(), 3, broken);
+            assert!(to.push_slots(from.node(), 3..4).is_err(), "{broken:?}");
+        }
+        edit::set_slot(&mut from.page_mut(), 3, Slot { value_len: 500, suffix_len: 8, ..slot });
+        let fitting = (0..100).take_while(|_| to.push_slots(from.node(), 3..4).is_ok()).count();
+        assert!(fitting < 8, "{fitting} entries of 500 bytes in a page of 4096");
+        let mut longer = Scratch::new(4096);
+        longer
+            .format(NodeSpec { level: 0, tree: TreeId(1), lower: b"ppa", upper: b"ppb" })
+            .expect("short fences");
+        edit::set_slot(&mut from.page_mut(), 3, Slot { suffix_len: 0, ..slot });
+        assert!(longer.push_slots(from.node(), 3..4).is_err(), "a key that is shorter than the prefix");
+    }
+
+    /// What is checked and then cannot be built would end in a panic, on a page that a disk has damaged.
+    #[test]
+    fn a_truncation_is_let_in_exactly_where_it_can_be_built() {
+        let (mut seed, mut outcomes) = (17_u64, [0; 2]);
+        let mut next = || {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) as usize
+        };
+        let sound = [leaf(b"", 0..20), leaf(b"key:0", 0..9), leaf(b"longer than a slot's head", 0..30)];
+        for _ in 0..3000 {
+            let base = &sound[next() % 3];
+            let mut page = Scratch::new(4096);
+            (0..512).for_each(|i| page.page_mut().set_word(i, base.page().word(i)));
+            for _ in 0..next() % 3 {
+                // Header, slots or fences.
+                let word = [next() % 6, 6 + next() % 160, 500 + next() % 12][next() % 3];
+                let bits = (next() as u64) << (8 * (next() % 8));
+                let old = page.page().word(word);
+                page.page_mut().set_word(word, old ^ bits);
+            }
+            let upper = page.node().key(next() % 40);
+            let keep = next() % 90;
+            let is_built = build_truncated(page.node(), keep, &upper).is_ok();
+            assert_eq!(
+                check_truncated(page.node(), keep, &upper).is_ok(),
+                is_built,
+                "keep {keep}, {upper:?}"
+            );
+            outcomes[usize::from(is_built)] += 1;
+        }
+        assert!(outcomes.iter().all(|&count| count > 300), "{outcomes:?}");
+    }
+
+    #[test]
+    fn a_cut_has_the_shortest_separator_near_the_middle() {
+        for (prefix, lens) in [(&b"key:"[..], 0..9), (b"", 0..20), (b"p", 9..30)] {
+            let from = leaf(prefix, lens);
+            let node = from.node();
+            let new_key = [prefix, b"b"].concat();
+            let cut = choose_split(node, &new_key, 3).expect("it has entries");
+            let sizes: Vec<usize> = (0..node.count())
+                .map(|i| entry_bytes(node.slot(i).suffix_len.into(), node.slot(i).value_len.into()))
+                .collect();
+            let total = sizes.iter().sum::<usize>() + entry_bytes(1, 3);
+            let at_new = node.search(&new_key).slot();
+            let imbalance = |at: usize| {
+                let left =
+                    sizes[..at].iter().sum::<usize>() + if at_new < at { entry_bytes(1, 3) } else { 0 };
+                left.abs_diff(total - left)
+            };
+            let near = (1..node.count()).filter(|&at| imbalance(at) <= total / 16 && at != at_new);
+            let shortest = near.map(|at| separator(&node.key(at - 1), &node.key(at)).len()).min();
+            if cut.at != at_new {
+                assert_eq!(Some(cut.separator.len()), shortest);
+            }
+            assert!(imbalance(cut.at) <= total / 16);
+        }
+    }
 }

@@ -22,7 +22,7 @@ fn ensure(holds: bool, what: &'static str) -> Check {
 }
 
 /// Numbers of the header that every change relies on.
-fn check_header(node: Node<'_>) -> Check {
+pub(super) fn check_header(node: Node<'_>) -> Check {
     ensure(node.level().is_some(), "not a node of a tree")?;
     let slots_end = SLOTS_AT + SLOT_BYTES * node.count();
     ensure(8 * node.heap_words() >= slots_end, "the heap starts inside the slots")?;
@@ -39,8 +39,15 @@ fn check_cell(node: Node<'_>, slot: Slot) -> Check {
     ensure(start + slot.cell_words() <= heap_end(node), "a cell reaches beyond the heap")
 }
 
+/// Whether an entry of these lengths can be in the page at all.
+pub(super) fn check_lengths(node: Node<'_>, suffix_len: usize, value_len: usize) -> Check {
+    let page_size = node.page().len();
+    let longest = super::max_key(page_size).max(super::max_inline_value(page_size));
+    ensure(suffix_len <= longest && value_len <= longest, "the entry is too large for the page")
+}
+
 /// Whether `need` bytes can be had in one piece, if need be after a compaction that drops slot `without`.
-fn check_room(node: Node<'_>, need: usize, without: Option<usize>) -> Check {
+pub(super) fn check_room(node: Node<'_>, need: usize, without: Option<usize>) -> Check {
     if node.contiguous_free() >= need {
         return Ok(());
     }
@@ -60,8 +67,7 @@ fn check_room(node: Node<'_>, need: usize, without: Option<usize>) -> Check {
 pub fn check_insert(node: Node<'_>, slot: usize, suffix: &[u8], cell: Cell<'_>) -> Check {
     check_header(node)?;
     ensure(slot <= node.count(), "insertion behind the last slot")?;
-    let longest = super::max_key(node.page().len()).max(super::max_inline_value(node.page().len()));
-    ensure(suffix.len() <= longest && cell.value.len() <= longest, "the entry is too large for the page")?;
+    check_lengths(node, suffix.len(), cell.value.len())?;
     check_room(node, entry_bytes(suffix.len(), cell.value.len()), None)
 }
 
@@ -166,7 +172,7 @@ fn slot_word(slot: usize) -> usize {
     (SLOTS_AT + SLOT_BYTES * slot) / 8
 }
 
-fn set_slot(page: &mut PageMut<'_>, i: usize, slot: Slot) {
+pub(super) fn set_slot(page: &mut PageMut<'_>, i: usize, slot: Slot) {
     page.set_word(slot_word(i), slot.head);
     page.set_word(slot_word(i) + 1, slot.meta());
 }

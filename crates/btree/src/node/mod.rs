@@ -37,8 +37,8 @@ mod verify;
 use azekura_base::page::PageType;
 use azekura_base::{PageId, PageWords, TreeId};
 
-pub(crate) use build::build_truncated;
 pub use build::{NodeSpec, Scratch, merged_fit};
+pub(crate) use build::{build_truncated, check_truncated};
 pub use edit::{CorruptNode, check_insert, check_remove, check_replace};
 pub(crate) use edit::{flip, insert, remove, replace};
 pub use search::Position;
@@ -156,6 +156,19 @@ impl Slot {
             | (self.suffix_len as u64) << 16
             | (self.value_len as u64) << 32
             | (self.flags as u64) << 48
+    }
+
+    /// The slot of the same entry in a node whose prefix is so many bytes longer, if its cell stays as it is: if its key ends in the slot, or no byte of it goes.
+    pub(crate) const fn with_longer_prefix(self, longer: usize) -> Option<Self> {
+        let len = self.suffix_len as usize;
+        if longer == 0 {
+            return Some(self);
+        }
+        if len > 8 || len < longer {
+            return None;
+        }
+        let head = if longer == 8 { 0 } else { self.head << (8 * longer) };
+        Some(Self { head, suffix_len: (len - longer) as u16, ..self })
     }
 
     /// Words of the cell.

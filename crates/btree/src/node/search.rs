@@ -41,6 +41,13 @@ impl Node<'_> {
         // A key shorter than the prefix: the node does not cover it. Any answer serves.
         let Some(suffix) = key.get(self.prefix_len()..) else { return Position::Absent(0) };
         let head = head_of(suffix);
+        // A root has no bounds, so no prefix, and the longer its keys are the more of them begin alike, all but the least. In other nodes this would cost a look at
+        // two lines more.
+        let may_begin_alike = suffix.len() > 8 && suffix.len() == key.len() && count > 2;
+        if may_begin_alike && self.head(1) == head && self.head(count - 1) == head {
+            let first = usize::from(self.head(0) != head);
+            return self.search_equal_heads(first, count, suffix);
+        }
         let first = self.first_head(0, count, |h| h < head);
         if first == count || self.head(first) != head {
             return Position::Absent(first);
@@ -67,9 +74,11 @@ impl Node<'_> {
     }
 
     fn search_equal_heads(self, mut lo: usize, mut hi: usize, suffix: &[u8]) -> Position {
+        // The next eight bytes, which a cell has in its first word.
+        let second = head_of(suffix.get(8..).unwrap_or_default());
         while lo < hi {
             let mid = lo.midpoint(hi);
-            match self.compare_beyond_head(mid, suffix) {
+            match self.compare_beyond_head(mid, suffix, second) {
                 Cmp::Less => lo = mid + 1,
                 Cmp::Equal => return Position::Found(mid),
                 Cmp::Greater => hi = mid,
@@ -78,15 +87,26 @@ impl Node<'_> {
         Position::Absent(lo)
     }
 
-    /// Compares slot `i` with `suffix`; their heads are equal.
-    fn compare_beyond_head(self, i: usize, suffix: &[u8]) -> Cmp {
+    /// Compares slot `i` with `suffix`, whose bytes from the eighth on begin with `second`; their heads are equal.
+    #[inline]
+    fn compare_beyond_head(self, i: usize, suffix: &[u8], second: u64) -> Cmp {
         let slot = self.slot(i);
         let len = usize::from(slot.suffix_len);
         if len <= 8 || suffix.len() <= 8 {
             // Equal heads, and one of the two ends within them: it is a prefix of the other, or equals it.
             return len.cmp(&suffix.len());
         }
-        self.page().compare(8 * usize::from(slot.offset), len - 8, &suffix[8..])
+        let at = 8 * usize::from(slot.offset);
+        self.page().told(at, 8);
+        // As heads: padded with zeros, in the page too, and so in the order of the bytes.
+        let ours = self.page().word(slot.offset.into()).swap_bytes();
+        if ours != second {
+            return ours.cmp(&second);
+        }
+        if len <= 16 || suffix.len() <= 16 {
+            return len.cmp(&suffix.len());
+        }
+        self.page().compare(at + 8, len - 16, &suffix[16..])
     }
 
     /// The slot of an inner node whose child covers `key`: the last one with a key not above it.

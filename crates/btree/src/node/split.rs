@@ -63,7 +63,7 @@ pub fn choose_split(node: Node<'_>, new_key: &[u8], new_value_len: usize) -> Opt
         left += sizes[at - 1];
         let with_new = left + if at_new < at { new_bytes } else { 0 };
         let imbalance = with_new.abs_diff(total - with_new);
-        let class = if imbalance <= slack { cutter.separator_at(at).len() } else { usize::MAX };
+        let class = if imbalance <= slack { cutter.separator_len(at) } else { usize::MAX };
         if best.is_none_or(|(c, i, _)| (class, imbalance) < (c, i)) {
             best = Some((class, imbalance, at));
         }
@@ -91,5 +91,18 @@ impl Cutter<'_> {
             Some((slot, key)) if slot == at => separator(&left, key).to_vec(),
             _ => separator(&left, &self.node.key(at)).to_vec(),
         }
+    }
+
+    /// The length of [`separator_at`](Self::separator_at): by the slots alone, where they tell.
+    fn separator_len(&self, at: usize) -> usize {
+        let (left, right) = (self.node.slot(at - 1), self.node.slot(at));
+        let is_new = self.new.is_some_and(|(slot, _)| slot == at);
+        if !self.is_leaf || is_new || left.head == right.head {
+            return self.separator_at(at).len();
+        }
+        let right_len = usize::from(right.suffix_len);
+        let differ_at = (left.head ^ right.head).leading_zeros() as usize / 8;
+        let common = differ_at.min(left.suffix_len.into()).min(right_len);
+        self.node.prefix_len() + (common + 1).min(right_len)
     }
 }

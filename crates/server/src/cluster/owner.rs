@@ -87,7 +87,11 @@ fn work(shared: &Shared, asked: &Asked) -> Result<Option<Done>, RunError> {
                 return Err(refused(CommandError::NotInside("WATCH".into(), "a transaction of a cluster")));
             }
             let todo = Todo { commands: &parsed, watched, is_write: asked.is_write, is_queue: *is_queue };
-            let Some(replies) = run_commands(shared, &todo, protocol, &mut pending) else { return Ok(None) };
+            let replies = match run_commands(shared, &todo, protocol, &mut pending) {
+                Attempted::Answered(replies) => Some(replies),
+                Attempted::Outdated => None,
+                Attempted::Met => return Ok(None),
+            };
             (wire::encode(&replies), parsed.iter().map(|(spec, _)| more_rows(spec)).sum())
         }
         Call::Look => {
@@ -153,13 +157,17 @@ pub(super) fn parse(commands: &[Vec<Bytes>], asked: &Asked) -> Result<Vec<Parsed
     commands.iter().map(parse_one).collect()
 }
 
-/// One reply for each command, none if a watched key has changed; or nothing if they have to be run again.
-fn run_commands(
-    shared: &Shared,
-    todo: &Todo<'_>,
-    protocol: Protocol,
-    pending: &mut Pending,
-) -> Option<Option<Replies>> {
+/// What became of the commands of a transaction.
+enum Attempted {
+    /// One reply for each.
+    Answered(Replies),
+    /// None was run: a watched key has changed.
+    Outdated,
+    /// They met another transaction, and have to be run again (OWNER-1).
+    Met,
+}
+
+fn run_commands(shared: &Shared, todo: &Todo<'_>, protocol: Protocol, pending: &mut Pending) -> Attempted {
     let Todo { commands, watched, is_write, is_queue } = *todo;
     let done = shared.engine.attempt(LOCK_WAIT, pending, |keys| {
         if !watched::are_unchanged(keys, watched, is_write)? {
@@ -176,13 +184,17 @@ fn run_commands(
         }
         Ok(Some(replies))
     });
-    let replies = done.unwrap_or_else(|error| Some(Some(vec![Reply::Error(error)])))?;
     let encoded = |reply: &Reply| {
         let mut bytes = Vec::new();
         reply.encode(protocol, &mut bytes);
         Bytes(bytes)
     };
-    Some(replies.map(|replies| replies.iter().map(encoded).collect()))
+    match done {
+        Ok(Some(Some(replies))) => Attempted::Answered(replies.iter().map(encoded).collect()),
+        Ok(Some(None)) => Attempted::Outdated,
+        Ok(None) => Attempted::Met,
+        Err(error) => Attempted::Answered(vec![encoded(&Reply::Error(error))]),
+    }
 }
 
 /// A step of a walk, inside the leaf; `None`: it has to be done again.

@@ -226,7 +226,7 @@ impl<'tx> Keyspace<'tx> {
     pub(crate) fn put_over(&self, key: &[u8], slot: &Slot, value: &[u8], ends: Ends) -> Result<(), Failure> {
         self.check_value(value)?;
         self.around.watches.touch(key);
-        self.keys.insert(key, &record::encode(value, ends.ms()))?;
+        record::encoded(value, ends.ms(), |bytes| self.keys.insert(key, bytes))?;
         self.move_row(key, slot.had_end_ms, ends.ms())
     }
 
@@ -241,7 +241,7 @@ impl<'tx> Keyspace<'tx> {
     pub(crate) fn put(&self, key: &[u8], value: &[u8], ends: Ends) -> Result<(), Failure> {
         self.may_write(key)?;
         self.check_value(value)?;
-        let old = self.keys.replace(key, &record::encode(value, ends.ms()))?;
+        let old = record::encoded(value, ends.ms(), |bytes| self.keys.replace(key, bytes))?;
         // KEY-3: the lock is held since the replacement.
         self.around.watches.touch(key);
         let had_end_ms = match old {
@@ -355,7 +355,7 @@ impl<'tx> Keyspace<'tx> {
 pub(crate) fn make_tables(tx: &Transaction) -> Result<(), Error> {
     if !tx.table_exists(KEYS_TABLE)? {
         let keys = tx.table(&KEYS)?;
-        keys.insert(b"", &record::encode(b"", None))?;
+        record::encoded(b"", None, |bytes| keys.insert(b"", bytes))?;
         keys.remove(b"")?;
     }
     if !tx.table_exists(EXPIRY_TABLE)? {

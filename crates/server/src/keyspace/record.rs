@@ -65,18 +65,25 @@ pub(crate) const fn head_bytes(expires_ms: Option<u64>) -> usize {
     if expires_ms.is_some() { EXPIRES_HEAD } else { 1 }
 }
 
-/// The bytes of a record.
-pub(crate) fn encode(value: &[u8], expires_ms: Option<u64>) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(EXPIRES_HEAD + value.len());
-    match expires_ms {
-        None => bytes.push(STAYS),
-        Some(at) => {
-            bytes.push(EXPIRES);
-            bytes.extend_from_slice(&at.to_be_bytes());
-        }
+/// Records up to this size are put together without asking for memory.
+const SMALL_BYTES: usize = 128;
+
+/// Hands the bytes of a record to `each`.
+pub(crate) fn encoded<T>(value: &[u8], expires_ms: Option<u64>, each: impl FnOnce(&[u8]) -> T) -> T {
+    let mut head = [STAYS; EXPIRES_HEAD];
+    if let Some(at) = expires_ms {
+        head[0] = EXPIRES;
+        head[1..].copy_from_slice(&at.to_be_bytes());
     }
-    bytes.extend_from_slice(value);
-    bytes
+    let head = &head[..head_bytes(expires_ms)];
+    let len = head.len() + value.len();
+    if len > SMALL_BYTES {
+        return each(&[head, value].concat());
+    }
+    let mut bytes = [0; SMALL_BYTES];
+    bytes[..head.len()].copy_from_slice(head);
+    bytes[head.len()..len].copy_from_slice(value);
+    each(&bytes[..len])
 }
 
 #[cfg(test)]
@@ -86,10 +93,14 @@ mod tests {
     #[test]
     fn records_come_back_as_they_were() {
         for expires_ms in [None, Some(0), Some(u64::MAX)] {
-            for value in [&b""[..], b"\0\x01", b"value"] {
-                let bytes = encode(value, expires_ms);
-                assert_eq!(RecordRef::decode(&bytes).expect("whole"), RecordRef { expires_ms, value });
-                assert_eq!(bytes.len(), head_bytes(expires_ms) + value.len());
+            let long = [7; 1000];
+            for value in
+                [&b""[..], b"\0\x01", b"value", &long[..118], &long[..119], &long[..127], &long[..128], &long]
+            {
+                encoded(value, expires_ms, |bytes| {
+                    assert_eq!(RecordRef::decode(bytes).expect("whole"), RecordRef { expires_ms, value });
+                    assert_eq!(bytes.len(), head_bytes(expires_ms) + value.len());
+                });
             }
         }
     }

@@ -11,12 +11,18 @@ use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use azekura_base::blocking;
 
-use super::{Arrival, Bunk, Fleet, Parcel, Posted, Reactor, SPARE_PATIENCE, Seat};
+use super::crew::Bunk;
+use super::fleet::{Fleet, Seat};
+use super::place::{Arrival, Posted};
+use super::{Parcel, Reactor};
 use crate::connection::Connection;
+
+/// A spare thread that nobody needs for so long ends.
+const SPARE_PATIENCE: Duration = Duration::from_secs(10);
 
 enum Hold {
     Nothing,
@@ -54,8 +60,8 @@ impl Drop for Discharged<'_> {
 fn turn(fleet: &Arc<Fleet>, mut reactor: Box<Reactor>) -> Option<Box<Reactor>> {
     let number = reactor.number;
     // Not those that come again meanwhile: others have waited for longer.
-    for _ in 0..reactor.queue.len() {
-        let Some(connection) = reactor.take_next() else { break };
+    for _ in 0..reactor.slots.queued() {
+        let Some(connection) = reactor.slots.take_next() else { break };
         let token = connection.token;
         lend(reactor);
         let served = serve(connection);

@@ -9,8 +9,11 @@
 //! | settled with `n` | the pause is over: tries `2 n`, or `n / 2`, by turns |
 //! | trying | that stretch is over: goes back, and if it was better, tries again after one stretch; what is better some times in a row is kept, else the pause doubles |
 //!
-//! More reactors must be plainly better, fewer only about as good: so a load that one can serve is gathered there, and noise does not spread it. Rates that have changed for good make
-//! the pause short again. A pause of the clients says nothing: a stretch that takes too long begins anew.
+//! - **SPREAD-1** More reactors must bring a quarter more requests per second each time they are doubled, fewer may cost a tenth: so a load that one can serve is gathered there.
+//! - **SPREAD-2** A trial is kept only if it was won [`WINS`] times in a row, each time beside a new stretch of what there was: noise does not spread a load.
+//! - **SPREAD-3** A trial that was lost, or whose clients paused, leaves what there was before it, and the next one is of the other direction.
+//! - **SPREAD-4** Each loss doubles the pause, up to a bound: trials that bring nothing become rare. A win, and rates that have changed for good, make it short again.
+//! - **SPREAD-5** A stretch in which the clients paused says nothing, and is begun anew; after a change none begins before connections have had the time to move.
 
 use std::time::{Duration, Instant};
 
@@ -232,6 +235,86 @@ mod tests {
         at.0 += GAP + SETTLING;
         assert_eq!(spread.look(at.1, at.0), Some(1));
         assert!(spread.trial.is_none());
+    }
+
+    /// Goes on until a stretch is over; the number that was in use in it.
+    fn stretch(spread: &mut Spread, at: &mut (Instant, u64), rate: impl Fn(usize) -> u64) -> usize {
+        let (in_use, since) = (spread.in_use, spread.since);
+        while spread.since == since {
+            at.0 += Duration::from_millis(1);
+            at.1 += rate(in_use) / 1000;
+            spread.look(at.1, at.0);
+        }
+        in_use
+    }
+
+    fn begin(most: usize) -> (Spread, (Instant, u64)) {
+        let (mut spread, at) = (Spread::new(most), (Instant::now(), 0));
+        assert_eq!(spread.look(at.1, at.0), None);
+        (spread, at)
+    }
+
+    /// SPREAD-2.
+    #[test]
+    fn a_trial_is_kept_once_it_was_won_in_a_row_each_time_beside_a_new_stretch() {
+        let (mut spread, mut at) = begin(2);
+        let wins = |n: usize| 100_000 * n as u64;
+        let used: Vec<usize> = (0..7).map(|_| stretch(&mut spread, &mut at, wins)).collect();
+        assert_eq!(used, [1, 2, 1, 2, 1, 2, 2]);
+
+        let (mut spread, mut at) = begin(2);
+        let chance = [1, 2, 1, 2, 1, 1, 1, 1, 2, 1, 2, 1, 2, 2];
+        let used: Vec<usize> =
+            chance.iter().map(|&rate| stretch(&mut spread, &mut at, |_| 100_000 * rate)).collect();
+        assert_eq!(
+            used,
+            [1, 2, 1, 2, 1, 2, 1, 1, 2, 1, 2, 1, 2, 2],
+            "the third was lost, then three were won"
+        );
+    }
+
+    /// SPREAD-3.
+    #[test]
+    fn after_a_lost_trial_the_other_direction_is_tried() {
+        let (mut spread, mut at) = begin(4);
+        let best_is_two = |n: usize| if n == 2 { 200_000 } else { 100_000 };
+        let tried: Vec<usize> = (0..400)
+            .map(|_| stretch(&mut spread, &mut at, best_is_two))
+            .skip(6)
+            .filter(|&n| n != 2)
+            .collect();
+        assert!(tried.len() > 6, "{tried:?}");
+        assert!(tried.iter().zip(&tried[1..]).all(|(a, b)| a != b), "{tried:?}");
+    }
+
+    /// SPREAD-4.
+    #[test]
+    fn pauses_grow_to_a_bound_and_are_short_again_after_a_win() {
+        let (mut spread, mut at) = begin(2);
+        let used: Vec<usize> = (0..3000).map(|_| stretch(&mut spread, &mut at, |_| 100_000)).collect();
+        let trials = |used: &[usize]| used.iter().filter(|&&n| n == 2).count();
+        assert!((7..=8).contains(&trials(&used[1000..])), "{}", trials(&used[1000..]));
+        // Not so much more that the load passes for another one.
+        let better = |n: usize| if n == 2 { 130_000 } else { 100_000 };
+        let mut used = Vec::new();
+        while !used.ends_with(&[2, 2]) {
+            used.push(stretch(&mut spread, &mut at, better));
+            assert!(used.len() < 300, "it is never kept");
+        }
+        assert_eq!(stretch(&mut spread, &mut at, better), 1, "the next trial");
+    }
+
+    /// SPREAD-5.
+    #[test]
+    fn what_is_served_while_connections_move_counts_for_no_stretch() {
+        let (mut spread, mut at) = begin(2);
+        for _ in 0..20 {
+            stretch(&mut spread, &mut at, |_| 100_000);
+            // Those that had waited while they were moved come all at once.
+            at = (at.0 + SETTLING, at.1 + if spread.trial.is_some() { 5000 } else { 0 });
+            spread.look(at.1, at.0);
+        }
+        assert_eq!((spread.wins, spread.trial.map_or(spread.in_use, |trial| trial.from)), (0, 1));
     }
 
     #[test]

@@ -281,16 +281,18 @@ impl RequestReader {
 
     /// The number of a whole length line with few digits, as most have, behind its first byte; `None`: look at the line in the general way.
     fn short_length(&mut self) -> Option<usize> {
-        let rest = &self.bytes[self.at..self.end];
+        // Behind the first byte: digits, and CR LF.
+        let line: &[u8; 1 + SHORT_DIGITS + 2] = self.bytes[self.at..self.end].first_chunk()?;
         let mut length = 0;
-        for (i, &byte) in rest.iter().enumerate().take(1 + SHORT_DIGITS + 1).skip(1) {
-            match byte {
-                b'0'..=b'9' => length = 10 * length + usize::from(byte - b'0'),
-                b'\r' if i > 1 && rest.get(i + 1) == Some(&b'\n') => {
-                    self.at += i + 2;
-                    return Some(length);
-                }
-                _ => return None,
+        for at in 1..=SHORT_DIGITS + 1 {
+            let digit = line[at].wrapping_sub(b'0');
+            if digit <= 9 && at <= SHORT_DIGITS {
+                length = 10 * length + usize::from(digit);
+            } else if at > 1 && line[at..at + 2] == *b"\r\n" {
+                self.at += at + 2;
+                return Some(length);
+            } else {
+                return None;
             }
         }
         None
