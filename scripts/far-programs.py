@@ -45,7 +45,7 @@ MIB = 1 << 20
 SMALL = 10 * MIB
 # No program is given less for its large blocks.
 LEAST = 4 * MIB
-# Address space of large blocks. Each of its pages takes some hundred bytes of tables here, so no more than there need be.
+# Address space of large blocks.
 SPACE = "1G"
 # A program that takes so many seconds hangs.
 HANGS = 600

@@ -51,6 +51,7 @@ mod region;
 pub mod replace;
 pub mod server;
 mod setters;
+mod sparse;
 mod stats;
 pub mod wire;
 

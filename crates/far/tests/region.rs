@@ -84,6 +84,22 @@ fn what_is_written_is_read_by_every_mechanism() {
 }
 
 #[test]
+fn where_all_of_it_may_be_local_no_page_ever_leaves() {
+    with_each_mechanism(|mechanism| {
+        for policy in Policy::ALL {
+            let server = server();
+            let all = setting(&server).local(PAGES * PAGE).mechanism(mechanism).policy(policy);
+            let mut memory = all.build().unwrap();
+            work(&mut memory, 7, 50);
+            memory.fill(1);
+            let stats = memory.stats();
+            let left = stats.swap_outs + stats.clean_drops + stats.zero_drops + stats.swap_ins;
+            assert_eq!((left, stats.zero_fills), (0, PAGES as u64), "{mechanism}, {policy}: {stats}");
+        }
+    });
+}
+
+#[test]
 fn what_is_written_is_read_under_every_policy() {
     with_each_mechanism(|mechanism| {
         for (seed, policy) in (2..).zip(Policy::PAPER) {

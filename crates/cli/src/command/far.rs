@@ -68,7 +68,7 @@ pub(crate) struct Far {
     #[arg(long, value_name = "SIZE", default_value = "64G", value_parser = bytes)]
     space: usize,
 
-    /// Who leaves when a page comes; `adaptive` swaps least where servers are behind a slow network
+    /// Who leaves when a page comes; `adaptive` measures what swaps and looking at use cost here, and needs no tuning
     #[arg(long, value_name = "NAME", default_value_t)]
     policy: Policy,
 

@@ -31,7 +31,7 @@ fn a_library_that_is_not_there_is_refused_and_the_program_does_not_run_without()
 fn the_help_names_the_default_policy() {
     for command in [&["far", "--help"][..], &["lab", "far-goals", "--help"]] {
         let help = Run::of(command).well();
-        assert!(help.contains("[default: swap-in-history]"), "{help}");
+        assert!(help.contains("[default: adaptive]"), "{help}");
     }
 }
 

@@ -19,6 +19,8 @@ use std::time::Duration;
 
 /// Local memory below this many pages makes no sense: an instruction can touch several at once.
 const LEAST_PAGES: usize = 8;
+/// Frames beside those of pages that are local or leaving: for pages between two places.
+const SPARE_FRAMES: usize = 8;
 
 /// How far memory is set up.
 #[derive(Clone, Debug)]
@@ -87,7 +89,7 @@ impl FarMemoryBuilder {
     }
 
     setters! {
-        /// Who leaves when a page comes [unless set: Swap-in history].
+        /// Who leaves when a page comes [unless set: adaptive].
         policy(policy: Policy) -> policy = policy;
 
         /// How pages are made to come and go [unless set: the best there is].
@@ -173,22 +175,28 @@ impl FarMemoryBuilder {
         local: usize,
         ranges: &[Range<usize>],
     ) -> Result<FarMemory, FarError> {
-        let slack = (local / 8).clamp(1, 32);
-        let frames = local + slack + 8;
+        let with = |adopted: &[Range<usize>]| {
+            let more = adopted.iter().map(|range| range.len() / self.page).sum::<usize>();
+            let pages = u32::try_from(more).ok().and_then(|more| region_pages.checked_add(more));
+            pages.ok_or(FarError::Size { bytes: self.bytes, page_bytes: self.page })
+        };
+        // What is not adopted in the end makes the region smaller: then frames for all of it are more than enough.
+        let frames = Budget::of(local, with(ranges)?).pages() + SPARE_FRAMES;
         let backend = self.choose(region_pages as usize * self.page, frames, ranges)?;
         let adopted = if backend.mechanism() == Mechanism::Sigsegv { Vec::new() } else { ranges.to_vec() };
-        let more = adopted.iter().map(|range| range.len() / self.page).sum::<usize>();
-        let pages = u32::try_from(more).ok().and_then(|more| region_pages.checked_add(more));
-        let pages = pages.ok_or(FarError::Size { bytes: self.bytes, page_bytes: self.page })?;
-        let limit = local - slack;
-        #[expect(clippy::cast_possible_truncation, reason = "checked: fewer than 2^31 pages")]
+        let pages = with(&adopted)?;
+        let Budget { limit, slack } = Budget::of(local, pages);
+        #[expect(clippy::cast_possible_truncation, reason = "no more than there are pages")]
         let shape = Shape { pages, frames: limit as u32 };
         let plan = Plan {
             pages,
             page_bytes: self.page,
             limit,
             slack,
-            #[expect(clippy::cast_possible_truncation, reason = "as above")]
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "some more than there are pages, which are at most 2^31"
+            )]
             frames: frames as u32,
             policy: self.policy.build(shape, self.seed),
             prefetch: self.prefetch,
@@ -213,7 +221,7 @@ impl FarMemoryBuilder {
         if pages == 0 || pages > 1 << 31 {
             return Err(size());
         }
-        let local = (self.local / self.page).min(pages as usize + LEAST_PAGES);
+        let local = self.local / self.page;
         if local < LEAST_PAGES {
             return Err(FarError::Local { local: self.local, least: LEAST_PAGES * self.page });
         }
@@ -288,5 +296,46 @@ impl FarMemoryBuilder {
             }
         }
         Ok((keepers, servers))
+    }
+}
+
+/// How local memory is shared out, in pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Budget {
+    /// For pages that the program can have at once.
+    limit: usize,
+    /// For pages that are on their way out.
+    slack: usize,
+}
+
+impl Budget {
+    /// Where all pages find room nobody ever leaves, and nothing is set aside for that.
+    fn of(local: usize, pages: u32) -> Self {
+        let pages = pages as usize;
+        if local >= pages {
+            return Self { limit: pages, slack: 0 };
+        }
+        let slack = (local / 8).clamp(1, 32);
+        Self { limit: local - slack, slack }
+    }
+
+    fn pages(self) -> usize {
+        self.limit + self.slack
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_all_pages_find_room_nothing_is_set_aside_for_those_that_leave() {
+        assert_eq!(Budget::of(256, 256), Budget { limit: 256, slack: 0 });
+        assert_eq!(Budget::of(1 << 30, 3), Budget { limit: 3, slack: 0 });
+        assert_eq!(Budget::of(255, 256), Budget { limit: 255 - 31, slack: 31 });
+        assert_eq!(Budget::of(8, 1000), Budget { limit: 7, slack: 1 });
+        for local in 8..600 {
+            assert!(Budget::of(local, 300).pages() <= local);
+        }
     }
 }

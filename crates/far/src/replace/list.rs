@@ -1,15 +1,16 @@
 //! A list of pages in an order of its own, with removal from the middle.
 
 use super::PageNo;
+use crate::sparse::Sparse;
 
 const NONE: u32 = u32::MAX;
 const OUT: u32 = u32::MAX;
 
-/// Lists over the same pages, doubly linked by page number; a page is in at most one of them, once. Fixed size; nothing is allocated after
-/// they were made.
+/// Lists over the same pages, doubly linked by page number; a page is in at most one of them, once. They take memory for the parts of a region whose
+/// pages were in one of them.
 #[derive(Clone, Debug)]
 pub(crate) struct PageLists {
-    links: Vec<Link>,
+    links: Sparse<Link>,
     ends: Vec<Ends>,
 }
 
@@ -31,7 +32,10 @@ struct Ends {
 impl PageLists {
     pub(crate) fn new(pages: u32, lists: usize) -> Self {
         let out = Link { next: NONE, prev: NONE, list: OUT };
-        Self { links: vec![out; pages as usize], ends: vec![Ends { head: NONE, tail: NONE, len: 0 }; lists] }
+        Self {
+            links: Sparse::new(out, pages as usize),
+            ends: vec![Ends { head: NONE, tail: NONE, len: 0 }; lists],
+        }
     }
 
     pub(crate) fn contains(&self, page: PageNo) -> bool {

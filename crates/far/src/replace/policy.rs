@@ -14,8 +14,7 @@ use super::{
 pub enum Policy {
     /// The next resident page by address (§2.1).
     Simple,
-    /// Simple, but not the page that followed last time (§2.1). The default: it touches no protection, so it costs nothing where a swap is quick.
-    #[default]
+    /// Simple, but not the page that followed last time (§2.1). It touches no protection, so it costs nothing where a swap is quick.
     SwapInHistory,
     /// Any resident page (§2.1).
     Random,
@@ -28,7 +27,8 @@ pub enum Policy {
     /// Two lists (§2.3).
     UPlru,
     /// Ours: the page predicted to be used again last, by the judge that was right of late, as long as looking at use pays by costs it measures; otherwise
-    /// as Swap-in history. It needs no tuning.
+    /// as Swap-in history. It needs no tuning. The default.
+    #[default]
     Adaptive,
 }
 

@@ -3,11 +3,12 @@
 //! Each page remembers which page was swapped in right after it. When it is swapped in again, that one is assumed to be wanted next, and is no
 //! victim this time.
 //!
-//! Cost: Simple's, and one page number per page. No access bits. The paper's steadiest: never behind Simple in its seven programs. Weak where the
+//! Cost: Simple's, and one page number for each page that ever came, and its neighbours. No access bits. The paper's steadiest: never behind Simple in its seven programs. Weak where the
 //! order of swaps does not come again, and, like Simple, blind to use without swaps.
 
 use super::set::PageSet;
 use super::{Access, AccessBits, PageNo, Replacement, Shape};
+use crate::sparse::Sparse;
 
 const NONE: u32 = u32::MAX;
 
@@ -16,7 +17,7 @@ const NONE: u32 = u32::MAX;
 pub struct SwapInHistory {
     resident: PageSet,
     hand: PageNo,
-    successor: Vec<u32>,
+    successor: Sparse<u32>,
     newest: u32,
 }
 
@@ -27,7 +28,7 @@ impl SwapInHistory {
         Self {
             resident: PageSet::new(shape.pages),
             hand: PageNo(0),
-            successor: vec![NONE; shape.pages as usize],
+            successor: Sparse::new(NONE, shape.pages as usize),
             newest: NONE,
         }
     }
@@ -42,8 +43,8 @@ impl SwapInHistory {
 impl Replacement for SwapInHistory {
     fn page_in(&mut self, page: PageNo, _: Access, _: &mut dyn AccessBits) {
         self.resident.insert(page);
-        if let Some(successor) = self.successor.get_mut(self.newest as usize) {
-            *successor = page.0;
+        if self.newest != NONE {
+            self.successor[self.newest as usize] = page.0;
         }
         self.newest = page.0;
     }

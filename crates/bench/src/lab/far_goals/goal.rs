@@ -1,6 +1,7 @@
 //! The goals: what is wanted of each, and how the measurements stand to it.
 
 use super::report::{Row, Standing};
+use super::unmodified::{Half, Seen};
 use super::{Measured, Program};
 
 /// UMap 2.1.0 at its best page sizes, on a file in memory (see the head of [the lab](super)): megabytes per second of a read-write and of a read-only sweep, and
@@ -11,15 +12,14 @@ impl Measured {
     /// All of them.
     pub(super) fn rows(&self) -> Vec<Row> {
         let mut rows = self.sweeps();
-        rows.extend([self.latency(), self.threads(), self.fits_row(), self.huge_row(), self.no_tuning()]);
+        rows.extend([self.latency(), self.threads(), self.fits_row(), self.huge_row()]);
+        rows.extend(self.unmodified.seen.iter().map(Seen::fits));
+        rows.push(self.no_tuning());
         rows.extend(self.programs.iter().flat_map(|program| [program.tracking(), program.slowdown()]));
         rows.push(self.random());
         rows.push(self.kills_row());
-        rows.push(elsewhere(
-            "M8",
-            "unmodified programs byte-identical, also as an unprivileged user",
-            "scripts/far-programs.py",
-        ));
+        rows.extend(self.unmodified.seen.iter().map(Seen::identical));
+        rows.extend(self.unmodified_not_seen());
         rows.extend([self.link_bound(), self.room_row(), self.tier_row()]);
         if self.quick {
             rows.iter_mut().filter(|row| row.note.is_empty()).for_each(|row| {
@@ -97,7 +97,7 @@ impl Measured {
             format!("{far:.3} s, {:.3} times", far / heap),
             format!("heap {heap:.3} s"),
             far <= 1.03 * heap,
-            "first touches of pages; scripts/far-programs.py --fits has unmodified programs",
+            "first touches of pages: each is a fault that another thread answers",
         )
     }
 
@@ -115,6 +115,14 @@ impl Measured {
             ),
             Err(why) => not_here("M3", wanted, String::new(), why),
         }
+    }
+
+    fn unmodified_not_seen(&self) -> Vec<Row> {
+        let missing = self.unmodified.missing.iter().map(|name| (*name, "not installed".to_owned()));
+        let failed = self.unmodified.failed.iter().cloned();
+        let row =
+            |(name, why): (&str, String)| not_here("M8", &format!("{name}, unmodified"), String::new(), &why);
+        missing.chain(failed).map(row).collect()
     }
 
     fn kills_row(&self) -> Row {
@@ -188,7 +196,7 @@ impl Measured {
             format!("{:.0} %", 100.0 * self.room),
             String::new(),
             self.room >= 0.9,
-            "",
+            "what a page takes there beside its bytes",
         )
     }
 
@@ -247,6 +255,36 @@ impl Program {
     }
 }
 
+impl Seen {
+    fn fits(&self) -> Row {
+        let Self { name, plain_s, fits_s, .. } = self;
+        judged(
+            "M3",
+            format!("{name}, unmodified, all local: within 3 % of its plain time"),
+            format!("{fits_s:.3} s, {:.3} times", fits_s / plain_s),
+            format!("plain {plain_s:.3} s"),
+            *fits_s <= 1.03 * plain_s,
+            "what is to be set up before it begins, and first touches of pages",
+        )
+    }
+
+    fn identical(&self) -> Row {
+        let Self { name, plain_s, halves, .. } = self;
+        let told = |half: &Half| match &half.wrong {
+            None => format!("{} {:.2} s, {} pages out", half.user, half.seconds, half.pages_out),
+            Some(why) => format!("{}: {why}", half.user),
+        };
+        judged(
+            "M8",
+            format!("{name}, unmodified, half of its large blocks local: prints the same"),
+            halves.iter().map(told).collect::<Vec<_>>().join("; "),
+            format!("plain {plain_s:.2} s; scripts/far-programs.py has more programs, and every mechanism"),
+            halves.iter().all(|half| half.wrong.is_none()),
+            "see above; scripts/far-programs.py prints all that it said",
+        )
+    }
+}
+
 fn judged(goal: &str, wanted: String, ours: String, rival: String, reached: bool, between: &str) -> Row {
     let standing = if reached { Standing::Reached } else { Standing::Missed };
     let note = if reached { String::new() } else { between.into() };
@@ -261,16 +299,5 @@ fn not_here(goal: &str, wanted: &str, ours: String, why: &str) -> Row {
         rival: String::new(),
         standing: Standing::NotHere,
         note: format!("not available here: {why}"),
-    }
-}
-
-fn elsewhere(goal: &str, wanted: &str, command: &str) -> Row {
-    Row {
-        goal: goal.into(),
-        wanted: wanted.into(),
-        ours: String::new(),
-        rival: String::new(),
-        standing: Standing::NotHere,
-        note: format!("measured by `{command}`"),
     }
 }

@@ -6,6 +6,7 @@
 //! | [`rival`] | the kernel's swap on compressed memory under a limit |
 //! | [`link`] | what this machine's TCP does by itself |
 //! | [`tier`] | memory servers as the page cache's second tier |
+//! | [`unmodified`] | programs that nobody here wrote, as they are |
 //! | [`goal`] | the goals, each made out of measurements |
 //! | [`report`] | the table |
 //!
@@ -18,6 +19,7 @@ pub mod report;
 pub mod rival;
 pub mod sweep;
 pub mod tier;
+pub mod unmodified;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -97,6 +99,7 @@ struct Measured {
     fits: [f64; 2],
     /// Nanoseconds of a dependent read by lot, all local: pages moved, pages copied.
     reads: Result<[f64; 2], String>,
+    unmodified: unmodified::Report,
     kills: far_kills::report::Report,
     programs: Vec<Program>,
     contests: Vec<far_memory::report::Contest>,
@@ -118,6 +121,36 @@ struct Sizes {
     kills: u64,
     /// The rival's work is ended after so long.
     within: Duration,
+}
+
+/// How many parts a run has.
+const PARTS: u64 = 12;
+
+/// The parts of a run: each is named when it begins, with what is left, and timed.
+struct Parts<'p> {
+    progress: &'p Progress,
+    done: u64,
+}
+
+impl<'p> Parts<'p> {
+    fn new(progress: &'p Progress) -> Self {
+        Self { progress, done: 0 }
+    }
+
+    fn of<R>(&mut self, name: &str, measure: impl FnOnce() -> R) -> R {
+        self.progress.begin(&format!("far goals, {} of {PARTS}: {name}", self.done + 1), PARTS);
+        self.progress.at(self.done);
+        let began = Instant::now();
+        let measured = measure();
+        self.done += 1;
+        let (done, seconds) = (self.done, began.elapsed().as_secs_f64());
+        self.progress.line(&format!("far goals, {done} of {PARTS}: {name}, {seconds:.1} s"));
+        measured
+    }
+
+    fn end(&self) {
+        debug_assert_eq!(self.done, PARTS, "parts are counted as they are");
+    }
 }
 
 /// Pages of 4 KiB.
@@ -148,50 +181,33 @@ impl Lab {
     /// [`LabError`]; that a rival cannot be had here is none, and told in its rows.
     pub fn run(&self, progress: &Progress) -> Result<Report, LabError> {
         let sizes = self.sizes();
-        progress.begin("far memory: goals", 10);
-        let mut done = 0;
-        let mut step = || {
-            done += 1;
-            progress.at(done);
-        };
-        let link = Link::measure(5000, sizes.stream)?;
-        step();
-        let swept = self.sweep(sizes)?;
-        step();
-        let small = self.small(sizes)?;
-        step();
-        let swept_by_swap = self.sweep_on_swap(sizes);
-        step();
-        let fits = self.fits()?;
-        step();
-        let reads = self.reads(sizes);
-        step();
-        let kills = self.kills(sizes)?;
-        step();
-        let programs = self.programs(sizes)?;
-        step();
-        let contests = self.contests()?;
-        step();
+        let mut parts = Parts::new(progress);
         let folder = tempfile::tempdir()?;
-        let tier = tier::measure(folder.path(), sizes.rows, self.seed)?;
-        let room = self.room()?;
-        step();
         let measured = Measured {
             quick: self.quick,
             sizes,
-            link,
-            swept,
-            small,
-            swept_by_swap,
-            fits,
-            reads,
-            kills,
-            programs,
-            contests,
-            tier,
-            room,
+            link: parts.of("bare TCP", || Link::measure(5000, sizes.stream))?,
+            swept: parts.of("sweeps", || self.sweep(sizes))?,
+            small: parts.of("pages of 4 KiB", || self.small(sizes))?,
+            swept_by_swap: parts.of("sweeps on swap", || self.sweep_on_swap(sizes)),
+            fits: parts.of("a program that fits", || self.fits())?,
+            reads: parts.of("reads by lot", || self.reads(sizes)),
+            unmodified: parts.of("unmodified programs", || self.unmodified())?,
+            kills: parts.of("servers that go wrong", || self.kills(sizes))?,
+            programs: parts.of("programs at half of their memory", || self.programs(sizes))?,
+            contests: parts.of("policies, replayed", || self.contests())?,
+            tier: parts
+                .of("the page cache's second tier", || tier::measure(folder.path(), sizes.rows, self.seed))?,
+            room: parts.of("room of a server", || self.room())?,
         };
+        parts.end();
         Ok(Report { settings: self.settings(sizes), rows: measured.rows() })
+    }
+
+    fn unmodified(&self) -> Result<unmodified::Report, LabError> {
+        unmodified::Trials { program: &self.program, policy: self.policy, quick: self.quick }
+            .run()
+            .map_err(LabError::Machine)
     }
 
     fn sizes(&self) -> Sizes {
@@ -313,7 +329,7 @@ impl Lab {
                 .mechanism(mechanism)
                 .build();
             let mut memory = memory.map_err(|why| format!("no {mechanism}: {why}"))?;
-            Ok::<f64, String>(sweep::read_at_random(&mut memory, sizes.reads, self.seed))
+            Ok::<f64, String>(sweep::read_at_random(&mut memory, sizes.reads, sizes.within, self.seed))
         };
         Ok([by(Mechanism::UserfaultMove)?, by(Mechanism::UserfaultCopy)?])
     }
@@ -366,7 +382,7 @@ impl Lab {
         let offered: usize = 16 << 20;
         let server =
             Server::builder().capacity(offered as u64).listen("127.0.0.1:0").map_err(LabError::Server)?;
-        let bytes = offered * 9 / 10;
+        let bytes = (offered * 9).div_ceil(10);
         let mut memory = FarMemory::builder()
             .bytes(bytes)
             .local(1 << 20)

@@ -12,7 +12,7 @@ pub enum Standing {
     Reached,
     /// Measured here and missed.
     Missed,
-    /// This machine does not allow it; or it is measured by another command.
+    /// This machine does not allow it.
     NotHere,
 }
 
@@ -43,6 +43,22 @@ pub struct Report {
 }
 
 impl Report {
+    /// As a table in Markdown, for documents.
+    #[must_use]
+    pub fn to_markdown(&self) -> String {
+        let mut out = String::from("| goal | wanted | here | beside | reached |\n|---|---|---|---|---|\n");
+        for Row { goal, wanted, ours, rival, standing, note } in &self.rows {
+            let reached = match standing {
+                Standing::Reached => "yes".to_owned(),
+                Standing::Missed => format!("no: {note}"),
+                Standing::NotHere => format!("not measured: {note}"),
+            };
+            let cells = [goal, wanted, ours, rival, &reached].map(|cell| cell.replace('|', "\\|"));
+            let _ = writeln!(out, "| {} |", cells.join(" | "));
+        }
+        out
+    }
+
     /// Goal by goal.
     #[must_use]
     pub fn to_text(&self) -> String {
@@ -90,7 +106,7 @@ mod tests {
         let rows = vec![
             row("M1", Standing::Reached, ""),
             row("M2", Standing::Missed, "one CPU"),
-            row("M7", Standing::NotHere, "another command"),
+            row("M7", Standing::NotHere, "not installed"),
         ];
         let report = Report { settings: "small".into(), rows };
         let text = report.to_text();
@@ -100,5 +116,8 @@ mod tests {
             assert!(text.contains(expected), "{expected} in {text}");
         }
         assert_eq!(serde_json::from_str::<Report>(&report.to_json()).unwrap(), report);
+        let table = report.to_markdown();
+        assert!(table.contains("| M2 | fast | 5 MB/s |  | no: one CPU |"), "{table}");
+        assert!(table.lines().all(|row| row.matches('|').count() == 6), "{table}");
     }
 }

@@ -1,6 +1,6 @@
 //! Sweeps and random touches over some memory, whatever keeps it: far memory, or swap below an ordinary vector.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -12,6 +12,8 @@ const WORD: usize = 8;
 /// What a random touch lands in.
 const SMALL_PAGE: usize = 4096;
 const MEGA: f64 = 1e6;
+/// Reads between two looks at the clock.
+const TIMED: u32 = 10_000;
 
 /// How fast it was.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -100,19 +102,22 @@ pub(super) fn touch_at_random(memory: &mut [u8], touches: u32, seed: u64) {
     }
 }
 
-/// Nanoseconds of a read whose place the last one has told, all over the memory.
-pub(super) fn read_at_random(memory: &mut [u8], reads: u32, seed: u64) -> f64 {
+/// Nanoseconds of a read whose place the last one has told, all over the memory: of so many, or of those that were done in so long.
+pub(super) fn read_at_random(memory: &mut [u8], reads: u32, within: Duration, seed: u64) -> f64 {
     fill(memory, seed);
     let lines = (memory.len() / LINE) as u64;
     let began = Instant::now();
-    let mut at = seed;
-    for _ in 0..reads {
-        // An odd factor and what was read: nobody can look ahead.
-        at = at.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(first_word(line(memory, at, lines)) | 1);
+    let (mut at, mut done) = (seed, 0);
+    while done < reads && (done == 0 || began.elapsed() < within) {
+        for _ in 0..TIMED {
+            // An odd factor and what was read: nobody can look ahead.
+            at = at.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(first_word(line(memory, at, lines)) | 1);
+        }
+        done += TIMED;
     }
     let nanos = began.elapsed().as_nanos() as f64;
     std::hint::black_box(at);
-    nanos / f64::from(reads.max(1))
+    nanos / f64::from(done.max(1))
 }
 
 fn line(memory: &[u8], at: u64, lines: u64) -> &[u8] {

@@ -16,8 +16,10 @@ Examples:
   azekura lab far-goals --quick
   azekura lab far-goals
   azekura lab far-goals --policy swap-in-history --json > far-goals.json
+  azekura lab far-goals --markdown                # as in docs/figures.md
 
-Each goal is measured in one run beside its rival. Swap on zram, in a memory
+Each goal is measured in one run beside its rival; a line on standard error
+tells each part that is done, and how long it took. Swap on zram, in a memory
 cgroup with the same limit, needs root and an unused /dev/zram0; it is turned
 off again, and where it cannot be had the rows say why.";
 
@@ -37,9 +39,13 @@ pub(super) struct FarGoals {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
-    /// Print one JSON object instead of a table
+    /// Print one JSON object instead
     #[arg(long)]
     json: bool,
+
+    /// Print a table in Markdown instead
+    #[arg(long, conflicts_with = "json")]
+    markdown: bool,
 
     /// The rival's work, as the lab starts it
     #[arg(long, value_name = "TASK", hide = true, requires = "group")]
@@ -61,7 +67,11 @@ impl FarGoals {
         let report =
             Lab { program, quick: self.quick, policy: self.policy, seed: self.seed }.run(&progress)?;
         progress.finish();
-        let text = if self.json { report.to_json() + "\n" } else { report.to_text() };
+        let text = match () {
+            () if self.json => report.to_json() + "\n",
+            () if self.markdown => report.to_markdown(),
+            () => report.to_text(),
+        };
         out.write_all(text.as_bytes())?;
         Ok(Outcome::Well)
     }

@@ -7,7 +7,8 @@
 //! | `reader` | the thread that hears answers, and notices that a server is lost |
 //!
 //! `submit` puts an order into one of two queues (pages that somebody waits for go before pages that leave); the writer sends
-//! while not too many are unanswered; the reader finds the order by its reply's tag and receives straight into its frame.
+//! while not too many are unanswered; the reader finds the order by its reply's tag and receives straight into its frame. A page that somebody waits for is asked for
+//! by the thread that orders it, where nothing else is being sent: waking the writer for it would take as long as the request.
 //!
 //! A *stream* that breaks is not yet a lost server: the reader goes on with the same session over another stream, and what was unanswered is
 //! sent again (QUEUE-2). Only if that cannot be had is the server lost.
@@ -30,8 +31,8 @@ use crate::wire::{Header, Kind};
 pub use meeting::ConnectError;
 pub(crate) use meeting::Manner;
 use meeting::Met;
-use queues::{Queues, Source};
-use std::io;
+use queues::{Queues, Rest, Source};
+use std::io::{self, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
@@ -52,6 +53,13 @@ struct Shared {
     /// Something was queued, answered or closed.
     moved: Condvar,
     sink: Weak<dyn Sink>,
+}
+
+/// What the writer sends.
+enum Next {
+    /// The end of what another thread has begun to send.
+    Rest(Rest),
+    Request(Header, Option<Source>),
 }
 
 /// A memory server that pages go to.
@@ -108,8 +116,12 @@ impl Keeper for Connection {
             return Err(order);
         }
         queues.take(order);
+        // A writer that sends looks for more by itself.
+        let wakes = queues.writing.is_none() && !queues.at_once(|bytes| self.shared.send_some(bytes));
         drop(queues);
-        self.shared.moved.notify_all();
+        if wakes {
+            self.shared.moved.notify_all();
+        }
         Ok(())
     }
 
@@ -117,8 +129,11 @@ impl Keeper for Connection {
         let mut queues = self.shared.lock();
         if !queues.closed {
             queues.forget(page);
+            let wakes = queues.writing.is_none();
             drop(queues);
-            self.shared.moved.notify_all();
+            if wakes {
+                self.shared.moved.notify_all();
+            }
         }
     }
 
@@ -185,14 +200,37 @@ impl Shared {
         needed::spawn("far-writer", move || writing.write(&stream))
     }
 
+    /// As many bytes as the session's stream takes without waiting. Who calls it has the queues' lock, and the stream is not cut: so it is the one there is now.
+    fn send_some(&self, bytes: &[u8]) -> usize {
+        // Relaxed: it was stored before the queues' lock was given up that we have.
+        let descriptor = self.descriptor.load(Relaxed);
+        // SAFETY: as many bytes as said; the descriptor is open, as `stream` has it until another takes its place, which the lock and `cut` exclude now.
+        let sent = unsafe {
+            libc::send(
+                descriptor,
+                bytes.as_ptr().cast(),
+                bytes.len(),
+                libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
+            )
+        };
+        // What went wrong the writer finds out, which tries the same.
+        usize::try_from(sent).unwrap_or(0)
+    }
+
     /// The writer: until the stream is cut or cannot be written.
-    fn write(&self, stream: &TcpStream) {
-        while let Some((header, source)) = self.next() {
-            let payload = source.map_or(&[][..], |Source(at, bytes)| {
-                // SAFETY: KEEPER-1: the order does not come back before this thread has sent it (`sent`) or has ended.
-                unsafe { std::slice::from_raw_parts(at, bytes) }
-            });
-            if header.send(&mut &*stream, payload).is_err() || header.kind == Kind::Bye {
+    fn write(&self, mut stream: &TcpStream) {
+        while let Some(next) = self.next() {
+            let done = match &next {
+                Next::Rest(rest) => stream.write_all(rest.bytes()),
+                Next::Request(header, source) => {
+                    let payload = source.as_ref().map_or(&[][..], |&Source(at, bytes)| {
+                        // SAFETY: KEEPER-1: the order does not come back before this thread has sent it (`sent`) or has ended.
+                        unsafe { std::slice::from_raw_parts(at, bytes) }
+                    });
+                    header.send(&mut stream, payload)
+                }
+            };
+            if done.is_err() || matches!(next, Next::Request(Header { kind: Kind::Bye, .. }, _)) {
                 break;
             }
         }
@@ -203,20 +241,27 @@ impl Shared {
     }
 
     /// What to send next; `None` once there is nothing to be sent over this stream any more.
-    fn next(&self) -> Option<(Header, Option<Source>)> {
+    fn next(&self) -> Option<Next> {
         let mut queues = self.lock();
-        if queues.writing.take().is_some() {
-            self.moved.notify_all();
-        }
+        let mut was_sending = true;
         loop {
+            if !queues.cut
+                && let Some(rest) = queues.rest()
+            {
+                return Some(Next::Rest(rest));
+            }
+            // What we came back from sending has gone; whoever else begins to send does so while we wait below.
+            if std::mem::take(&mut was_sending) && queues.writing.take().is_some() && queues.awaited {
+                self.moved.notify_all();
+            }
             if std::mem::take(&mut queues.bids_farewell) && !queues.cut {
-                return Some((Header::bare(Kind::Bye, 0, 0), None));
+                return Some(Next::Request(Header::bare(Kind::Bye, 0, 0), None));
             }
             if queues.closed || queues.cut {
                 return None;
             }
-            if let Some(next) = queues.next() {
-                return Some(next);
+            if let Some((header, source)) = queues.next() {
+                return Some(Next::Request(header, source));
             }
             queues = self.moved.wait(queues).unwrap_or_else(PoisonError::into_inner);
         }

@@ -4,9 +4,11 @@
 //!   nobody knows.
 //! - **QUEUE-2** Requests of which nobody knows are sent again over a new stream ([`again`](Queues::again)), puts and frees in their order. Each says what is to be, not
 //!   how it changes, so to be done twice is as well as once; and of one page there is never a get under way beside a put or a free.
+//! - **QUEUE-3** Requests go into the stream whole, one after the other: whoever sends has made `writing` its tag, under the lock, when that was empty. Who orders a page
+//!   that somebody waits for sends the request itself then ([`at_once`](Queues::at_once)), as far as the stream takes it without waiting; the writer sends the rest.
 
 use crate::client::{Order, Verb};
-use crate::wire::{Header, Kind};
+use crate::wire::{HEADER, Header, Kind};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
@@ -22,8 +24,12 @@ pub(super) struct Queues {
     /// Frees that were sent, which nobody answers, by tag.
     freed: VecDeque<(u64, u32)>,
     next_tag: u64,
-    /// The request that the writer is sending.
+    /// The request that is being sent: by the writer, or begun by whoever ordered it.
     pub(super) writing: Option<u64>,
+    /// Of that request, what the stream did not take at once (QUEUE-3).
+    rest: Option<Rest>,
+    /// The reader waits for the end of what is being sent.
+    pub(super) awaited: bool,
     /// The stream is broken: the writer is to end.
     pub(super) cut: bool,
     /// No order is taken any more.
@@ -48,6 +54,20 @@ pub(super) struct Pending {
 
 /// A payload: its first byte and its length.
 pub(super) struct Source(pub(super) *const u8, pub(super) usize);
+
+/// The end of a request's header.
+#[derive(Debug)]
+pub(super) struct Rest {
+    header: [u8; HEADER],
+    /// Bytes of it that were sent.
+    sent: usize,
+}
+
+impl Rest {
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.header[self.sent..]
+    }
+}
 
 impl Queues {
     pub(super) fn take(&mut self, order: Order) {
@@ -90,6 +110,33 @@ impl Queues {
         Some((header, source))
     }
 
+    /// Sends the next request, if it has no payload and nobody sends another, by `send`, which says how many bytes the stream took without waiting. Whether it went
+    /// whole; if not, the writer goes on with it.
+    pub(super) fn at_once(&mut self, send: impl FnOnce(&[u8]) -> usize) -> bool {
+        if self.writing.is_some() || self.cut || self.closed || self.urgent.is_empty() {
+            return false;
+        }
+        let Some((header, _)) = self.next() else { return false };
+        let header = header.encode();
+        let sent = send(&header).min(HEADER);
+        if sent == HEADER {
+            self.writing = None;
+        } else {
+            self.rest = Some(Rest { header, sent });
+        }
+        sent == HEADER
+    }
+
+    /// What of a request was left to the writer.
+    pub(super) fn rest(&mut self) -> Option<Rest> {
+        self.rest.take()
+    }
+
+    /// Whether there is something to be sent that may be sent.
+    pub(super) fn has_more(&self) -> bool {
+        self.pending.len() < WINDOW && !(self.urgent.is_empty() && self.bulk.is_empty())
+    }
+
     /// What is answered by a reply with this tag.
     pub(super) fn answered(&mut self, tag: u64) -> Option<Pending> {
         let pending = self.pending.remove(&tag)?;
@@ -122,7 +169,7 @@ impl Queues {
         }
         bulk.sort_unstable_by_key(|&(tag, _)| std::cmp::Reverse(tag));
         bulk.into_iter().for_each(|(_, bulk)| self.bulk.push_front(bulk));
-        (self.writing, self.cut) = (None, false);
+        (self.writing, self.rest, self.cut) = (None, None, false);
     }
 
     /// All orders that were not done.
@@ -192,6 +239,56 @@ mod tests {
         assert_eq!(sent(&mut queues), again, "nobody waits for a ping");
         let pages: Vec<u32> = queues.give_back().iter().map(|order| order.page).collect();
         assert_eq!(pages, [5, 4, 8, 2, 7]);
+    }
+
+    #[test]
+    fn who_orders_a_page_sends_the_request_itself_unless_another_is_being_sent() {
+        let mut queues = Queues::default();
+        assert!(!queues.at_once(|_| unreachable!("there is none")));
+        queues.take(order(Verb::Put, 1));
+        assert!(!queues.at_once(|_| unreachable!("payloads are the writer's")));
+        queues.take(order(Verb::Get, 2));
+        let mut sent = Vec::new();
+        assert!(queues.at_once(|bytes| {
+            sent.extend_from_slice(bytes);
+            bytes.len()
+        }));
+        let header = Header::decode(sent[..].try_into().unwrap()).unwrap();
+        assert_eq!((header.kind, header.tag, header.page), (Kind::Get, 0, 2));
+        assert_eq!((queues.writing, queues.rest().is_none()), (None, true));
+        // The writer is at the put.
+        assert_eq!(queues.next().unwrap().0.tag, 1);
+        queues.take(order(Verb::Get, 3));
+        assert!(!queues.at_once(|_| unreachable!("it would be in the midst of the put")));
+        assert!(queues.answered(0).is_some());
+    }
+
+    #[test]
+    fn what_the_stream_does_not_take_at_once_is_sent_by_the_writer_before_anything_else() {
+        for taken in 0..HEADER {
+            let mut queues = Queues::default();
+            queues.take(order(Verb::Get, 2));
+            let mut sent = Vec::new();
+            assert!(!queues.at_once(|bytes| {
+                sent.extend_from_slice(&bytes[..taken]);
+                taken
+            }));
+            queues.take(order(Verb::Get, 3));
+            assert!(!queues.at_once(|_| unreachable!("it would be in the midst of the other")));
+            sent.extend_from_slice(queues.rest().unwrap().bytes());
+            let header = Header::decode(sent[..].try_into().unwrap()).unwrap();
+            assert_eq!((header.page, queues.writing), (2, Some(0)), "{taken}");
+        }
+    }
+
+    #[test]
+    fn of_a_request_that_was_begun_over_a_broken_stream_nothing_is_left_for_the_next() {
+        let mut queues = Queues::default();
+        queues.take(order(Verb::Get, 2));
+        assert!(!queues.at_once(|_| 7));
+        queues.again();
+        assert!(queues.rest().is_none());
+        assert_eq!(sent(&mut queues), [(Kind::Get, 2)]);
     }
 
     #[test]

@@ -146,11 +146,17 @@ impl Shared {
         let mut head = [0; HEADER];
         self.receive(stream, &mut head)?;
         let header = Header::decode(&head).map_err(|error| End::Lies(error.to_string()))?;
-        let pending = self.lock().answered(header.tag);
+        let mut queues = self.lock();
+        let pending = queues.answered(header.tag);
+        // The window may have been closed; a writer that sends looks by itself.
+        let wakes = queues.writing.is_none() && queues.has_more();
+        drop(queues);
+        if wakes {
+            self.moved.notify_all();
+        }
         let Some(mut pending) = pending else {
             return Err(End::Lies("it answers what was not asked".into()));
         };
-        self.moved.notify_all();
         let Some(order) = &mut pending.order else {
             return if header.kind == Kind::Pong && header.length == 0 {
                 Ok(())
@@ -178,10 +184,14 @@ impl Shared {
     /// Waits until the writer is done with a request: a server that answers before it can have been asked must not make us reuse a frame that
     /// is being read.
     fn sent(&self, tag: u64) -> Result<(), End> {
-        let (queues, waited) = self
+        let (mut queues, waited) = self
             .moved
-            .wait_timeout_while(self.lock(), self.manner.stall, |queues| queues.writing == Some(tag))
+            .wait_timeout_while(self.lock(), self.manner.stall, |queues| {
+                queues.awaited = true;
+                queues.writing == Some(tag)
+            })
             .unwrap_or_else(PoisonError::into_inner);
+        queues.awaited = false;
         drop(queues);
         if waited.timed_out() { Err(End::Lies("it answers before it was asked".into())) } else { Ok(()) }
     }

@@ -36,9 +36,9 @@ impl Core {
         (self.guessed, self.recopying, self.full) = (0, 0, 0);
         self.waiting.clear();
         self.take_keepers(make);
-        #[expect(clippy::cast_possible_truncation, reason = "a region has fewer than 2^32 pages")]
-        for page in 0..self.pages.len() as u32 {
-            self.page_in_child(page);
+        for page in self.pages.written() {
+            #[expect(clippy::cast_possible_truncation, reason = "a region has fewer than 2^32 pages")]
+            self.page_in_child(page as u32);
         }
     }
 

@@ -56,7 +56,7 @@ impl Core {
     pub(super) fn mark_lost(&mut self, keeper: usize) -> usize {
         let bit = 1 << keeper;
         let mut alone = 0;
-        for at in 0..self.pages.len() {
+        for at in self.pages.written() {
             let entry = &mut self.pages[at];
             if let State::Leaving { out, .. } = &mut entry.state {
                 out.got &= !bit;

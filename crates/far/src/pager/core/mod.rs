@@ -27,6 +27,7 @@ use crate::error::Loss;
 use crate::fault::{Allow, Backend, Fault, Frame};
 use crate::replace::list::PageList;
 use crate::replace::{Access, AccessBits, PageNo, Replacement, Spent};
+use crate::sparse::Sparse;
 use crate::stats::FarStats;
 pub(super) use meter::Meter;
 use std::collections::VecDeque;
@@ -50,7 +51,7 @@ pub(crate) struct Plan {
 /// What is known of all pages, and what is done with them.
 pub(super) struct Core {
     backend: Arc<dyn Backend>,
-    pages: Vec<Entry>,
+    pages: Sparse<Entry>,
     page_bytes: usize,
     zero: Digest,
     policy: Option<Box<dyn Replacement>>,
@@ -116,7 +117,7 @@ impl Core {
         let bytes = |pages: usize| (pages * plan.page_bytes) as u64;
         Self {
             backend,
-            pages: vec![Entry { state: State::Empty, digest: zero, holders: 0 }; plan.pages as usize],
+            pages: Sparse::new(Entry { state: State::Empty, digest: zero, holders: 0 }, plan.pages as usize),
             page_bytes: plan.page_bytes,
             zero,
             policy: Some(plan.policy),
@@ -125,7 +126,8 @@ impl Core {
             leaving: 0,
             limit: plan.limit,
             slack: plan.slack,
-            reserve: if plan.limit >= 32 { 2 } else { 0 },
+            // Where all pages find room nobody leaves, also not ahead of need.
+            reserve: if plan.limit >= 32 && plan.limit < plan.pages as usize { 2 } else { 0 },
             meter: Meter::new(),
             frames: Frames::new(plan.frames),
             staged: VecDeque::new(),

@@ -234,7 +234,7 @@ impl World {
     /// A frame is one page's, or free.
     fn check_frames(&self, core: &Core) {
         let mut used = vec![0; self.machine.frames()];
-        for Entry { state, .. } in &core.pages {
+        for Entry { state, .. } in core.pages.iter() {
             if let State::Coming { frame, .. }
             | State::Staged { frame }
             | State::Armed { frame: Some(frame), .. }

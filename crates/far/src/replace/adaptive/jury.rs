@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 
 use crate::replace::{PageNo, Shape};
+use crate::sparse::Sparse;
 
 /// A way to choose. Both look at pages whose reference bit is clear only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +36,7 @@ pub struct Jury {
     means: [Mean; 2],
     favourite: Judge,
     /// Per page, by judge: when it was named, if that was not rewarded yet.
-    votes: Vec<[u64; 2]>,
+    votes: Sparse<[u64; 2]>,
     /// All votes in their order; one that was rewarded stays until it is the oldest.
     order: VecDeque<(PageNo, Judge, u64)>,
     newest: Option<PageNo>,
@@ -64,7 +65,7 @@ impl Jury {
         Self {
             means: Default::default(),
             favourite: Judge::Farthest,
-            votes: vec![[NONE; 2]; pages],
+            votes: Sparse::new([NONE; 2], pages),
             order: VecDeque::with_capacity(4 * pages),
             newest: None,
             long: LONG * u64::from(shape.frames),

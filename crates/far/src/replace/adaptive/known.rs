@@ -3,11 +3,12 @@
 use super::rhythm::Rhythm;
 use super::roll::Roll;
 use crate::replace::{AccessBits, PageNo, Shape};
+use crate::sparse::Sparse;
 
 /// The policy's own memory of what it saw and did.
 #[derive(Clone, Debug)]
 pub struct Known {
-    rhythms: Vec<Rhythm>,
+    rhythms: Sparse<Rhythm>,
     pub(super) resident: Roll,
     /// Resident, and not touched since the bit was cleared: who may leave.
     pub(super) idle: Roll,
@@ -17,7 +18,7 @@ impl Known {
     /// Nothing is resident; the first burst of each page is given `2^patience` events.
     #[must_use]
     pub(super) fn new(shape: Shape, patience: u8) -> Self {
-        let rhythms = vec![Rhythm::new(patience); shape.pages as usize];
+        let rhythms = Sparse::new(Rhythm::new(patience), shape.pages as usize);
         Self { rhythms, resident: Roll::new(shape), idle: Roll::new(shape) }
     }
 

@@ -6,7 +6,7 @@
 //!    than the swaps it saves; otherwise nobody looks, and Swap-in history decides, which needs no bits.
 //! 3. **Clearing** ([`watch`]). A touched page is left alone until its burst of use should be over, then its bit is cleared, so that its next use is seen. How long
 //!    that takes is learnt per page: touched again at once means wait twice as long next time, not at once half as long. Each page that comes in pays
-//!    for a fixed number of clearings.
+//!    for some clearings, four or eight, by what they cost beside a swap.
 //! 4. **Prediction** ([`rhythm`]). A page is used again after the mean of its last two intervals; farthest is the page with the largest
 //!    distance from now to then, either way: a page long overdue is as good a victim as one not due for long. In a cyclic sweep that is the page just
 //!    passed, so most of the sweep stays (what LRU, FIFO and Clock get wrong); without rhythm it is the page unused for longest.
@@ -15,8 +15,8 @@
 //! 6. **Judges** ([`jury`]). Both rules name a page each time. The time until the page is wanted, be it here or away, is the rule's reward: the very
 //!    quantity that Belady's rule maximises. The rule with the higher recent mean decides.
 //!
-//! Cost: two looks at each page that may leave, at 256 by lot if they are more; at most [`watch::CLEARED_PER_SWAP`] changes of protection and later faults
-//! per swap; and some 150 bytes per page. Weak at use without any pattern in space or time, where nothing helps, and with few swaps, where there is nothing to learn from.
+//! Cost: two looks at each page that may leave, at 256 by lot if they are more; at most eight ([`thrift::MANY`]) changes of protection and later faults
+//! per swap; and some 150 bytes for each page that ever came, and its neighbours. Weak at use without any pattern in space or time, where nothing helps, and with few swaps, where there is nothing to learn from.
 //! The constants are of the method, none is of a program. They were chosen on the evaluation's own programs (sizes S and W, pages of 4 KiB).
 
 pub mod jury;
@@ -117,7 +117,7 @@ impl Replacement for Adaptive {
         self.thrift.came(bits.spent());
         self.blind.page_in(page, access, bits);
         self.jury.wanted(page, self.now);
-        self.watch.pay();
+        self.watch.pay(self.thrift.budget());
         self.known.resident.insert(page);
         self.touched(page, bits);
     }

@@ -1,0 +1,99 @@
+//! A table over all pages of a region, of which most may never be touched: a program's region is as large as its blocks may ever be.
+//!
+//! It takes memory in parts, each when something is first written there; what was never written reads as the value that the table was made with.
+
+use std::ops::{Index, IndexMut};
+
+/// Values in a part.
+const PART: usize = 256;
+
+/// See the [module](self). Like a vector it panics where it ends.
+#[derive(Clone, Debug)]
+pub(crate) struct Sparse<T> {
+    parts: Vec<Option<Box<[T; PART]>>>,
+    blank: T,
+    len: usize,
+}
+
+impl<T: Copy> Sparse<T> {
+    /// So many values, all the same. Eight bytes for each part until it is written.
+    pub(crate) fn new(blank: T, len: usize) -> Self {
+        Self { parts: vec![None; len.div_ceil(PART)], blank, len }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn get(&self, at: usize) -> Option<&T> {
+        (at < self.len).then(|| &self[at])
+    }
+
+    /// The places of all values in parts that were written; everywhere else it is blank.
+    pub(crate) fn written(&self) -> impl Iterator<Item = usize> + use<T> {
+        let parts: Vec<usize> = (0..self.parts.len()).filter(|&part| self.parts[part].is_some()).collect();
+        let len = self.len;
+        parts.into_iter().flat_map(move |part| part * PART..((part + 1) * PART).min(len))
+    }
+
+    /// The values there.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.written().map(|at| &self[at])
+    }
+}
+
+impl<T> Index<usize> for Sparse<T> {
+    type Output = T;
+
+    fn index(&self, at: usize) -> &T {
+        assert!(at < self.len, "place {at} of {}", self.len);
+        self.parts[at / PART].as_ref().map_or(&self.blank, |part| &part[at % PART])
+    }
+}
+
+impl<T: Copy> IndexMut<usize> for Sparse<T> {
+    fn index_mut(&mut self, at: usize) -> &mut T {
+        assert!(at < self.len, "place {at} of {}", self.len);
+        let blank = self.blank;
+        &mut self.parts[at / PART].get_or_insert_with(|| Box::new([blank; PART]))[at % PART]
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use rand::rngs::StdRng;
+    use rand::{RngExt, SeedableRng};
+
+    #[test]
+    fn it_does_what_a_vector_does() {
+        for len in [1, PART - 1, PART, 3 * PART + 7] {
+            let mut rng = StdRng::seed_from_u64(len as u64);
+            let (mut sparse, mut plain) = (Sparse::new(9_u64, len), vec![9; len]);
+            for _ in 0..len {
+                let (at, value) = (rng.random_range(0..len), rng.random());
+                (sparse[at], plain[at]) = (value, value);
+                let looked = rng.random_range(0..len + 3);
+                assert_eq!(sparse.get(looked), plain.get(looked), "{len}");
+            }
+            assert_eq!(sparse.len(), len);
+            assert!((0..len).all(|at| sparse[at] == plain[at]), "{len}");
+        }
+    }
+
+    #[test]
+    fn what_was_never_written_takes_no_memory_and_is_not_gone_through() {
+        let mut sparse = Sparse::new(0_u32, 100 * PART);
+        assert_eq!((sparse[5], sparse.iter().count()), (0, 0));
+        sparse[7 * PART + 3] = 1;
+        assert_eq!(sparse.parts.iter().flatten().count(), 1);
+        assert!(sparse.written().eq(7 * PART..8 * PART));
+        assert_eq!(sparse.iter().sum::<u32>(), 1);
+    }
+
+    #[test]
+    #[should_panic(expected = "place 3 of 3")]
+    fn behind_its_end_there_is_nothing() {
+        Sparse::new(0_u8, 3)[3] = 1;
+    }
+}
