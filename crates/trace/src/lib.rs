@@ -55,8 +55,8 @@ mod probes;
 pub use error::{ReadError, StartError, StopError};
 pub use kind::{HoldMode, ThreadTag, WaitClass, WaitKind};
 pub use probes::{
-    HoldGuard, OperationGuard, WaitGuard, Watch, forget_after_fork, hold, hold_at, is_enabled, mark,
-    operation, released, start, stop, thread_tag, wait, wait_for, watch, without_signals,
+    HoldGuard, OperationGuard, Suspension, WaitGuard, Watch, forget_after_fork, hold, hold_at, is_enabled,
+    mark, operation, released, start, stop, suspend, thread_tag, wait, wait_for, watch, without_signals,
 };
 pub use recording::{CpuTime, Options, Recording};
 pub use site::{Operation, Site};

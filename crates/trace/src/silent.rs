@@ -33,6 +33,21 @@ pub fn stop() -> Result<Recording, StopError> {
     Err(StopError::NotStarted)
 }
 
+/// A recording that stands still: there is none.
+#[derive(Debug)]
+#[must_use = "the recording goes on when this is dropped"]
+pub struct Suspension(());
+
+/// Suspends the recording under way; compiled out, so always `None`.
+#[must_use]
+pub fn suspend() -> Option<Suspension> {
+    None
+}
+
+impl Drop for Suspension {
+    fn drop(&mut self) {}
+}
+
 /// Runs `f` with all signals blocked, when there is something to record; compiled out.
 pub fn without_signals<R>(f: impl FnOnce() -> R) -> R {
     f()

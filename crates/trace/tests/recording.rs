@@ -4,10 +4,11 @@
 use azekura_trace::event::EventKind::{
     self, Anchor, Enter, Exit, Hold, Lost, Mark, Release, WaitBegin, WaitEnd,
 };
+use azekura_trace::event::WAITED;
 use azekura_trace::file::{CpuSource, Ending, ThreadTrace, Trace};
 use azekura_trace::{
     CpuTime, HoldMode, Operation, Options, Site, StartError, StopError, WaitKind, hold, is_enabled, mark,
-    operation, released, start, stop, thread_tag, wait, wait_for,
+    operation, released, start, stop, suspend, thread_tag, wait, wait_for,
 };
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -83,6 +84,106 @@ fn off_records_nothing_and_a_guard_across_the_border_is_no_event() {
     assert_eq!(kinds(mine(&trace)), [Enter]);
     let trace = record(Options::default(), || drop(operation(&GET)));
     assert_eq!(kinds(mine(&trace)), [Enter, Exit], "a second recording starts afresh");
+}
+
+#[test]
+fn what_begins_while_suspended_is_not_recorded_and_what_had_begun_is_told_to_its_end() {
+    let _turn = turn();
+    let options = Options { hold_sampling: 1, operation_sampling: 1, ..Options::default() };
+    let trace = record(options, || {
+        let put = operation(&PUT);
+        let waiting = wait(&CACHE, 0x1000, WaitKind::Latch);
+        let suspended = suspend().expect("it is under way");
+        assert!(!is_enabled() && suspend().is_none(), "once is enough");
+        drop(waiting);
+        drop(hold(&CACHE, 0x1000, HoldMode::Exclusive));
+        let inside = operation(&GET);
+        mark(&CACHE, 1);
+        drop(suspended);
+        assert!(is_enabled());
+        drop(inside);
+        mark(&CACHE, 2);
+        drop(hold(&CACHE, 0x1000, HoldMode::Exclusive));
+        drop(suspend());
+        drop(put);
+        drop(operation(&GET));
+    });
+    let thread = mine(&trace);
+    let expected = [Enter, WaitBegin, WaitEnd, Mark, Hold, Exit, Enter, Exit].as_slice();
+    assert_eq!(kinds(thread), expected);
+    let of = |kind| thread.events.iter().find(|e| e.kind == kind).expect("recorded");
+    assert_eq!(of(Mark).object, 2);
+    assert_eq!(trace.operations[&of(Mark).operation].name, "put", "the inner one was not recorded");
+    assert_eq!(of(Hold).flags & WAITED, 0, "the hold that followed the wait was another");
+}
+
+#[test]
+fn a_suspended_recording_can_be_stopped_and_its_suspension_is_not_the_next_ones() {
+    let _turn = turn();
+    assert!(suspend().is_none(), "nothing is under way");
+    for drain_every in [None, Some(Duration::from_millis(1)), Some(Duration::from_secs(3600))] {
+        let options = || Options { drain_every, ..Options::default() };
+        start(options()).unwrap();
+        mark(&CACHE, 1);
+        let suspended = suspend();
+        assert!(suspended.is_some());
+        let trace = stop().unwrap().trace().unwrap();
+        assert_eq!(kinds(mine(&trace)), [Mark]);
+        drop(suspended);
+        assert!(!is_enabled());
+
+        start(options()).unwrap();
+        let stale = suspend();
+        stop().unwrap();
+        start(options()).unwrap();
+        let current = suspend();
+        drop(stale);
+        assert!(current.is_some() && !is_enabled(), "that was another recording's");
+        drop(current);
+        mark(&CACHE, 2);
+        assert_eq!(kinds(mine(&stop().unwrap().trace().unwrap())), [Mark]);
+    }
+}
+
+/// More threads than processors, each at its own pace: no event of one that was begun may be without its end.
+#[test]
+fn threads_that_are_caught_by_a_suspension_leave_nothing_open() {
+    let _turn = turn();
+    let options = Options { operation_sampling: 1, ring_events: 1 << 16, ..Options::default() };
+    let trace = record(options, || {
+        std::thread::scope(|s| {
+            let work = |thread| {
+                for _ in 0..2_000 {
+                    let _put = operation(&PUT);
+                    drop(wait(&CACHE, thread, WaitKind::Latch));
+                    drop(operation(&GET));
+                    std::thread::yield_now();
+                }
+            };
+            let threads: Vec<_> = (0..4).map(|thread| s.spawn(move || work(thread))).collect();
+            while threads.iter().any(|thread| !thread.is_finished()) {
+                let suspended = suspend();
+                std::thread::yield_now();
+                drop(suspended);
+                std::thread::yield_now();
+            }
+        });
+    });
+    assert_eq!(trace.threads.iter().map(|thread| thread.lost).sum::<u64>(), 0);
+    for thread in &trace.threads {
+        let (mut operations, mut waits) = (0, 0);
+        for event in &thread.events {
+            match event.kind {
+                Enter => operations += 1,
+                Exit => operations -= 1,
+                WaitBegin => waits += 1,
+                WaitEnd => waits -= 1,
+                _ => {}
+            }
+            assert!((0..=2).contains(&operations) && (0..=1).contains(&waits), "{event:?}");
+        }
+        assert_eq!((operations, waits), (0, 0));
+    }
 }
 
 #[test]

@@ -29,18 +29,40 @@ pub(super) struct Joining {
     pub(super) consumer: Consumer,
 }
 
-/// Wakes the collector's thread.
+/// What the collector's thread is to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(u32)]
+pub(super) enum Task {
+    /// To drain now and then.
+    #[default]
+    Drain = 0,
+    /// To sleep: the recording is suspended.
+    Rest = 1,
+    /// To come to its end. No other task follows.
+    End = 2,
+}
+
+/// Tells the collector's thread its task, and wakes it.
 ///
 /// A word to sleep on, and no condition variable of the workspace: see [`ForkMutex`].
 #[derive(Default)]
 pub(super) struct Bell(WaitWord);
 
 impl Bell {
-    /// Tells the collector's thread to come to its end.
-    pub(super) fn ring(&self) {
+    /// Called by one thread at a time (SESSION-1).
+    pub(super) fn tell(&self, task: Task) {
         // Relaxed: it tells nothing but itself; what the collector is to find is in the rings.
-        self.0.word().store(1, Relaxed);
+        self.0.word().store(task as u32, Relaxed);
         self.0.wake_all();
+    }
+
+    fn is(&self, task: Task) -> bool {
+        self.0.word().load(Relaxed) == task as u32
+    }
+
+    /// Sleeps while that is the task; who tells another wakes.
+    fn wait(&self, task: Task, at_most: Option<Duration>) {
+        self.0.wait(task as u32, at_most);
     }
 }
 
@@ -49,9 +71,12 @@ pub(super) fn collect(mut collector: Box<Collector>, bell: &Bell, pause: Duratio
     loop {
         let busy = collector.drain();
         if !busy {
-            bell.0.wait(0, Some(pause));
+            bell.wait(Task::Drain, Some(pause));
         }
-        if bell.0.word().load(Relaxed) != 0 {
+        while bell.is(Task::Rest) {
+            bell.wait(Task::Rest, None);
+        }
+        if bell.is(Task::End) {
             return collector;
         }
     }
@@ -200,11 +225,11 @@ impl Collector {
     /// After a failure the recording is over: probes are switched off, and [`stop`] tells the reason.
     fn write(&mut self) {
         let Sink::File { file, failed, .. } = &mut self.sink else { return };
-        if failed.is_none()
-            && let Err(error) = file.write_all(self.encoder.as_bytes())
-        {
-            *failed = Some(error);
-            // Only our own recording: a later one cannot begin before `stop` took this one away.
+        if failed.is_none() {
+            *failed = file.write_all(self.encoder.as_bytes()).err();
+        }
+        if failed.is_some() {
+            // Each time, for it may have been suspended, and resumed. Only our own recording: a later one cannot begin before `stop` took this one away.
             let _ = SESSION.compare_exchange(self.session, 0, Relaxed, Relaxed);
         }
         self.encoder.clear();

@@ -24,7 +24,7 @@ mod stride;
 mod whereabouts;
 
 pub(crate) use registry::Registration;
-pub use session::{forget_after_fork, start, stop, without_signals};
+pub use session::{Suspension, forget_after_fork, start, stop, suspend, without_signals};
 
 use crate::event::{Event, EventKind, SHARED};
 use crate::{HoldMode, Operation, Site, ThreadTag, WaitKind};
@@ -103,6 +103,14 @@ fn with_recorder<R>(session: u32, f: impl FnOnce(&mut Recorder) -> R) -> Option<
     }
     // SAFETY: PROBE-1, PROBE-2: every `f` in this module only records.
     Some(f(unsafe { &mut *recorder }))
+}
+
+/// Runs `f` with this thread's recorder of `session`, if it has one yet: for ends, which are told whether or not the recording is
+/// suspended by then (SESSION-2).
+#[inline]
+fn with_recorder_of<R>(session: u32, f: impl FnOnce(&mut Recorder) -> R) -> Option<R> {
+    // SAFETY: PROBE-1, PROBE-2: as in `with_recorder`.
+    unsafe { RECORDER.get().as_mut() }.filter(|recorder| recorder.session == session).map(f)
 }
 
 /// The thread's first event in a recording: a new recorder. Allocates; happens once per thread and recording.
@@ -194,10 +202,7 @@ impl Drop for OperationGuard {
 
 #[inline(never)]
 fn leave(guard: &OperationGuard) {
-    if SESSION.load(Relaxed) != guard.session {
-        return; // the recording ended inside the operation
-    }
-    with_recorder(guard.session, |r| r.leave(guard.depth as usize));
+    with_recorder_of(guard.session, |r| r.leave(guard.depth as usize));
 }
 
 /// The time from [`wait`] to its drop. Belongs to the thread that waits.
@@ -257,15 +262,16 @@ impl Drop for WaitGuard {
 
 #[inline(never)]
 fn end_wait(guard: &WaitGuard) {
-    if SESSION.load(Relaxed) != guard.session {
-        return;
-    }
-    with_recorder(guard.session, |r| {
+    let is_suspended = SESSION.load(Relaxed) != guard.session;
+    with_recorder_of(guard.session, |r| {
         // Later: the waiter now holds the resource, and others may be waiting for it.
         r.record(When::Later, EventKind::WaitEnd, guard.site, guard.object, 0);
-        r.waited = (guard.site, guard.object);
+        // The hold that follows is nobody's business then.
+        r.waited = if is_suspended { (0, 0) } else { (guard.site, guard.object) };
     });
-    look_at_next_hold();
+    if !is_suspended {
+        look_at_next_hold();
+    }
 }
 
 /// The time from [`hold`] to its drop.
@@ -362,11 +368,7 @@ impl Drop for HoldGuard {
 
 #[inline(never)]
 fn end_hold(held: &Held) {
-    let session = held.session.get();
-    if SESSION.load(Relaxed) != session {
-        return;
-    }
-    with_recorder(session, |r| {
+    with_recorder_of(held.session.get(), |r| {
         let argument = r.ticks().saturating_sub(held.begin);
         let (operation, site) = (r.operation(), held.site);
         let event = Event { flags: held.flags, operation, site, ..Event::new(0, EventKind::Hold) };

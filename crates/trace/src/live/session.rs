@@ -2,15 +2,20 @@
 //!
 //! | `SESSION` | means |
 //! |---|---|
-//! | 0 | off: a probe is one relaxed load |
+//! | 0 | off, or suspended: a probe is one relaxed load |
 //! | n | the n-th recording of this process is under way |
 //!
 //! A thread joins a recording at its first event: it makes a ring and puts the ring's other end into
 //! [`JOINING`](super::collector::JOINING). The collector takes it from there, drains all rings every few milliseconds, encodes, writes.
 //! After `SESSION` became 0 it drains once more; an event that a thread was just writing may miss that last
 //! drain. Rings live as long as their two ends, so nothing dangles whoever leaves first.
+//!
+//! - **SESSION-1** `SESSION` and the collector's [`Bell`] are written under [`ACTIVE`]'s lock, except that the collector itself ends a recording
+//!   that it cannot write, by a compare-and-swap from that recording's number to 0, again and again, so that resuming it is undone.
+//! - **SESSION-2** What was begun in a recording is told to its end though `SESSION` says 0 by then: a suspended recording has no
+//!   operation, wait or hold that never ended. After [`stop`] nobody takes it out of the ring, which is as if it was not told.
 
-use super::collector::{Bell, Collector, JOINING, Joining, collect};
+use super::collector::{Bell, Collector, JOINING, Joining, Task, collect};
 use super::drawn::Drawn;
 use super::fork_mutex::ForkMutex;
 use super::lot::MOST_LOG;
@@ -50,6 +55,14 @@ enum Collecting {
     AtStop(Box<Collector>),
     /// By a thread.
     Thread { bell: Arc<Bell>, thread: std::thread::JoinHandle<Box<Collector>> },
+}
+
+impl Collecting {
+    fn tell(&self, task: Task) {
+        if let Self::Thread { bell, .. } = self {
+            bell.tell(task);
+        }
+    }
 }
 
 /// Begins to record.
@@ -94,11 +107,45 @@ pub fn stop() -> Result<Recording, StopError> {
     let collector = match active.collector {
         Collecting::AtStop(collector) => collector,
         Collecting::Thread { bell, thread } => {
-            bell.ring();
+            bell.tell(Task::End);
             thread.join().map_err(|_| StopError::CollectorDied)?
         }
     };
     collector.finish()
+}
+
+/// A recording that stands still, until this is dropped.
+#[derive(Debug)]
+#[must_use = "the recording goes on when this is dropped"]
+pub struct Suspension {
+    session: u32,
+}
+
+/// Suspends the recording under way: until the guard is dropped probes cost what they cost when nobody records, and the collector sleeps.
+/// `None`: no recording is under way, it is suspended already, or its file could not be written (which [`stop`] tells).
+///
+/// To measure what recording costs, by turns of some milliseconds, without the start of a recording in each. What was begun before is
+/// told to its end; what begins meanwhile is not recorded at all. Reports do not know of it: to them the threads did nothing that has a
+/// name, and rates per second are those of the whole time. Blocks while another thread starts or stops a recording.
+#[must_use]
+pub fn suspend() -> Option<Suspension> {
+    let active = ACTIVE.lock();
+    let active = active.as_ref()?;
+    // Relaxed: as all accesses.
+    SESSION.compare_exchange(active.session, 0, Relaxed, Relaxed).ok()?;
+    active.collector.tell(Task::Rest);
+    Some(Suspension { session: active.session })
+}
+
+impl Drop for Suspension {
+    fn drop(&mut self) {
+        let active = ACTIVE.lock();
+        // It may have been stopped meanwhile, and another begun.
+        if let Some(active) = active.as_ref().filter(|active| active.session == self.session) {
+            SESSION.store(self.session, Relaxed);
+            active.collector.tell(Task::Drain);
+        }
+    }
 }
 
 fn session_info(options: &Options) -> Result<SessionInfo, StartError> {
