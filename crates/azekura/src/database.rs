@@ -17,7 +17,7 @@ use azekura_wal::{CommitPoint, Wal, WorkerId};
 
 use crate::active::ActiveList;
 use crate::catalog::Catalog;
-use crate::checkpoint::{Checkpointer, Past};
+use crate::checkpoint::{Checkpointer, Past, UndoPace};
 use crate::control::ControlFile;
 use crate::far_tier::FarTier;
 use crate::options::Builder;
@@ -42,6 +42,7 @@ pub(crate) struct Shared {
     pub(crate) control: Mutex<ControlFile>,
     /// For keeping restarts short.
     pub(crate) restart_past: Mutex<Past>,
+    pub(crate) undo_pace: UndoPace,
     /// Held shared while pages that no tree refers to are still to be freed; `check` holds it exclusively.
     pub(crate) leftovers_gate: RwLock<()>,
     pub(crate) recovery: RecoveryReport,
@@ -165,6 +166,8 @@ impl Database {
     pub(crate) fn open_with(path: &Path, options: Builder) -> Result<Self, Error> {
         let lock = restart::take_directory(&*options.fs, path, options.create)?;
         let parts = restart::open(path, &options)?;
+        let undo_pace = UndoPace::default();
+        undo_pace.restarted(parts.recovery.undone, parts.recovery.undo_time);
         let shared = Arc::new(Shared {
             path: path.to_path_buf(),
             env: parts.env,
@@ -179,6 +182,7 @@ impl Database {
             active: ActiveList::new(),
             control: Mutex::new(parts.control),
             restart_past: Mutex::default(),
+            undo_pace,
             leftovers_gate: RwLock::new(()),
             recovery: parts.recovery,
             unfreed: Mutex::new(Vec::new()),

@@ -149,7 +149,8 @@ impl Builder {
     }
 
     /// Time that a restart after a crash should take at the most; 2 seconds unless set. The checkpointer writes dirty pages as early as
-    /// this needs: it counts on 64 MiB of log, 20,000 pages (read and written back) and 100,000 undone changes per second, all one after the other. Pages count
+    /// this needs: it counts on 64 MiB of log, 20,000 pages (read and written back) and, until a restart or rollbacks have shown another pace
+    /// ([`Stats::undo_per_second`](crate::Stats::undo_per_second)), 100,000 undone changes per second, all one after the other. Pages count
     /// whether they are in the cache or not. A transaction that is left open holds the log back beyond the bound, and what it has changed takes its time to be undone;
     /// up to half of the bound is left for that.
     #[must_use]

@@ -24,6 +24,9 @@ pub struct Stats {
     pub active_writers: usize,
     /// Rollbacks that wait for room in the log, or for a page that could not be read; their rows are locked.
     pub parked_rollbacks: usize,
+    /// Changes per second that a restart is counted on to undo, where its time is kept
+    /// ([`recovery_time`](crate::Builder::recovery_time)).
+    pub undo_per_second: f64,
     /// The first error of a background activity, if there was one.
     pub background_error: Option<String>,
 }
@@ -179,6 +182,7 @@ impl Stats {
             },
             recovery: shared.recovery.clone(),
             parked_rollbacks: shared.parked.len(),
+            undo_per_second: shared.undo_pace.per_second(),
             active_writers: shared.active.len(),
             background_error: shared.background_error.lock().clone(),
         }

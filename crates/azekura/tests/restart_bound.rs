@@ -15,6 +15,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 const ROWS: Table<u64, [u8]> = Table::new("rows");
+const OTHER: Table<u64, [u8]> = Table::new("other");
 const PAGE: usize = 4096;
 /// More than the rows need: nothing leaves the cache.
 const FRAMES: usize = 4_000;
@@ -98,4 +99,35 @@ fn what_is_open_counts() {
         assert!(counted <= BOUND * 5 / 4, "{counted:?} of {BOUND:?}: {report:?}");
     }
     open.abort().unwrap();
+}
+
+#[test]
+fn what_a_restart_had_to_undo_tells_how_fast_the_next_one_will() {
+    let fs = FaultFs::new();
+    let db = filled(&fs, Duration::MAX);
+    let default = db.stats().undo_per_second;
+    let open_one = |db: &Database, rows: u64| {
+        let tx = db.begin().unwrap();
+        (0..rows).for_each(|n| tx.table(&ROWS).unwrap().insert(&(KEYS + n), &[2; 40][..]).unwrap());
+        tx
+    };
+    let killed = |tx: &Transaction, db: &Database| {
+        assert!(tx.table(&ROWS).unwrap().contains(&KEYS).unwrap(), "it is open");
+        // Another one's commit has the open one's records written. The open one may have the whole table locked.
+        db.transact(|tx| tx.table(&OTHER)?.insert(&0, &[3; 40][..])).unwrap();
+        open(&fs.kill(), Duration::MAX).stats()
+    };
+    let few = open_one(&db, 100);
+    let stats = killed(&few, &db);
+    assert_eq!((stats.recovery.undone, stats.undo_per_second), (100, default), "so few say nothing");
+    few.abort().unwrap();
+    let many = open_one(&db, 3_000);
+    let known = db.stats().undo_per_second;
+    let stats = killed(&many, &db);
+    let seen = 3_000.0 / stats.recovery.undo_time.as_secs_f64();
+    assert_eq!(stats.recovery.undone, 3_000);
+    assert!((stats.undo_per_second / seen.clamp(1e3, 2e6) - 1.0).abs() < 1e-6, "{stats:?}");
+    assert_eq!(db.stats().undo_per_second, known, "what a kill found is of the store that was opened then");
+    many.abort().unwrap();
+    assert!(db.stats().undo_per_second <= default * 1.000_001, "a rollback only shows that it is slower");
 }

@@ -10,10 +10,14 @@
 //! | state | leaves it when |
 //! |---|---|
 //! | settled with `n` | the pause is over and groups are large enough: tries `2 n`, or `n / 2`, in turns |
-//! | trying | there were enough looks: keeps the better number (a little better is not enough) |
+//! | trying | there were enough looks: keeps more if they are plainly better, and fewer unless they are worse |
 //!
 //! More streams cannot bring anything where a stream has nothing to write part of the time: then processors, or clients that are yet to come back, are what
 //! commits wait for. So more are tried only while the streams in use are **busy** writing. That spares fast devices the trials.
+//!
+//! A flush has two ends that a thread waits for: the device's, and that of its wait for a processor when the device has woken it. Where many more threads run than
+//! there are processors the second takes longer than the first, and two streams have two threads that wait. How long it is the policy's own thread sees by itself: it
+//! sleeps for a set time between its looks, and what it wakes up **late**, a flush's thread did too. So much of each flush does not count as busy.
 //!
 //! A trial that brought nothing doubles the pause before the next; when records come to wait much longer, or shorter, than they did
 //! (the device has drifted, or the load), the pause is short again.
@@ -33,8 +37,11 @@ const FEWEST_LOOKS: u64 = 12;
 const LEAST_GROUP: f64 = 64.0;
 /// Part of the time that the streams in use must be busy on average before more are tried.
 const BUSY: f64 = 0.5;
-/// What a trial must bring.
+/// A sleep may take so much longer than asked though a processor is free: timers are rounded up, and a sleeping processor wakes up.
+const TIMER: Duration = Duration::from_micros(150);
+/// What a trial of more must bring, and what one of fewer may cost: fewer streams write fewer and fuller chunks, and wake fewer threads.
 const BETTER: f64 = 0.92;
+const NO_WORSE: f64 = 1.03;
 /// A trial that costs this much more is over after so few looks.
 const WORSE: f64 = 1.25;
 const FEWEST_LOOKS_AT_WORSE: u64 = 4;
@@ -57,6 +64,8 @@ pub(crate) struct Seen {
     pub(crate) looked_ns: u64,
     /// Nanoseconds that all records together waited: how many did, times the time between two looks.
     pub(crate) waiting_ns: u64,
+    /// Nanoseconds that the looks came too late, all together.
+    pub(crate) late_ns: u64,
 }
 
 impl Seen {
@@ -68,17 +77,20 @@ impl Seen {
             looks: self.looks + other.looks,
             looked_ns: self.looked_ns + other.looked_ns,
             waiting_ns: self.waiting_ns + other.waiting_ns,
+            late_ns: self.late_ns + other.late_ns,
         }
     }
 
-    /// With one look: so many records waited at the beginning of this time.
+    /// With one look: so many records waited at the beginning of this time, which should have been a [`PERIOD`].
     pub(crate) fn waited(self, records: u64, time: Duration) -> Self {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let looks = u64::from(self.records > 0 || records > 0);
+        let late = u64::try_from(time.saturating_sub(PERIOD + TIMER).as_nanos()).unwrap_or(u64::MAX);
         Self {
             looks: self.looks + looks,
             looked_ns: self.looked_ns + looks * ns,
             waiting_ns: self.waiting_ns.saturating_add(ns.saturating_mul(records)),
+            late_ns: self.late_ns.saturating_add(looks * late),
             ..self
         }
     }
@@ -92,6 +104,7 @@ impl Seen {
             looks: self.looks.saturating_sub(before.looks),
             looked_ns: self.looked_ns.saturating_sub(before.looked_ns),
             waiting_ns: self.waiting_ns.saturating_sub(before.waiting_ns),
+            late_ns: self.late_ns.saturating_sub(before.late_ns),
         }
     }
 
@@ -100,9 +113,11 @@ impl Seen {
         self.waiting_ns as f64 / self.records.max(1) as f64
     }
 
-    /// Part of the time that each of so many streams wrote, on average.
+    /// Part of the time that each of so many streams wrote, on average, without the waits of its flushes for a processor.
     fn busy(self, streams: usize) -> f64 {
-        self.busy_ns as f64 / (self.looked_ns.max(1) as f64 * streams as f64)
+        let late_ns = self.late_ns as f64 / self.looks.max(1) as f64;
+        let busy_ns = (self.busy_ns as f64 - late_ns * self.flushes as f64).max(0.0);
+        busy_ns / (self.looked_ns.max(1) as f64 * streams as f64)
     }
 
     fn group(self) -> f64 {
@@ -177,7 +192,8 @@ impl StreamPolicy {
     }
 
     fn judge(&mut self, trial: Trial, cost: f64) -> Option<usize> {
-        if cost < BETTER * trial.cost {
+        let needed = if self.in_use > trial.from { BETTER } else { NO_WORSE };
+        if cost < needed * trial.cost {
             self.known.set(cost);
             self.rest_shortly(); // and on in the same direction
             return None;
@@ -254,8 +270,8 @@ mod tests {
                 records,
                 busy_ns: done - *now,
                 looks,
-                looked_ns: 0,
                 waiting_ns,
+                ..Seen::default()
             });
             // They come again while others are written.
             waiting[stream] = records;
@@ -272,6 +288,7 @@ mod tests {
         looks: 100,
         looked_ns: 10_000_000,
         waiting_ns: 10_000_000,
+        late_ns: 0,
     };
 
     fn run(
@@ -360,6 +377,38 @@ mod tests {
             assert_eq!(policy.look(Seen { busy_ns: 4_000_000, ..BUSY_LOG }), None);
         }
         assert_eq!((0..1000).find_map(|_| policy.look(BUSY_LOG)), Some(2), "but once it is busy");
+    }
+
+    #[test]
+    fn no_more_streams_are_tried_where_flushes_wait_for_processors() {
+        // Each look comes half as late as a flush takes, and then as late.
+        for (late_us, tries) in [(49, true), (51, false), (100, false)] {
+            let seen = Seen { late_ns: BUSY_LOG.looks * late_us * 1_000, ..BUSY_LOG };
+            let mut policy = StreamPolicy::new(1, 8);
+            let tried = (0..1000).find_map(|_| policy.look(seen));
+            assert_eq!(tried, tries.then_some(2), "{late_us} µs late");
+        }
+    }
+
+    #[test]
+    fn a_look_is_late_by_what_it_takes_longer_than_a_timer_may() {
+        let late = |time| Seen { records: 1, ..Seen::default() }.waited(1, time).late_ns;
+        assert_eq!((late(PERIOD / 2), late(PERIOD), late(PERIOD + TIMER)), (0, 0, 0));
+        assert_eq!(late(PERIOD + TIMER + Duration::from_micros(700)), 700_000);
+        let quiet = Seen::default().waited(0, Duration::from_secs(1));
+        assert_eq!((quiet.looks, quiet.late_ns), (0, 0), "nothing was logged meanwhile");
+    }
+
+    #[test]
+    fn of_two_numbers_that_are_alike_the_smaller_is_kept() {
+        for (cost, kept) in [(0.5, 2), (1.0, 2), (1.02, 2), (1.04, 4), (2.0, 4)] {
+            let mut policy = StreamPolicy::new(4, 4);
+            let quiet = Seen { busy_ns: 0, ..BUSY_LOG };
+            assert_eq!((0..1000).find_map(|_| policy.look(quiet)), Some(2), "there are no more to try");
+            let waiting_ns = (BUSY_LOG.waiting_ns as f64 * cost) as u64;
+            policy.look(Seen { waiting_ns, ..quiet });
+            assert_eq!(policy.in_use, kept, "at {cost} of the cost");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! then moving CONTROL, a little at a time. A transaction that stays open holds the log back; nothing else does.
 
 mod bound;
+mod undo_pace;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +23,7 @@ use crate::Error;
 use crate::database::Shared;
 
 pub(crate) use bound::{Past, Work};
+pub(crate) use undo_pace::UndoPace;
 
 use bound::Present;
 
@@ -103,7 +105,7 @@ impl Shared {
             log_bytes: self.wal.log_bytes_since_start(),
             pages_written: cache.pages_written,
             dirty_pages: cache.dirty_pages,
-            undo_entries: self.active.undo_entries(),
+            undo_time: self.undo_pace.time_for(self.active.undo_entries()),
         };
         let target = self.restart_past.lock().target(now, time);
         let open = self.active.min_first_lsn().unwrap_or(Lsn::MAX);

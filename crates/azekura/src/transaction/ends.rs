@@ -1,5 +1,6 @@
 //! Ends: commit, rollback, and what a call that fails leaves behind.
 
+use azekura_base::sync::time::Instant;
 use azekura_base::{DurableLog, Lsn, TxnId};
 use azekura_btree::record::encode;
 use azekura_btree::{Head, LeafBatch, UndoOp, Writer, roll_back_to};
@@ -202,7 +203,9 @@ impl State {
             return Ok(());
         }
         self.write_count += 1;
+        let (before, began) = (self.undo.len(), Instant::now());
         let undone = roll_back_to(&db.env, self.undoer(id), &mut self.undo, len);
+        db.undo_pace.rolled_back((before - self.undo.len()) as u64, began.elapsed());
         self.note_undo(db);
         undone?;
         // A table may have been made or dropped in what was undone: look it up again when it is used again. A cached tree that this

@@ -38,17 +38,11 @@
 //! - **GATE-6** Who has slept as one that may lead never follows. It may be the heir, and the thread that it would ask may sleep here
 //!   as well, for the heir's flush.
 //!
-//! Who must lead, to change what the stream writes, **claims** the next flush. Else a flusher with a request after every flush would be back
-//! before the claimant has woken up, again and again.
-//!
-//! - **GATE-7** While a claim stands nobody else begins a flush: who comes sleeps over the claimant's, which writes all that was buffered
-//!   before it began. The end of a flush wakes a claimant in the heir's place, and that is GATE-2's thread on its way.
-//!
-//! - **GATE-8** The claimant takes what is buffered after it has begun to lead, so its flush may hold records of followers that wait for the next
-//!   one. A flusher that they have asked finds it needless while the claimant still leads, and has nobody to wake; so the end of a claimed flush
-//!   lets all followers look again.
+//! Who must lead **claims** the next flush: `lead`, GATE-7 and GATE-8.
 //!
 //! Model: `tests/loom_gate.rs`.
+
+mod lead;
 
 use std::time::Duration;
 
@@ -61,6 +55,8 @@ use azekura_trace::{Site, ThreadTag, WaitKind, thread_tag};
 
 use crate::bell::Bell;
 use crate::gathering::{Advice, Gathering};
+
+pub use lead::Lead;
 
 static GATE_MUTEX: Site = Site::new("wal commit gate");
 static FLUSH_WAIT: Site = Site::new("wal flush");
@@ -84,9 +80,6 @@ struct State {
     /// Threads that claim the next flush (GATE-7).
     claims: u32,
 }
-
-/// What a claimed flush covers, for who comes while it goes on (GATE-8).
-const COVERS_NOBODY: u64 = 0;
 
 /// The gate of one stream.
 #[derive(Debug)]
@@ -298,29 +291,6 @@ impl CommitGate {
         }
     }
 
-    /// Leads the next flush, as soon as the one going on has ended, if there is one; nobody comes between (GATE-7). It covers nobody who comes later,
-    /// and must write all that is buffered.
-    pub fn claim(&self) -> Lead<'_> {
-        let mut state = self.lock();
-        while state.flushing {
-            state.claims += 1;
-            // Relaxed: the word changes under the mutex, which we hold.
-            let expected = self.claim_word.word().load(Relaxed);
-            let leader = state.leader;
-            drop(state);
-            {
-                let address = std::ptr::from_ref(self).addr();
-                let _wait = azekura_trace::wait_for(&FLUSH_WAIT, address, WaitKind::Log, leader);
-                blocking::announce();
-                self.claim_word.wait(expected, None);
-            }
-            state = self.lock();
-            state.claims -= 1;
-        }
-        let number = state.lead(Who::Log, COVERS_NOBODY);
-        Lead { gate: self, number }
-    }
-
     fn take_the_lead<T>(
         &self,
         mut state: TracedGuard<'_, State>,
@@ -446,79 +416,6 @@ impl CommitGate {
     }
 }
 
-/// The right, and the duty, to write the stream now.
-#[derive(Debug)]
-#[must_use = "dropping it ends the flush"]
-pub struct Lead<'g> {
-    gate: &'g CommitGate,
-    number: u64,
-}
-
-impl Lead<'_> {
-    /// Ends the flush: wakes the heir first, so that the device is not idle, then the group. Call it after the marks
-    /// have moved. Returns the number of threads that the group had.
-    pub fn finish(self) -> u32 {
-        let gate = self.gate;
-        let number = self.number;
-        std::mem::forget(self);
-        gate.end(number)
-    }
-}
-
-impl Drop for Lead<'_> {
-    /// A leader that panics must not leave the others asleep; the caller poisons the log first.
-    fn drop(&mut self) {
-        self.gate.end(self.number);
-    }
-}
-
-impl CommitGate {
-    fn end(&self, number: u64) -> u32 {
-        let (group, heirs) = (parity(number), parity(number + 1));
-        let mut state = self.lock();
-        debug_assert!(state.flushing && state.number == number, "GATE-1");
-        state.flushing = false;
-        // Release: pairs with the Acquire in `sleep`.
-        self.finished.store(number, Release);
-        let woken = std::mem::take(&mut state.waiting[group]);
-        if woken > 0 {
-            self.change(group);
-        }
-        let followers = state.following[group];
-        let asleep = woken + state.waiting[heirs] + followers + state.following[heirs];
-        state.gathering.end(asleep, now());
-        // GATE-7
-        let has_claimant = state.claims > 0;
-        let has_heir = !has_claimant && state.waiting[heirs] > 0;
-        if has_claimant {
-            self.claim_word.word().fetch_add(1, Release);
-        }
-        if has_heir {
-            self.change(heirs);
-        }
-        self.release_followers(&mut state, group);
-        // GATE-8
-        let late = state.covers == COVERS_NOBODY && self.release_followers(&mut state, heirs);
-        drop(state);
-        if late {
-            self.follower_words[heirs].wake_all();
-        }
-        if has_claimant {
-            self.claim_word.wake_one();
-        }
-        if has_heir {
-            self.words[heirs].wake_one();
-        }
-        if woken > 0 {
-            self.words[group].wake_all();
-        }
-        if followers > 0 {
-            self.follower_words[group].wake_all();
-        }
-        woken + followers
-    }
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -540,37 +437,6 @@ mod tests {
         });
         assert_eq!(gate.finished.load(Relaxed), 2);
         assert!(!gate.is_flushing());
-    }
-
-    #[test]
-    fn who_claims_the_next_flush_leads_it_and_who_runs_already_does_not() {
-        let gate = CommitGate::new();
-        let Turn::Lead(lead, ()) = gate.enter(1, || true, || (2, ())) else { panic!("nobody leads yet") };
-        let overtook = std::sync::atomic::AtomicBool::new(false);
-        std::thread::scope(|s| {
-            s.spawn(|| {
-                let claimed = gate.claim();
-                assert_eq!(claimed.number, 2, "GATE-7");
-                while gate.state.lock().waiting == [0; 2] && !overtook.load(SeqCst) {
-                    std::thread::yield_now();
-                }
-                claimed.finish();
-            });
-            while gate.state.lock().claims == 0 {
-                std::thread::yield_now();
-            }
-            lead.finish();
-            // The claimant has most likely not woken up.
-            match gate.enter(2, || true, || (3, ())) {
-                Turn::Finished => {}
-                Turn::Lead(lead, ()) => {
-                    overtook.store(lead.number == 2, SeqCst);
-                    assert_eq!(lead.number, 3, "GATE-7");
-                }
-                Turn::NotNeeded => unreachable!("it is"),
-            }
-        });
-        assert!(!gate.is_flushing() && !gate.lock().is_taken());
     }
 
     #[test]

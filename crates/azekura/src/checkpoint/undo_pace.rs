@@ -1,0 +1,142 @@
+//! How fast this store undoes: a measured default at first, then what its own restart and rollbacks have shown.
+//!
+//! A restart that had much to undo tells it best: it reads the pages that are not there, as the next one will. A rollback finds most of its pages in the
+//! cache, so it can tell that this machine, or this load, is slower than was believed, and not that it is faster. Newer rollbacks count more.
+
+use std::time::Duration;
+
+use azekura_base::sync::Mutex;
+
+use super::bound::UNDO_PER_S;
+
+/// Changes that a restart, or a rollback, must have undone to tell anything.
+const LEAST_OF_RESTART: u64 = 1_000;
+const LEAST_OF_ROLLBACK: u64 = 64;
+/// What was believed first weighs as much as a rollback of so many changes,
+const PRIOR: f64 = 10_000.0;
+/// and all that was seen no more than one of so many.
+const MOST: f64 = 100_000.0;
+/// No restart is believed to be slower or faster, in changes per second.
+const RANGE: (f64, f64) = (1_000.0, 2_000_000.0);
+
+/// What was seen of undoing. Noted by who rolled back, read by the checkpointer.
+#[derive(Debug)]
+pub(crate) struct UndoPace(Mutex<Seen>);
+
+#[derive(Debug)]
+struct Seen {
+    /// By the default, or the last restart; never faster than this.
+    fastest: f64,
+    changes: f64,
+    seconds: f64,
+}
+
+impl Seen {
+    fn believing(fastest: f64) -> Self {
+        Self { fastest, changes: PRIOR, seconds: PRIOR / fastest }
+    }
+
+    fn per_second(&self) -> f64 {
+        (self.changes / self.seconds).clamp(RANGE.0, RANGE.1)
+    }
+}
+
+impl Default for UndoPace {
+    fn default() -> Self {
+        Self(Mutex::new(Seen::believing(UNDO_PER_S)))
+    }
+}
+
+impl UndoPace {
+    /// A restart has undone so many changes in this time.
+    pub(crate) fn restarted(&self, changes: u64, took: Duration) {
+        if changes >= LEAST_OF_RESTART {
+            let per_second = changes as f64 / took.as_secs_f64();
+            *self.0.lock() = Seen::believing(per_second.clamp(RANGE.0, RANGE.1));
+        }
+    }
+
+    /// A rollback has.
+    pub(crate) fn rolled_back(&self, changes: u64, took: Duration) {
+        if changes < LEAST_OF_ROLLBACK {
+            return;
+        }
+        let mut seen = self.0.lock();
+        let changes = changes as f64;
+        seen.seconds += took.as_secs_f64().max(changes / seen.fastest);
+        seen.changes += changes;
+        let fades = (MOST / seen.changes).min(1.0);
+        seen.changes *= fades;
+        seen.seconds *= fades;
+    }
+
+    /// Changes that a restart is counted on to undo in a second.
+    pub(crate) fn per_second(&self) -> f64 {
+        self.0.lock().per_second()
+    }
+
+    /// Time to undo so many.
+    pub(crate) fn time_for(&self, changes: u64) -> Duration {
+        Duration::try_from_secs_f64(changes as f64 / self.per_second()).unwrap_or(Duration::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEFAULT: u64 = UNDO_PER_S as u64;
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn pace(of: &UndoPace) -> u64 {
+        of.per_second().round() as u64
+    }
+
+    #[test]
+    fn nothing_seen_is_the_default_and_little_seen_changes_nothing() {
+        let undo = UndoPace::default();
+        assert_eq!(pace(&undo), DEFAULT);
+        undo.restarted(LEAST_OF_RESTART - 1, 100 * SECOND);
+        undo.rolled_back(LEAST_OF_ROLLBACK - 1, 100 * SECOND);
+        assert_eq!(pace(&undo), DEFAULT);
+        assert_eq!((undo.time_for(0), undo.time_for(DEFAULT)), (Duration::ZERO, SECOND));
+    }
+
+    #[test]
+    fn a_restart_is_believed_at_once_whether_it_was_slower_or_faster() {
+        let undo = UndoPace::default();
+        for per_second in [DEFAULT / 4, 3 * DEFAULT] {
+            undo.restarted(10 * per_second, 10 * SECOND);
+            assert_eq!(pace(&undo), per_second);
+        }
+        undo.restarted(1_000_000, 100_000 * SECOND);
+        assert_eq!(pace(&undo), RANGE.0 as u64, "a restart on a machine that slept");
+        undo.restarted(u64::MAX, Duration::ZERO);
+        assert_eq!(pace(&undo), RANGE.1 as u64);
+    }
+
+    #[test]
+    fn rollbacks_make_it_slower_as_far_as_they_were_and_never_faster() {
+        let undo = UndoPace::default();
+        undo.rolled_back(100_000, SECOND / 1_000);
+        assert_eq!(pace(&undo), DEFAULT, "its pages were in the cache");
+        // A tenth of the default, ever again: that is what is believed in the end, and back again.
+        for _ in 0..200 {
+            undo.rolled_back(DEFAULT / 10, SECOND);
+        }
+        assert!((DEFAULT / 10..DEFAULT / 9).contains(&pace(&undo)), "{}", pace(&undo));
+        let slow = undo.time_for(1_000);
+        for _ in 0..200 {
+            undo.rolled_back(DEFAULT / 10, SECOND / 100);
+        }
+        assert!((DEFAULT * 9 / 10..=DEFAULT).contains(&pace(&undo)), "{}", pace(&undo));
+        assert!(slow > 5 * undo.time_for(1_000));
+    }
+
+    #[test]
+    fn one_slow_rollback_is_not_believed_wholly() {
+        let undo = UndoPace::default();
+        undo.rolled_back(LEAST_OF_ROLLBACK, SECOND / 100);
+        assert!((DEFAULT * 8 / 10..DEFAULT).contains(&pace(&undo)), "{}", pace(&undo));
+    }
+}
