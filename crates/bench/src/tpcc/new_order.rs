@@ -16,25 +16,32 @@ pub struct Placed {
     pub total: i64,
 }
 
-/// Places an order. The district's row is locked first, and to the end: orders of a district are placed one after another.
+/// Places an order. The district's row is locked from the order's number on to the end, so orders of a district are placed one after another; the
+/// warehouse's, which every payment changes, is read last (see the [module](super)).
 ///
 /// # Errors
 ///
-/// [`UnusedItem`]; those of the store.
+/// [`UnusedItem`], after all the rest of the order was placed, as the specification asks (clause 2.4.2.3); those of the store.
 pub fn new_order<R: Rows>(tx: &R, input: &NewOrder) -> Result<Placed, R::Error> {
     let (w, d) = (input.w_id, input.d_id);
-    let warehouse = present(tx.open(&WAREHOUSE)?.row(&w)?, "warehouse", w)?;
+    let customer_key = (w, d, input.c_id);
+    let customer = present(tx.open(&CUSTOMER)?.row(&customer_key)?, "customer", customer_key)?;
     let districts = tx.open(&DISTRICT)?;
     let mut district = present(districts.row_for_update(&(w, d))?, "district", (w, d))?;
     let o_id = district.next_o_id;
     district.next_o_id += 1;
     districts.put(&(w, d), &district)?;
-    let customer_key = (w, d, input.c_id);
-    let customer = present(tx.open(&CUSTOMER)?.row(&customer_key)?, "customer", customer_key)?;
     insert_order(tx, input, o_id)?;
-    let mut sum = 0;
+    let (mut sum, mut unused) = (0, None);
     for (number, ordered) in (1..).zip(&input.lines) {
-        sum += insert_line(tx, input, o_id, number, ordered)?;
+        match insert_line(tx, input, o_id, number, ordered)? {
+            Some(amount) => sum += amount,
+            None => unused = Some(UnusedItem(ordered.i_id)),
+        }
+    }
+    let warehouse = present(tx.open(&WAREHOUSE)?.row(&w)?, "warehouse", w)?;
+    if let Some(unused) = unused {
+        return Err(unused.into());
     }
     let total = with_rates(sum, customer.discount, warehouse.tax, district.tax);
     Ok(Placed { o_id, total })
@@ -54,15 +61,15 @@ fn insert_order<R: Rows>(tx: &R, input: &NewOrder, o_id: u32) -> Result<(), R::E
     tx.open(&ORDER_BY_CUSTOMER)?.add(&(input.w_id, input.d_id, input.c_id, o_id), &())
 }
 
-/// Takes one line's quantity from the stock and adds the line; gives back its amount.
+/// Takes one line's quantity from the stock and adds the line; gives back its amount, or `None` if there is no such item.
 fn insert_line<R: Rows>(
     tx: &R,
     input: &NewOrder,
     o_id: u32,
     number: u8,
     ordered: &OrderedItem,
-) -> Result<i64, R::Error> {
-    let item = tx.open(&ITEM)?.row(&ordered.i_id)?.ok_or(UnusedItem(ordered.i_id))?;
+) -> Result<Option<i64>, R::Error> {
+    let Some(item) = tx.open(&ITEM)?.row(&ordered.i_id)? else { return Ok(None) };
     let stocks = tx.open(&STOCK)?;
     let stock_key = (ordered.supply_w_id, ordered.i_id);
     let mut stock = present(stocks.row_for_update(&stock_key)?, "stock", stock_key)?;
@@ -78,7 +85,7 @@ fn insert_line<R: Rows>(
     };
     let key = (input.w_id, input.d_id, o_id, number);
     tx.open(&ORDER_LINE)?.add(&key, &line)?;
-    Ok(line.amount)
+    Ok(Some(line.amount))
 }
 
 /// `sum × (1 − discount) × (1 + taxes)`, rounded down; rates in hundredths of a percent.

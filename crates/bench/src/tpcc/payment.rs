@@ -5,16 +5,19 @@ use super::rows::{OpenRows, Rows};
 use super::schema::{CUSTOMER, DISTRICT, HISTORY, WAREHOUSE, present};
 use azekura_workload::tpcc::{Customer, History, Payment};
 
-/// Takes a payment; gives back the customer's number. Every payment of a warehouse locks the warehouse's row to its end.
+/// Takes a payment; gives back the customer's number. The rows that others want most come last (see the [module](super)): the warehouse's is
+/// locked for as long as it takes to change it, note the payment and append the commit record.
 ///
 /// # Errors
 ///
 /// Those of the store.
 pub fn payment<R: Rows>(tx: &R, input: &Payment) -> Result<u32, R::Error> {
-    let warehouses = tx.open(&WAREHOUSE)?;
-    let mut warehouse = present(warehouses.row_for_update(&input.w_id)?, "warehouse", input.w_id)?;
-    warehouse.ytd += input.amount;
-    warehouses.put(&input.w_id, &warehouse)?;
+    let c_id = customer::find(tx, input.c_w_id, input.c_d_id, &input.customer)?;
+    let customers = tx.open(&CUSTOMER)?;
+    let customer_key = (input.c_w_id, input.c_d_id, c_id);
+    let mut payer = present(customers.row_for_update(&customer_key)?, "customer", customer_key)?;
+    pay(&mut payer, c_id, input);
+    customers.put(&customer_key, &payer)?;
 
     let districts = tx.open(&DISTRICT)?;
     let district_key = (input.w_id, input.d_id);
@@ -22,12 +25,10 @@ pub fn payment<R: Rows>(tx: &R, input: &Payment) -> Result<u32, R::Error> {
     district.ytd += input.amount;
     districts.put(&district_key, &district)?;
 
-    let c_id = customer::find(tx, input.c_w_id, input.c_d_id, &input.customer)?;
-    let customers = tx.open(&CUSTOMER)?;
-    let customer_key = (input.c_w_id, input.c_d_id, c_id);
-    let mut payer = present(customers.row_for_update(&customer_key)?, "customer", customer_key)?;
-    pay(&mut payer, c_id, input);
-    customers.put(&customer_key, &payer)?;
+    let warehouses = tx.open(&WAREHOUSE)?;
+    let mut warehouse = present(warehouses.row_for_update(&input.w_id)?, "warehouse", input.w_id)?;
+    warehouse.ytd += input.amount;
+    warehouses.put(&input.w_id, &warehouse)?;
 
     let history = History {
         w_id: input.w_id,

@@ -2,11 +2,14 @@
 //! locking with early release, BEGIN and END records of 132 bytes, UPDATE records of 156, all with the log's own frames.
 //!
 //! 1. Append BEGIN. For each page, in the order of their numbers (so that there is no deadlock): lock it, append UPDATE, change it.
-//! 2. Append END, queue the transaction with its commit LSN and release the locks (Algorithms 2 and 3).
+//! 2. Append END, queue the transaction with its commit LSN, leave that with the pages, and release the locks (Algorithms 2 and 3).
 //! 3. [`Pace::Groups`]: after every N transactions the worker writes its log itself, and goes on (Algorithm 1). [`Pace::Greedy`]: the log's
 //!    own threads write whenever something is there. [`Pace::Unasked`]: when it likes (epochs).
 //! 4. Transactions whose commit LSN the durable horizon has reached are known to be committed (Algorithm 4). A worker with a full window of
 //!    others waits; one without a window is a client that waits for each commit as it comes.
+//!
+//! Records name what they come [after](Order::After), as the store's do: an UPDATE after what its page was left with, BEGIN and END after nothing that
+//! their worker did not append itself. So workers draw LSNs in ranges; the paper's draw one for each record ([`Variant::lsn_range`]).
 //!
 //! The paper's workers have no window; here there is one, so that variants can be compared with the same work in flight.
 //! Chunks are multiples of 4 KiB here, of 512 bytes there: 16 transactions of U-1 fill one of 8,192 (there 7,168).
@@ -21,6 +24,7 @@ use azekura_base::sync::thread;
 use azekura_base::sync::time::Instant;
 use azekura_base::{DurableLog, Lsn};
 use azekura_latch::TtasLock;
+use azekura_wal::lsn_range::Order;
 use azekura_wal::{LogIdentity, Wal, WalStats, WorkerId};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -38,13 +42,20 @@ const UPDATE_BODY: usize = 156 - 3;
 
 static PAGE_LOCK: azekura_trace::Site = azekura_trace::Site::new("lab: page lock");
 
+/// A page, and what its next change comes after: the commit of the transaction that changed it last.
+#[derive(Clone, Copy, Debug)]
+struct Page {
+    value: u32,
+    lsn: Lsn,
+}
+
 /// The pages, for all workers.
 #[derive(Debug)]
-pub struct Pages(Box<[TtasLock<u32>]>);
+pub struct Pages(Box<[TtasLock<Page>]>);
 
 impl Default for Pages {
     fn default() -> Self {
-        Self((0..PAGES).map(|_| TtasLock::new(0)).collect())
+        Self((0..PAGES).map(|_| TtasLock::new(Page { value: 0, lsn: Lsn(0) })).collect())
     }
 }
 
@@ -52,7 +63,12 @@ impl Pages {
     /// The sum of all integers: how many updates there were.
     #[must_use]
     pub fn sum(&self) -> u64 {
-        self.0.iter().map(|page| u64::from(*page.lock(&PAGE_LOCK))).sum()
+        self.0.iter().map(|page| u64::from(page.lock(&PAGE_LOCK).value)).sum()
+    }
+
+    /// Another log begins, whose LSNs have nothing to do with those of the one before.
+    fn forget_log(&self) {
+        self.0.iter().for_each(|page| page.lock(&PAGE_LOCK).lsn = Lsn(0));
     }
 }
 
@@ -139,6 +155,7 @@ impl Micro {
     pub fn run(&self, site: &Site, pages: &Pages) -> Result<Stretch, BenchError> {
         let identity = LogIdentity { database_id: 1, incarnation: 1, first_lsn: Lsn(1) };
         let dir = site.dir.join("wal");
+        pages.forget_log();
         let options = self.variant.wal_options(if self.window.is_some() { self.workers } else { 0 });
         let wal =
             Wal::create(Arc::clone(&site.fs), &dir, identity, options).map_err(failed("making the log"))?;
@@ -203,6 +220,7 @@ pub(super) fn work(
 fn between(before: &WalStats, mut after: WalStats) -> WalStats {
     after.records -= before.records;
     after.record_bytes -= before.record_bytes;
+    after.lsn_draws -= before.lsn_draws;
     after.flushes -= before.flushes;
     after.chunks -= before.chunks;
     after.chunk_bytes -= before.chunk_bytes;
@@ -309,26 +327,28 @@ impl<'a> Client<'a> {
     /// Algorithms 2 and 3.
     fn transact(&mut self) -> Result<(), BenchError> {
         let began = Instant::now();
-        self.append::<BOUND_BODY>(b'b')?;
+        self.append::<BOUND_BODY>(b'b', Lsn(0))?;
         let mut chosen = [0_u16; 16];
         let chosen = &mut chosen[..self.updates.min(16)];
         self.choose(chosen);
         let mut locks = Vec::with_capacity(chosen.len());
         for &page in &*chosen {
             let mut page = self.pages.0[usize::from(page)].lock(&PAGE_LOCK);
-            self.append::<UPDATE_BODY>(b'u')?;
-            *page = page.wrapping_add(1);
+            self.append::<UPDATE_BODY>(b'u', page.lsn)?;
+            page.value = page.value.wrapping_add(1);
             locks.push(page);
         }
-        let commit_lsn = self.append::<BOUND_BODY>(b'e')?;
+        let commit_lsn = self.append::<BOUND_BODY>(b'e', Lsn(0))?;
+        locks.iter_mut().for_each(|page| page.lsn = commit_lsn);
         self.queue.push_back(Pending { commit_lsn, began });
         self.unflushed += 1;
         drop(locks);
         Ok(())
     }
 
-    fn append<const BYTES: usize>(&self, kind: u8) -> Result<Lsn, BenchError> {
-        self.wal.append(self.worker, &[kind; BYTES]).map_err(failed("logging"))
+    fn append<const BYTES: usize>(&self, kind: u8, after: Lsn) -> Result<Lsn, BenchError> {
+        let appended = self.wal.append_in_order(self.worker, &[kind; BYTES], Order::After(after), Lsn(0));
+        appended.map_err(failed("logging"))
     }
 
     /// Different pages, in order.
@@ -398,7 +418,9 @@ impl<'a> Client<'a> {
 mod tests {
     use super::super::ground::{Choice, Ground};
     use super::*;
+    use azekura_io::MemFs;
     use azekura_io::device::DeviceModel;
+    use azekura_wal::WalOptions;
 
     #[test]
     fn every_variant_commits_what_it_began_and_logs_the_papers_bytes() {
@@ -422,6 +444,31 @@ mod tests {
                 );
             }
         }
+    }
+
+    /// Transactions of one worker alone, each written before the next, by the same thread; how often the log drew LSNs for them.
+    fn draws(variant: Variant, updates: usize) -> u64 {
+        const TRANSACTIONS: u64 = 50;
+        let identity = LogIdentity { database_id: 1, incarnation: 1, first_lsn: Lsn(1) };
+        let options = WalOptions { background: false, ..variant.wal_options(1) };
+        let wal = Wal::create(Arc::new(MemFs::new()), "/wal".as_ref(), identity, options).unwrap();
+        let micro = Micro { variant, workers: 1, updates, window: None, time: Duration::ZERO, seed: 7 };
+        let mut left = TRANSACTIONS;
+        let more = || left.checked_sub(1).inspect(|&n| left = n).is_some();
+        let tally = work(&micro, &wal, &Pages::default(), 0, &AtomicBool::new(true), more).unwrap();
+        assert_eq!(
+            (tally.committed, wal.stats().records),
+            (TRANSACTIONS, TRANSACTIONS * (2 + updates as u64))
+        );
+        wal.stats().lsn_draws
+    }
+
+    #[test]
+    fn our_workers_draw_once_for_a_transaction_and_the_papers_once_for_a_record() {
+        // The first transaction does not know yet how many LSNs are worth drawing.
+        assert!((50..=54).contains(&draws(Variant::OneStream, 1)), "{}", draws(Variant::OneStream, 1));
+        assert!((50..=54).contains(&draws(Variant::Ours, 10)), "{}", draws(Variant::Ours, 10));
+        assert_eq!((draws(Variant::Paper, 1), draws(Variant::Paper, 10)), (50 * 3, 50 * 12));
     }
 
     #[test]

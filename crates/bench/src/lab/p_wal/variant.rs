@@ -156,6 +156,15 @@ impl Variant {
         }
     }
 
+    /// Most LSNs that a worker draws at once: the paper's draws one for each record, ours as the store's log has it.
+    #[must_use]
+    pub fn lsn_range(self) -> u32 {
+        match self {
+            Self::Paper | Self::PaperPlus => 1,
+            _ => WalOptions::default().lsn_range,
+        }
+    }
+
     /// The settings of a log with so many workers.
     #[must_use]
     pub fn wal_options(self, workers: usize) -> WalOptions {
@@ -165,6 +174,7 @@ impl Variant {
             streams: self.streams(workers),
             segment_bytes: SEGMENT_BYTES,
             buffer_bytes: BUFFER_BYTES,
+            lsn_range: self.lsn_range(),
             ..WalOptions::default()
         }
     }
