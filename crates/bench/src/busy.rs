@@ -40,7 +40,8 @@ impl Watch {
     }
 }
 
-fn of_process() -> Duration {
+/// Processor time of this process so far.
+pub(crate) fn of_process() -> Duration {
     if let Some(machine) = simulated() {
         return machine.processor_time(None);
     }

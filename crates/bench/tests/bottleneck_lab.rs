@@ -2,12 +2,21 @@
 //! judged here, for that takes an idle machine; `azekura lab bottleneck` does.
 
 use azekura_bench::Progress;
+use azekura_bench::lab::bottleneck::front::Probes;
 use azekura_bench::lab::bottleneck::front::search::Latch;
-use azekura_bench::lab::bottleneck::{Settings, page, study, text};
+use azekura_bench::lab::bottleneck::{Settings, page, sliced, study, text};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+/// One recording at a time in a process.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 #[test]
 fn the_smallest_study_has_every_table_and_figure() {
+    let _turn = turn();
     let time = Duration::from_millis(100);
     let settings = Settings {
         users: vec![800],
@@ -51,4 +60,35 @@ fn the_smallest_study_has_every_table_and_figure() {
     for name in ["before.trace", "after.trace"] {
         azekura_trace::file::Trace::read(directory.path().join(name)).unwrap();
     }
+}
+
+#[test]
+fn the_smallest_table_by_slices_has_every_case_and_a_control() {
+    let _turn = turn();
+    let settings = Settings {
+        users: vec![40],
+        processors: vec![1],
+        connections: 4,
+        warm_up: Duration::from_millis(5),
+        blocks: 1,
+        ..Settings::quick()
+    };
+    let rows = sliced(&settings, &Progress::hidden()).unwrap();
+    let cases: Vec<_> = rows.iter().map(|row| (row.point.latch, row.probes)).collect();
+    let (rows_told, pages_told) = (Some(Probes::Rows), Some(Probes::Pages));
+    let [before, after] = [Latch::Account, Latch::Word];
+    assert_eq!(
+        cases,
+        [(before, rows_told), (before, pages_told), (after, rows_told), (after, pages_told), (after, None)]
+    );
+    let control = &rows[4];
+    assert_eq!((control.events, control.lost), (0.0, 0), "nothing was recorded");
+    assert!(rows.iter().all(|row| row.blocks <= 1 && row.loss.interval.is_none()));
+    let mut shown = String::new();
+    text::sliced(&mut shown, &rows);
+    for name in ["Table 4", "every operation on a row", "pages only", "nothing (control)", "one word"] {
+        assert!(shown.contains(name), "{name} is missing in\n{shown}");
+    }
+    let json = serde_json::to_value(&rows).unwrap();
+    assert_eq!((&json[0]["probes"], &json[4]["probes"]), (&"rows".into(), &serde_json::Value::Null));
 }

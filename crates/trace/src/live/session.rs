@@ -10,8 +10,9 @@
 //! After `SESSION` became 0 it drains once more; an event that a thread was just writing may miss that last
 //! drain. Rings live as long as their two ends, so nothing dangles whoever leaves first.
 //!
-//! - **SESSION-1** `SESSION` and the collector's [`Bell`] are written under [`ACTIVE`]'s lock, except that the collector itself ends a recording
-//!   that it cannot write, by a compare-and-swap from that recording's number to 0, again and again, so that resuming it is undone.
+//! - **SESSION-1** `SESSION` and the collector's [`Bell`] are written under [`ACTIVE`]'s lock, the bell for the last time by who took the recording out of
+//!   there. Except that the collector itself ends a recording that it cannot write, by a compare-and-swap from that recording's number to 0, each time that
+//!   it was to write, so that resuming it is undone.
 //! - **SESSION-2** What was begun in a recording is told to its end though `SESSION` says 0 by then: a suspended recording has no
 //!   operation, wait or hold that never ended. After [`stop`] nobody takes it out of the ring, which is as if it was not told.
 

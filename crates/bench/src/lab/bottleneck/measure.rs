@@ -2,6 +2,7 @@
 
 use super::front::search::Latch;
 use super::front::{Front, Probes};
+use super::served::Served;
 use super::shop::{Sequences, popular};
 use super::simulate::Simulated;
 use super::users::{Connection, Crowd, Phase};
@@ -70,43 +71,85 @@ pub fn run(
     label: Option<String>,
     machine: Option<(&Simulated, u64)>,
 ) -> Result<Outcome, BenchError> {
-    let front = Front::new(db.clone(), setup.latch, setup.limit, setup.probes);
-    let front = Arc::new(front.with_row_work(machine.map_or(0, |(machine, _)| machine.row_ns)));
-    front.warm(popular(setup.crowd.scale)).map_err(|e| EngineError::failed("warming", e))?;
-    let (sequences, setup) = (Arc::clone(sequences), *setup);
+    let row_ns = machine.map_or(0, |(machine, _)| machine.row_ns);
+    let (hall, setup) = (Hall::open(db, sequences, setup, row_ns)?, *setup);
     if let Some((machine, seed)) = machine {
-        return machine
-            .run(setup.processors, seed, move || serve_crowd(&front, &sequences, &setup, label))?;
+        return machine.run(setup.processors, seed, move || serve_crowd(&hall, &setup, label))?;
     }
     let _pinned = Pinned::to(setup.processors)?;
-    serve_crowd(&front, &sequences, &setup, label)
+    serve_crowd(&hall, &setup, label)
 }
 
-fn serve_crowd(
-    front: &Arc<Front>,
+/// Serves the crowd of `setup` on a filled store while `conduct` conducts; `served` are counts to be looked at meanwhile, one for each connection.
+///
+/// # Errors
+///
+/// The store's, and the conductor's.
+pub(super) fn run_by<T>(
+    db: &Database,
     sequences: &Arc<Sequences>,
     setup: &Setup,
-    label: Option<String>,
-) -> Result<Outcome, BenchError> {
-    let phase = Arc::new(Phase::default());
-    let threads: Vec<_> = (0..setup.crowd.connections)
-        .map(|index| {
-            let (front, sequences) = (Arc::clone(front), Arc::clone(sequences));
-            let connection = Connection { front, sequences, crowd: setup.crowd, index };
-            let phase = Arc::clone(&phase);
-            thread::spawn(move || connection.run(&phase))
-        })
-        .collect();
-    let _over = Over(&phase);
-    thread::sleep(setup.warm_up);
-    let timed = timed(&phase, setup.measured, label);
-    phase.end();
-    let mut tally = Tally::default();
-    for thread in threads {
-        let served = thread.join().map_err(|_| BenchError::Panicked)?;
-        tally.merge(&served.map_err(|e| EngineError::failed("serving a page", e))?);
+    served: &[Arc<Served>],
+    conduct: impl FnOnce(&Phase) -> Result<T, BenchError>,
+) -> Result<T, BenchError> {
+    let hall = Hall::open(db, sequences, setup, 0)?;
+    let _pinned = Pinned::to(setup.processors)?;
+    hall.serve(&setup.crowd, served, conduct).map(|(result, _)| result)
+}
+
+/// An engine that has learnt what is asked for often, and the numbers for new rows.
+struct Hall {
+    front: Arc<Front>,
+    sequences: Arc<Sequences>,
+}
+
+impl Hall {
+    fn open(
+        db: &Database,
+        sequences: &Arc<Sequences>,
+        setup: &Setup,
+        row_ns: u64,
+    ) -> Result<Self, BenchError> {
+        let front = Front::new(db.clone(), setup.latch, setup.limit, setup.probes).with_row_work(row_ns);
+        front.warm(popular(setup.crowd.scale)).map_err(|e| EngineError::failed("warming", e))?;
+        Ok(Self { front: Arc::new(front), sequences: Arc::clone(sequences) })
     }
-    let Timed { measured, cpu, others, recording } = timed?;
+
+    /// Serves the crowd until `conduct` is done.
+    fn serve<T>(
+        &self,
+        crowd: &Crowd,
+        served: &[Arc<Served>],
+        conduct: impl FnOnce(&Phase) -> Result<T, BenchError>,
+    ) -> Result<(T, Tally), BenchError> {
+        let phase = Arc::new(Phase::default());
+        let threads: Vec<_> = (0..crowd.connections)
+            .map(|index| {
+                let (front, sequences) = (Arc::clone(&self.front), Arc::clone(&self.sequences));
+                let served = served.get(index).cloned();
+                let connection = Connection { front, sequences, crowd: *crowd, index, served };
+                let phase = Arc::clone(&phase);
+                thread::spawn(move || connection.run(&phase))
+            })
+            .collect();
+        let _over = Over(&phase);
+        let result = conduct(&phase);
+        phase.end();
+        let mut tally = Tally::default();
+        for thread in threads {
+            let served = thread.join().map_err(|_| BenchError::Panicked)?;
+            tally.merge(&served.map_err(|e| EngineError::failed("serving a page", e))?);
+        }
+        Ok((result?, tally))
+    }
+}
+
+fn serve_crowd(hall: &Hall, setup: &Setup, label: Option<String>) -> Result<Outcome, BenchError> {
+    let (timed, tally) = hall.serve(&setup.crowd, &[], |phase| {
+        thread::sleep(setup.warm_up);
+        timed(phase, setup.measured, label)
+    })?;
+    let Timed { measured, cpu, others, recording } = timed;
     Ok(Outcome { tally, measured, cpu, others, recording })
 }
 
@@ -122,7 +165,7 @@ const SETTLE: Duration = Duration::from_millis(60);
 const SETTLE_SIMULATED: Duration = Duration::from_micros(500);
 
 /// How to record. On a simulated machine nobody drains the rings meanwhile.
-fn options(label: String) -> Options {
+pub(super) fn options(label: String) -> Options {
     match simulated() {
         None => Options { label, ring_events: RING_EVENTS, ..Options::default() },
         Some(_) => Options { label, ring_events: 4 * RING_EVENTS, drain_every: None, ..Options::default() },

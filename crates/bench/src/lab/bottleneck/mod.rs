@@ -26,22 +26,27 @@
 //! | [`measure`] | one run, with or without a recording |
 //! | [`simulate`] | the paper's machine, simulated |
 //! | [`study`](mod@study) | all runs, and what they bring |
-//! | [`slowdown`] | what recording costs |
+//! | [`slices`], [`served`] | what recording costs, by short slices of one run |
+//! | [`slowdown`] | the same by whole runs |
 //! | [`findings`](mod@findings) | whether the right lock was named |
 //! | [`text`], [`page`] | the tables and figures |
 
 pub mod fill;
 pub mod findings;
 pub mod front;
+mod interval;
 pub mod measure;
 pub mod page;
+pub mod served;
 pub mod settings;
 pub mod shop;
 pub mod simulate;
+pub mod slices;
 pub mod slowdown;
 pub mod study;
 pub mod text;
 pub mod users;
 
 pub use settings::Settings;
+pub use slices::sliced;
 pub use study::{Study, slowdowns, study};

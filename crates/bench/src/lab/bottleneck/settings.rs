@@ -38,6 +38,8 @@ pub struct Settings {
     pub recordings: usize,
     /// Pairs of runs without and with a recording.
     pub pairs: usize,
+    /// Blocks of four slices without and with, where what recording costs is measured by slices.
+    pub blocks: usize,
     /// Seed of rows and users.
     pub seed: u64,
     /// Latches, in this order.
@@ -66,6 +68,7 @@ impl Settings {
             recorded: Duration::from_millis(500),
             recordings: 5,
             pairs: 20,
+            blocks: 150,
             seed: 1,
             latches: Latch::ALL.into(),
             before: Latch::Account,
@@ -121,6 +124,7 @@ impl Settings {
             recorded: Duration::from_millis(120),
             recordings: 5,
             pairs: 2,
+            blocks: 10,
             ..Self::full()
         }
     }

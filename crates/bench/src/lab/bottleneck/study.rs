@@ -133,7 +133,7 @@ pub fn study(settings: &Settings, traces: Option<&Path>, progress: &Progress) ->
     })
 }
 
-/// Table 4 alone: what recording costs at the heaviest load without a limit of threads, each latch in turn.
+/// Table 4 alone, by whole runs: what recording costs at the heaviest load without a limit of threads, each latch in turn.
 ///
 /// # Errors
 ///
@@ -147,7 +147,10 @@ pub fn slowdowns(settings: &Settings, progress: &Progress) -> Result<Vec<Slowdow
     Ok(slowdowns)
 }
 
-fn bookstore(settings: &Settings, progress: &Progress) -> Result<(Database, Arc<Sequences>), BenchError> {
+pub(super) fn bookstore(
+    settings: &Settings,
+    progress: &Progress,
+) -> Result<(Database, Arc<Sequences>), BenchError> {
     let store = |e| EngineError::failed("opening the store", e);
     let builder = Database::builder().cache_bytes(512 << 20);
     let db = match &settings.machine {

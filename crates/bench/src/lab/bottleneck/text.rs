@@ -2,6 +2,7 @@
 
 use super::front::search::Latch;
 use super::front::{OPERATIONS, Probes};
+use super::slices::{Loss, Sliced};
 use super::slowdown::Slowdown;
 use super::study::{CHOSEN, Measured, Recorded, Study};
 use azekura_trace::analyze::{Analysis, OperationRow, WaitRow};
@@ -278,6 +279,60 @@ pub fn slowdowns(out: &mut String, slowdowns: &[Slowdown]) {
     );
     line(out, "CPU +%: what recording takes of a page's processor time, the collector's included.");
     line(out, &format!("Lost events: {lost}. The paper lost 20 to 35 % of its throughput."));
+}
+
+/// Table 4, by slices.
+pub fn sliced(out: &mut String, rows: &[Sliced]) {
+    heading(
+        out,
+        "Table 4: what recording costs, at the heaviest load (slices of one run, weighed by their pages)",
+    );
+    let columns =
+        ["loss %", "mean %", "pages %", "CPU +%"].map(|name| format!("{name:>8}  {:16}", "95 % interval"));
+    let _ = writeln!(
+        out,
+        "{:16}{:26}{:>9}{:>7}{:>9}{:>7}{:>11}{}{:>7}",
+        "latch state",
+        "recorded",
+        "pages/s",
+        "CPU %",
+        "on",
+        "CPU %",
+        "events/s",
+        columns.concat(),
+        "blocks"
+    );
+    for row in rows {
+        let losses = [row.loss, row.mean, row.pages, row.cpu]
+            .map(|Loss { part, interval: of }| format!("{:>8.2}  {:16}", part * 100.0, fine_interval(of)));
+        let _ = writeln!(
+            out,
+            "{:16}{:26}{:>9.0}{:>7.0}{:>9.0}{:>7.0}{:>11.0}{}{:>7}",
+            row.point.latch.name(),
+            row.probes.map_or("nothing (control)", probes_name),
+            row.without.0,
+            row.without.1 * 100.0,
+            row.with.0,
+            row.with.1 * 100.0,
+            row.events,
+            losses.concat(),
+            row.blocks
+        );
+    }
+    let lost: u64 = rows.iter().map(|row| row.lost).sum();
+    let others = rows.iter().map(|row| row.others).fold(0.0, f64::max);
+    line(
+        out,
+        &format!(
+            "Lost events: {lost}. Other programs used {:.0} % of a processor at most. The paper lost 20 to 35 % of its throughput.",
+            others * 100.0
+        ),
+    );
+}
+
+/// An interval in hundredths of a per cent.
+fn fine_interval(of: Option<(f64, f64)>) -> String {
+    of.map_or_else(String::new, |(low, high)| format!("{:.2} to {:.2}", low * 100.0, high * 100.0))
 }
 
 fn findings(out: &mut String, study: &Study) {

@@ -5,6 +5,7 @@
 //! think time *T* and response *R*, *N/(T+R)* pages are asked for each second.
 
 use super::front::Front;
+use super::served::{Served, thread_time};
 use super::shop::{Sequences, serve};
 use azekura::Error;
 use azekura_base::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -68,11 +69,23 @@ pub struct Phase(AtomicU8);
 
 const MEASURED: u8 = 1;
 const OVER: u8 = 2;
+const WEIGHED: u8 = 3;
 
 impl Phase {
     /// From now on pages count.
     pub fn measure(&self) {
         self.0.store(MEASURED, Relaxed); // tells nothing but itself
+    }
+
+    /// From now on the processor time of each page is measured, where connections have counts to be looked at; until
+    /// [`Phase::go_on`].
+    pub fn weigh(&self) {
+        self.0.store(WEIGHED, Relaxed); // likewise
+    }
+
+    /// From now on it is not, and pages do not count yet.
+    pub fn go_on(&self) {
+        self.0.store(0, Relaxed); // likewise
     }
 
     /// From now on they do not, and everybody leaves.
@@ -112,6 +125,8 @@ pub struct Connection {
     pub crowd: Crowd,
     /// Which connection of the crowd's.
     pub index: usize,
+    /// Counts for others to look at meanwhile, if they do.
+    pub served: Option<Arc<Served>>,
 }
 
 impl Connection {
@@ -136,12 +151,17 @@ impl Connection {
             }
             let visitor = &mut visitors[at];
             let request = visitor.user.next(visitor.clock);
+            let served = self.served.as_deref();
+            let weighed_since = (served.is_some() && phase.0.load(Relaxed) == WEIGHED).then(thread_time);
             let answer = {
                 let _operation = operation(&PAGES[request.interaction().index()]);
                 serve(&mut session, &self.sequences, &request, &mut page)?
             };
             visitor.user.answered(&answer);
             let now = begin.elapsed();
+            if let Some(served) = served {
+                served.count(request.interaction(), weighed_since.map(|t| thread_time().saturating_sub(t)));
+            }
             if phase.0.load(Relaxed) == MEASURED {
                 tally.add(request.interaction(), now.saturating_sub(asked), answer.is_error);
             }

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 use azekura_bench::Progress;
-use azekura_bench::lab::bottleneck::{Settings, page, slowdowns, study, text};
+use azekura_bench::lab::bottleneck::{Settings, page, sliced, slowdowns, study, text};
 use azekura_workload::bookstore::{Conformance, Mix, Scale, Think};
 use clap::{Args, ValueEnum};
+use serde::Serialize;
 
 use super::{Forms, Output};
 use crate::Outcome;
@@ -18,6 +19,7 @@ const EXAMPLES: &str = "\
 Examples:
   azekura lab bottleneck --quick
   azekura lab bottleneck --html bottleneck.html --json > bottleneck.json
+  azekura lab bottleneck --slowdown
   azekura lab bottleneck --slowdown --pairs 20
   azekura lab bottleneck --simulate 16 --html bottleneck.html
   azekura lab bottleneck --traces . && azekura trace report before.trace
@@ -35,11 +37,16 @@ pub(crate) struct Bottleneck {
     #[arg(long)]
     quick: bool,
 
-    /// Table 4 alone: what recording costs, in runs with and without that take turns
+    /// Table 4 alone: what recording costs, by slices of a tenth of a second without and with
     #[arg(long, conflicts_with_all = ["html", "traces"])]
     slowdown: bool,
 
-    /// Pairs of runs for that table [unless given: 20, or 2 with --quick]
+    /// Blocks of four slices for each row of that table [unless given: 150, some seven minutes; or 10 with --quick]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), requires = "slowdown", conflicts_with = "pairs")]
+    blocks: Option<u16>,
+
+    /// Pairs of runs for Table 4, each of whose recordings begins anew; with --slowdown, instead of slices [unless given: 20, or 2 with
+    /// --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pairs: Option<u16>,
 
@@ -112,13 +119,24 @@ impl Bottleneck {
     }
 
     fn slowdown(&self, progress: &Progress, out: &mut dyn Write) -> Result<Outcome> {
-        let slowdowns = slowdowns(&self.settings(), progress)?;
+        if self.pairs.is_some() {
+            return self.table(out, &slowdowns(&self.settings(), progress)?, text::slowdowns);
+        }
+        self.table(out, &sliced(&self.settings(), progress)?, text::sliced)
+    }
+
+    fn table<R: Serialize>(
+        &self,
+        out: &mut dyn Write,
+        rows: &[R],
+        write: impl Fn(&mut String, &[R]),
+    ) -> Result<Outcome> {
         let table = || {
             let mut table = String::new();
-            text::slowdowns(&mut table, &slowdowns);
+            write(&mut table, rows);
             table
         };
-        let json = || Ok(serde_json::to_string_pretty(&slowdowns)?);
+        let json = || Ok(serde_json::to_string_pretty(rows)?);
         self.output.deliver(out, &Forms { text: &table, json: &json, html: None })?;
         Ok(Outcome::Well)
     }
@@ -144,6 +162,7 @@ impl Bottleneck {
             connections: self.connections.map_or(like.connections, usize::from),
             seed: self.seed,
             pairs: self.pairs.map_or(like.pairs, usize::from),
+            blocks: self.blocks.map_or(like.blocks, usize::from),
             ..like
         }
     }

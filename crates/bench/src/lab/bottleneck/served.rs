@@ -1,0 +1,92 @@
+//! What a connection has served so far, for others to look at while it goes on.
+
+use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use azekura_workload::bookstore::Interaction;
+use rustix::time::{ClockId, clock_gettime};
+use std::array;
+use std::time::Duration;
+
+/// Kinds of pages.
+pub const KINDS: usize = Interaction::ALL.len();
+
+/// Counts of one connection, by kind of page. Written by that connection alone, read by who measures: numbers and nothing else, so all
+/// accesses are Relaxed.
+#[derive(Debug, Default)]
+pub struct Served {
+    pages: [AtomicU64; KINDS],
+    weighed: [AtomicU64; KINDS],
+    spent_ns: [AtomicU64; KINDS],
+}
+
+impl Served {
+    /// One more page; `spent` is the processor time that it took, where that was measured.
+    pub fn count(&self, page: Interaction, spent: Option<Duration>) {
+        let at = page.index();
+        add(&self.pages[at], 1);
+        if let Some(spent) = spent {
+            add(&self.weighed[at], 1);
+            add(&self.spent_ns[at], u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX));
+        }
+    }
+
+    /// Pages so far.
+    #[must_use]
+    pub fn pages(&self) -> [u64; KINDS] {
+        array::from_fn(|at| self.pages[at].load(Relaxed))
+    }
+}
+
+/// Its only writer adds.
+fn add(to: &AtomicU64, number: u64) {
+    to.store(to.load(Relaxed).wrapping_add(number), Relaxed);
+}
+
+/// Pages that all have served so far.
+#[must_use]
+pub fn pages<'s>(all: impl IntoIterator<Item = &'s Served>) -> [u64; KINDS] {
+    let mut sum = [0; KINDS];
+    for served in all {
+        sum.iter_mut().zip(served.pages()).for_each(|(sum, pages)| *sum += pages);
+    }
+    sum
+}
+
+/// Processor seconds that a page of each kind takes, by those that were weighed. A kind that was not met weighs as much as the mean page.
+#[must_use]
+pub fn weights<'s>(all: impl IntoIterator<Item = &'s Served> + Clone) -> [f64; KINDS] {
+    let sum = |of: &dyn Fn(&Served) -> u64| all.clone().into_iter().map(of).sum::<u64>() as f64;
+    let spent: [f64; KINDS] = array::from_fn(|at| sum(&|s| s.spent_ns[at].load(Relaxed)) * 1e-9);
+    let pages: [f64; KINDS] = array::from_fn(|at| sum(&|s| s.weighed[at].load(Relaxed)));
+    let mean = spent.iter().sum::<f64>() / pages.iter().sum::<f64>().max(1.0);
+    // Without any, pages count as pages.
+    let mean = if mean > 0.0 { mean } else { 1.0 };
+    array::from_fn(|at| if spent[at] > 0.0 { spent[at] / pages[at] } else { mean })
+}
+
+/// Processor time of the calling thread.
+#[must_use]
+pub fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_weighs_what_its_pages_took_and_one_that_was_not_met_as_much_as_the_mean() {
+        let [a, b] = [Served::default(), Served::default()];
+        let [first, second, third] = [Interaction::ALL[0], Interaction::ALL[1], Interaction::ALL[2]];
+        assert_eq!(weights([&a, &b]), [1.0; KINDS]);
+        a.count(first, Some(Duration::from_millis(1)));
+        b.count(first, Some(Duration::from_millis(3)));
+        b.count(second, Some(Duration::from_millis(8)));
+        b.count(third, None);
+        let weights = weights([&a, &b]);
+        for (weight, ms) in weights.into_iter().zip([2.0, 8.0, 4.0, 4.0]) {
+            assert!((weight * 1e3 - ms).abs() < 1e-9, "{weights:?}");
+        }
+        assert_eq!(pages([&a, &b])[..4], [2, 1, 1, 0]);
+    }
+}
