@@ -83,8 +83,8 @@ fn walk(client: &mut Client, running: &mut Running<'_>, steps: &[Step]) -> bool 
         return false;
     }
     let words: Vec<_> = reply.trim_matches(['[', ']']).split(' ').collect();
-    for key in first..=last {
-        let found = words.chunks_exact(2).find(|row| row[0] == KEYS[key]);
+    for (key, name) in KEYS.iter().enumerate().take(last + 1).skip(first) {
+        let found = words.chunks_exact(2).find(|row| row[0] == *name);
         running.read(key as u64, list(found.map_or("nil", |row| row[1])));
     }
     true
