@@ -58,6 +58,9 @@ pub enum Error {
     /// The node has been stopped.
     #[error("this node is stopping; ask another one")]
     Stopped,
+    /// The node was stopped in the midst of it, or a mistake in the program ended it: what was asked may have happened.
+    #[error("this node was stopped meanwhile; whether it happened is not known")]
+    Interrupted,
     /// The answer is not one to the question: the nodes run different programs.
     #[error("an answer that does not fit the request; upgrade the older node")]
     Protocol,

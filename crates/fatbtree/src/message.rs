@@ -78,6 +78,13 @@ pub enum Work {
         /// Whether it commits.
         is_commit: bool,
     },
+    /// Tell whether a transaction goes on. The target is the first key that it has touched.
+    Check {
+        /// Which one.
+        id: TransactionId,
+        /// Where it takes place.
+        home: PeId,
+    },
 }
 
 impl Work {
@@ -89,7 +96,7 @@ impl Work {
             Self::Run { is_write, .. } => *is_write,
             // Not to be done twice, whatever they do.
             Self::Step { .. } | Self::End { .. } => true,
-            Self::Get | Self::Rows { .. } => false,
+            Self::Get | Self::Rows { .. } | Self::Check { .. } => false,
         }
     }
 
@@ -106,7 +113,8 @@ impl Work {
             | Self::Rows { .. }
             | Self::Split
             | Self::Move { .. }
-            | Self::End { .. } => 0,
+            | Self::End { .. }
+            | Self::Check { .. } => 0,
         }
     }
 }

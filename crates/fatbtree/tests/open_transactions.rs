@@ -1,5 +1,5 @@
-//! Transactions that stay open over several requests, under a seeded simulation: their nodes crash, frames are lost, leaves split and move under them, and
-//! clients vanish. What all clients saw must be strictly serializable, what was not asked to commit must never be seen, and nothing may stay open (hazard B5).
+//! Transactions that stay open over several requests, under a seeded simulation: their nodes crash, frames are lost, leaves split, merge and move under them,
+//! and clients vanish. What all clients saw must be strictly serializable, what was not asked to commit must never be seen, and nothing may stay open (hazard B5).
 
 mod chaos;
 
@@ -141,6 +141,8 @@ struct Plan {
     lose_one_in: usize,
     most_delay: Duration,
     store_delay: Duration,
+    /// Rows that come and go beside the lists, so that leaves split and merge all the time.
+    churn: usize,
     moves: usize,
     crashes: usize,
     cuts: usize,
@@ -157,6 +159,7 @@ impl Plan {
             lose_one_in: if has_faults { 20 + pick(2, 80) as usize } else { 0 },
             most_delay: Duration::from_micros(200 + pick(3, 10_000)),
             store_delay: Duration::from_micros(pick(4, 3_000)),
+            churn: 80,
             moves: if pick(5, 4) == 0 { 150 } else { 4 + pick(6, 12) as usize },
             crashes: if has_faults { pick(7, 4) as usize } else { 0 },
             cuts: if has_faults { pick(8, 3) as usize } else { 0 },
@@ -165,7 +168,7 @@ impl Plan {
 
     fn options(&self) -> ClusterOptions {
         let mut options = ClusterOptions::evenly(3);
-        options.node.leaf_rows = 2;
+        options.node.leaf_rows = 4;
         options.node.index_entries = 4;
         options.node.request_timeout = Duration::from_secs(2);
         options.node.read_timeout = Duration::from_millis(300);
@@ -199,6 +202,8 @@ struct Seen {
     value: u64,
     ended: usize,
     elsewhere: usize,
+    /// Of those that ended: their leaf had gone to where the next key was.
+    followed: usize,
     vanished: usize,
 }
 
@@ -270,7 +275,17 @@ async fn several(cluster: &Cluster, node: &Node, seen: &Shared, ops: &mut Vec<Op
                 note(ops, number, appended, &before);
                 home.get_or_insert((fact.pe, key(number)));
             }
-            Err(Error::Elsewhere) => seen.borrow_mut().elsewhere += 1,
+            Err(Error::Elsewhere) => match &home {
+                None => panic!("a transaction of one key begins where that is"),
+                Some((pe, first)) => match node.goes_on(id, *pe, first.clone()).await {
+                    Ok(()) => seen.borrow_mut().elsewhere += 1,
+                    Err(Error::Ended { .. }) => {
+                        seen.borrow_mut().followed += 1;
+                        return Status::Aborted;
+                    }
+                    Err(_) => return Status::Aborted,
+                },
+            },
             Err(Error::Ended { .. }) => {
                 seen.borrow_mut().ended += 1;
                 return Status::Aborted;
@@ -323,6 +338,21 @@ async fn client(cluster: Cluster, plan: Plan, seen: Shared) {
     }
 }
 
+/// Puts rows beside the lists, and takes them away again: a few at a time are there.
+async fn churner(cluster: Cluster, plan: Plan) {
+    let clock = cluster.executor().clone();
+    for turn in 0..plan.churn {
+        clock.sleep(Duration::from_micros(clock.below(20_000) as u64)).await;
+        let members = cluster.members();
+        let Some(node) = cluster.node(members[clock.below(members.len())]) else { continue };
+        let beside = [key(clock.below(KEYS as usize) as u64), vec![clock.below(4) as u8]].concat();
+        // Half of the time more come than go.
+        let puts = if turn % 40 < 20 { 4 } else { 1 };
+        let work = if clock.below(5) < puts { Work::Put(vec![0; 8]) } else { Work::Delete };
+        let _ = node.write(beside, work).await;
+    }
+}
+
 /// Every node finds the same lists; what it reads is part of the history.
 fn judge(cluster: &Cluster, plan: Plan, seen: &Shared) {
     for pe in cluster.members() {
@@ -358,6 +388,9 @@ fn run(plan: Plan) -> (Cluster, Shared, usize) {
     for _ in 0..plan.clients {
         tasks.push(Box::pin(client(cluster.clone(), plan, Rc::clone(&seen))));
     }
+    for _ in 0..2 {
+        tasks.push(Box::pin(churner(cluster.clone(), plan)));
+    }
     tasks.push(Box::pin(chaos::mover(cluster.clone(), plan.moves, Rc::clone(&moved))));
     tasks.push(Box::pin(chaos::nemesis(cluster.clone(), plan.crashes, plan.cuts)));
     chaos::run_all(&cluster, &plan, tasks);
@@ -367,6 +400,7 @@ fn run(plan: Plan) -> (Cluster, Shared, usize) {
 #[test]
 fn what_clients_with_open_transactions_see_is_strictly_serializable_whatever_happens() {
     let (mut committed, mut unknown, mut ended, mut elsewhere, mut vanished, mut moved) = (0, 0, 0, 0, 0, 0);
+    let (mut followed, mut splits, mut merges) = (0, 0, 0);
     for seed in chaos::seeds(100) {
         let plan = Plan::of(seed);
         let (cluster, seen, moves) = run(plan);
@@ -379,12 +413,18 @@ fn what_clients_with_open_transactions_see_is_strictly_serializable_whatever_hap
         elsewhere += seen.elsewhere;
         vanished += seen.vanished;
         moved += moves;
+        followed += seen.followed;
+        for node in cluster.members().into_iter().filter_map(|pe| cluster.node(pe)) {
+            splits += node.counts().splits;
+            merges += node.counts().merges;
+        }
     }
     println!(
-        "{committed} committed, {unknown} unknown, {ended} ended, {elsewhere} steps elsewhere, {vanished} vanished, {moved} moves"
+        "{committed} committed, {unknown} unknown, {ended} ended, {elsewhere} steps elsewhere, {followed} after their leaf, {vanished} vanished, {moved} moves, {splits} splits, {merges} merges"
     );
     let is_one = chaos::seeds(100).count() == 1;
-    assert!(is_one || [ended, elsewhere, vanished, moved, unknown].iter().all(|count| *count > 0));
+    assert!(is_one || [ended, elsewhere, followed, vanished, moved, unknown].iter().all(|count| *count > 0));
+    assert!(is_one || [splits, merges].iter().all(|count| *count > 0));
     assert!(is_one || committed > unknown * 5);
 }
 

@@ -99,6 +99,10 @@ pub(crate) enum CommandError {
     )]
     CrossNode,
     #[error(
+        "CROSSNODE the range reaches to another node, and a transaction takes place at one; ask for less of it, or AZ.CLUSTER MOVE brings leaves together"
+    )]
+    WalkCrossesNodes,
+    #[error(
         "ERR This instance has cluster support disabled: any node takes any key, and AZ.CLUSTER tells of the nodes"
     )]
     NoSlots,

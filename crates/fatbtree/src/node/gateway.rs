@@ -153,6 +153,16 @@ impl Node {
         }
     }
 
+    /// Whether a transaction goes on whose step was refused because its keys are not at its home: it does unless one of its leaves has gone there, which
+    /// has ended it. `first` is a key that it has touched.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Ended`] says why it does not; others as for [`call`](Self::call): it is not known.
+    pub async fn goes_on(&self, id: TransactionId, home: PeId, first: Key) -> Result<(), Error> {
+        self.call(Target::At(first), Work::Check { id, home }).await.map(drop)
+    }
+
     /// A name for a transaction of one of this node's clients.
     #[must_use]
     pub fn new_transaction(&self) -> TransactionId {

@@ -14,7 +14,8 @@
 //! - **OPEN-3** A transaction ends when its time is over, whatever becomes of its client and of the node that it asked (`open_timeout`).
 //! - **OPEN-4** Only a transaction's first step begins it, and it has one step at a time. A step that comes late finds nothing, and does nothing.
 //!
-//! A transaction that was ended is rolled back; its next step, or its commit, says why.
+//! A transaction that was ended is rolled back; its next step, or its commit, says why. A step that finds its keys at another node asks the home whether the
+//! transaction goes on ([`Node::goes_on`]): if one of its leaves has gone there, it does not.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -128,6 +129,14 @@ impl OpenTransactions {
     /// Whether one has touched keys of this range.
     pub(super) fn touch(&self, range: &KeyRange) -> bool {
         self.open.borrow().values().any(|open| open.touches(range))
+    }
+
+    /// Why a transaction is over, or about to be; nothing if it goes on.
+    fn why_over(&self, id: TransactionId) -> Option<String> {
+        match self.open.borrow().get(&id) {
+            Some(Open { phase: Phase::Idle(_) | Phase::Running, doom, .. }) => doom.clone(),
+            Some(_) | None => Some(self.why_ended(id)),
+        }
     }
 
     fn why_ended(&self, id: TransactionId) -> String {
@@ -300,7 +309,7 @@ impl Node {
             self.open.doom("its client gave it up", |other, _| other == id);
             let reason = match home == self.me {
                 true => self.open.why_ended(id),
-                false => format!("a leaf that it touched has gone from {home} to {}", self.me),
+                false => self.why_left(home),
             };
             return match is_commit {
                 true => Err(Refusal::Ended { pe: self.me, reason }).into(),
@@ -322,6 +331,23 @@ impl Node {
             Err(RunError::Refused(reason)) => Err(Refusal::Ended { pe: self.me, reason }).into(),
             Err(RunError::Failed(reason)) => Err(Refusal::Failed { pe: self.me, reason }).into(),
         }
+    }
+
+    /// Tells whether a transaction goes on. Where its first key is at another node than its home, OPEN-1 says that it does not.
+    pub(super) fn check(&self, id: TransactionId, home: PeId) -> Worked {
+        let why = match home == self.me {
+            true => self.open.why_over(id),
+            false => Some(self.why_left(home)),
+        };
+        match why {
+            Some(reason) => Err(Refusal::Ended { pe: self.me, reason }).into(),
+            None => Ok(Answer::Done { existed: true }).into(),
+        }
+    }
+
+    /// What is said of a transaction whose first key is here, and its home elsewhere.
+    fn why_left(&self, home: PeId) -> String {
+        format!("a leaf that it touched was moved to another node: from {home} to {}", self.me)
     }
 
     fn balance_later(&self, grown: BTreeMap<PageNo, (isize, usize)>) {

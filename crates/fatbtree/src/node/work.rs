@@ -91,6 +91,7 @@ impl Node {
             Work::Run { .. } => self.run(find, leaf).await,
             Work::Step { .. } => self.step(find, leaf).await,
             Work::End { id, home, is_commit } => self.end(*id, *home, *is_commit).await,
+            Work::Check { id, home } => self.check(*id, *home),
             work => match &find.target {
                 Target::At(key) => self.edit(key.clone(), work).await,
                 Target::Before(_) => Err(refused("work on a single key needs the key".to_owned())).into(),

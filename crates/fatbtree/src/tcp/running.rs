@@ -188,7 +188,7 @@ impl NodeHandle {
     ///
     /// # Errors
     ///
-    /// [`Error::Stopped`].
+    /// [`Error::Stopped`]: it was not begun. [`Error::Interrupted`]: it was, and did not come to its end.
     pub fn ask<T: Send + 'static>(
         &self,
         job: impl FnOnce(Rc<Here>) -> Task<'static, T> + Send + 'static,
@@ -202,7 +202,7 @@ impl NodeHandle {
             })
         });
         self.jobs.send(job).map_err(|_| Error::Stopped)?;
-        told.recv().map_err(|_| Error::Stopped)
+        told.recv().map_err(|_| Error::Interrupted)
     }
 
     /// Runs `job` beside the others of the node, without waiting for it. Not at all if the node has stopped.

@@ -131,7 +131,7 @@ async fn go(
     most_bytes: usize,
 ) -> Vec<Result<Reply, CommandError>> {
     let mut left: Vec<_> = errands.into_iter().map(Some).collect();
-    let mut replies: Vec<_> = left.iter().map(|_| Err(refusal(Error::Stopped))).collect();
+    let mut replies: Vec<_> = left.iter().map(|_| Err(refusal(Error::Interrupted))).collect();
     for wave in 0..=waves.iter().copied().max().unwrap_or(0) {
         let mut tasks = Vec::new();
         for (place, errand) in left.iter_mut().enumerate().filter(|(place, _)| waves[*place] == wave) {

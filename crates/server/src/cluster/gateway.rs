@@ -20,6 +20,7 @@ use azekura_fatbtree::{Answer, Error, Fact, Key, Target, Task, Work};
 
 use super::Cluster;
 use super::flight::Errand;
+use super::scan::{self, Legs};
 use super::watched::Watched;
 use super::wire::{self, Bytes, Call, Replies};
 use crate::command::{self, Spec};
@@ -38,7 +39,7 @@ impl Cluster {
         spec: &'static Spec,
         request: Request<'_>,
     ) -> Result<Reply, CommandError> {
-        self.walk(shared, spec, request)
+        scan::walk(shared, spec, request, &mut Legs::alone(self))
     }
 
     /// Runs what `MULTI` has queued, as one transaction at the node that has all keys, the watched ones too. `None`: one of those has changed.
@@ -169,7 +170,7 @@ async fn each_key(
                 Some(Ok((Answer::Ran(answer), _))) => answer,
                 Some(Ok(_)) => return Err(refusal(Error::Protocol)),
                 Some(Err(error)) => return Err(refusal(error)),
-                None => return Err(refusal(Error::Stopped)),
+                None => return Err(refusal(Error::Interrupted)),
             };
             let reply = replies(&answer)?.and_then(|mut replies| replies.pop());
             let Some(Reply::Encoded(reply)) = reply else { return Err(no_reply()) };
@@ -194,7 +195,7 @@ async fn each_key(
 pub(super) fn refusal(error: Error) -> CommandError {
     match error {
         Error::Elsewhere => CommandError::CrossNode,
-        Error::Unknown { .. } => CommandError::Unknown(error.to_string()),
+        Error::Unknown { .. } | Error::Interrupted => CommandError::Unknown(error.to_string()),
         Error::Ended { reason } => CommandError::Retry(reason),
         Error::Unavailable { .. } | Error::Stopped | Error::Protocol => {
             CommandError::Unavailable(error.to_string())

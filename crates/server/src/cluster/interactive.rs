@@ -1,6 +1,7 @@
 //! Interactive transactions (`AZ.BEGIN`) in a cluster: each takes place at one node, its home, which owns the first key that it asks for.
 //!
-//! Each request is a step of it there, under the leaf locks of its keys. A key of another node is refused with `CROSSNODE`, and the transaction goes on.
+//! Each request is a step of it there, under the leaf locks of its keys; a walk is one for each leaf. A key of another node is refused with `CROSSNODE`, and
+//! the transaction goes on; unless the key has gone there since the transaction touched its leaf, which has ended it: `RETRY`.
 //! How it waits and ends at home: `azekura_fatbtree`'s `node::open`. Nothing of it is kept here but its name, so a door that dies leaves a transaction
 //! that ends when its time is over.
 
@@ -15,10 +16,12 @@ use serde::{Deserialize, Serialize};
 use super::Cluster;
 use super::gateway::{no_reply, one, refusal, sorted};
 use super::owner::{self, Parsed};
-use super::wire::{self, Bytes, Call};
+use super::scan::{self, Legs};
+use super::wire::{self, Bytes, Call, Step as WalkStep, Walk, With};
 use crate::command::{self, Spec};
 use crate::engine::run_inside;
 use crate::error::{CommandError, Failure};
+use crate::keyspace::Keyspace;
 use crate::resp::{Protocol, Reply, Request};
 use crate::server::Shared;
 
@@ -33,6 +36,8 @@ pub(super) enum Said {
     Unavailable(String),
     /// It was rolled back after an error of the store.
     Storage(String),
+    /// A step of a walk was done; the transaction goes on.
+    Walked(WalkStep),
 }
 
 /// Why a step was not done.
@@ -72,24 +77,75 @@ impl Interactive {
     /// Runs a command in it. Blocks.
     pub(crate) fn step(
         &mut self,
+        shared: &Shared,
         cluster: &Cluster,
-        spec: &Spec,
-        request: Request<'_>,
+        (spec, request): (&Spec, Request<'_>),
         protocol: Protocol,
     ) -> Result<Reply, StepError> {
-        let keys = command::keys_of(spec, request);
-        if keys.is_empty() {
-            let why = "it walks over all nodes, and a transaction takes place at one";
-            let what = format!("{} in an interactive transaction", spec.name.to_ascii_uppercase());
-            return Err(CommandError::NotInCluster(what, why).into());
-        }
         if self.is_read_only && spec.is_write {
             return Err(CommandError::ReadOnly.into());
         }
+        let keys = command::keys_of(spec, request);
+        if keys.is_empty() {
+            return self.walk(shared, cluster, spec, request);
+        }
         let (first, others) = sorted(&keys).ok_or_else(no_reply)?;
-        let bytes = wire::encode(&one(request.iter(), protocol));
+        let call = one(request.iter(), protocol);
+        let (said, _) = self.ask(cluster, Target::At(first), others, &call)?;
+        match said {
+            Said::Replied(reply) => Ok(Reply::Encoded(reply.0)),
+            _ => Err(self.over(refusal(Error::Protocol))),
+        }
+    }
+
+    /// Runs a command that has no keys but ranges of them, as far as its home has them. Blocks.
+    fn walk(
+        &mut self,
+        shared: &Shared,
+        cluster: &Cluster,
+        spec: &Spec,
+        request: Request<'_>,
+    ) -> Result<Reply, StepError> {
+        let (mut is_over, mut has_removed) = (false, false);
+        let leg = |target, walk: Walk| {
+            let removes = walk.with == With::Remove;
+            match self.ask(cluster, target, Vec::new(), &Call::Walk(walk)) {
+                Ok((Said::Walked(step), fact)) => {
+                    has_removed |= removes;
+                    Ok((step, fact.ok_or_else(scan::no_leaf)?.range))
+                }
+                Ok(_) => Err(refusal(Error::Protocol)),
+                Err(StepError::Refused(CommandError::CrossNode)) => Err(CommandError::WalkCrossesNodes),
+                Err(StepError::Refused(error)) => Err(error),
+                Err(StepError::Over(error)) => {
+                    is_over = true;
+                    Err(error)
+                }
+            }
+        };
+        let done = scan::walk(shared, spec, request, &mut Legs::inside(cluster, leg));
+        done.map_err(|error| match error {
+            error if is_over => StepError::Over(error),
+            // A refusal leaves the transaction as it was before, or leaves none.
+            error if has_removed => self.over(CommandError::Retry(error.to_string())),
+            error => StepError::Refused(error),
+        })
+    }
+
+    /// Has a step done at the leaf of `target`.
+    fn ask(
+        &mut self,
+        cluster: &Cluster,
+        target: Target,
+        others: Vec<Key>,
+        call: &Call,
+    ) -> Result<(Said, Option<Fact>), StepError> {
+        let bytes = wire::encode(call);
         let (id, home, is_write) = (self.id, self.home.as_ref().map(|(pe, _)| *pe), !self.is_read_only);
-        let target = Target::At(first.clone());
+        let first = match &target {
+            Target::At(key) => Some(key.clone()),
+            Target::Before(_) => None,
+        };
         let (id, done) = cluster.at_node(move |here| {
             Box::pin(async move {
                 let id = id.unwrap_or_else(|| here.node.new_transaction());
@@ -100,29 +156,44 @@ impl Interactive {
         self.id = Some(id);
         match done {
             Ok((Answer::Ran(said), fact)) => {
-                self.note_home(fact, first);
-                self.hear(&said)
+                self.note_home(fact.as_ref(), first);
+                Ok((self.hear(&said)?, fact))
             }
             Ok(_) => Err(self.over(refusal(Error::Protocol))),
+            Err(Error::Elsewhere) => Err(self.elsewhere(cluster)),
             // What was not done yet can still be done.
-            Err(error @ (Error::Elsewhere | Error::TooLong { .. } | Error::Unavailable { .. })) => {
-                Err(refusal(error).into())
-            }
+            Err(error @ (Error::TooLong { .. } | Error::Unavailable { .. })) => Err(refusal(error).into()),
             // Nothing of it will be there: it was not asked to commit.
             Err(error @ Error::Unknown { .. }) => Err(self.over(CommandError::Retry(error.to_string()))),
             Err(error) => Err(self.over(refusal(error))),
         }
     }
 
-    fn note_home(&mut self, fact: Option<Fact>, first: Key) {
-        if let (None, Some(fact)) = (&self.home, fact) {
-            self.home = Some((fact.pe, first));
+    /// The keys of a step are not at its home: because they are not, or because a leaf of the transaction has gone, and so it is over. Blocks.
+    fn elsewhere(&mut self, cluster: &Cluster) -> StepError {
+        let (Some(id), Some((home, first))) = (self.id, self.home.clone()) else {
+            return StepError::Refused(CommandError::CrossNode);
+        };
+        let checked =
+            cluster.at_node(move |here| Box::pin(async move { here.node.goes_on(id, home, first).await }));
+        match checked {
+            Ok(Ok(())) => StepError::Refused(CommandError::CrossNode),
+            Ok(Err(error @ Error::Ended { .. })) => self.over(refusal(error)),
+            Ok(Err(error)) => StepError::Refused(refusal(error)),
+            Err(error) => StepError::Refused(error),
         }
     }
 
-    fn hear(&mut self, said: &[u8]) -> Result<Reply, StepError> {
+    /// `first`: the key that was asked for; the leaf's first one will do as well.
+    fn note_home(&mut self, fact: Option<&Fact>, first: Option<Key>) {
+        if let (None, Some(fact)) = (&self.home, fact) {
+            self.home = Some((fact.pe, first.unwrap_or_else(|| fact.range.low.clone())));
+        }
+    }
+
+    fn hear(&mut self, said: &[u8]) -> Result<Said, StepError> {
         let error = match wire::decode(said) {
-            Ok(Said::Replied(reply)) => return Ok(Reply::Encoded(reply.0)),
+            Ok(said @ (Said::Replied(_) | Said::Walked(_))) => return Ok(said),
             Ok(Said::Retry(why)) => CommandError::Retry(why),
             Ok(Said::Unavailable(why)) => CommandError::Unavailable(why),
             Ok(Said::Storage(why)) => CommandError::Storage(why),
@@ -241,37 +312,53 @@ struct Left {
 }
 
 fn step(shared: &Shared, tx: Option<Transaction>, now_ms: u64, asked: &Asked) -> Left {
-    let parsed = match parse(asked) {
-        Ok(parsed) => parsed,
+    let todo = match parse(asked) {
+        Ok(todo) => todo,
         Err(error) => {
             return Left { tx: None, said: Said::Storage(error.to_string()), rows: 0, more_bytes: 0 };
         }
     };
-    let (protocol, (spec, request)) = parsed;
     let begun = tx.map_or_else(|| shared.engine.db.begin().map_err(Failure::from), Ok);
     let done = begun.and_then(|tx| {
-        let done = shared
-            .engine
-            .keyspace(&tx, now_ms, !asked.is_write)
-            .and_then(|keys| run_inside(&keys, spec.run, request.as_request()));
-        match done {
-            Ok(reply) => Ok((tx, reply)),
-            Err(Failure::Command(error)) => Ok((tx, Reply::Error(error))),
-            // Dropping it rolls back what a deadlock has not rolled back already.
-            Err(error) => Err(error),
-        }
+        let keys = shared.engine.keyspace(&tx, now_ms, !asked.is_write);
+        // Dropping it rolls back what a deadlock has not rolled back already.
+        let done = keys.and_then(|keys| run(&keys, &todo, asked))?;
+        Ok((tx, done))
     });
-    let (tx, said) = match done {
-        Ok((tx, reply)) => {
-            let mut bytes = Vec::new();
-            reply.encode(protocol, &mut bytes);
-            (Some(tx), Said::Replied(Bytes(bytes)))
+    match done {
+        Ok((tx, (said, rows))) => {
+            let more_bytes = if rows > 0 { asked.bytes.len() } else { 0 };
+            Left { tx: Some(tx), said, rows, more_bytes }
         }
-        Err(failure) => (None, over(failure)),
-    };
-    let rows = owner::more_rows(spec);
-    let more_bytes = if rows > 0 { asked.bytes.len() } else { 0 };
-    Left { tx, said, rows, more_bytes }
+        Err(failure) => Left { tx: None, said: over(failure), rows: 0, more_bytes: 0 },
+    }
+}
+
+/// What a step does.
+enum Todo {
+    Command(Protocol, Parsed),
+    Walk(Walk),
+}
+
+/// Does it; what is said of it, and how many rows the leaf has more, about. After an error of the store the transaction is over.
+fn run(keys: &Keyspace<'_>, todo: &Todo, asked: &Asked) -> Result<(Said, isize), Failure> {
+    match todo {
+        Todo::Command(protocol, (spec, request)) => {
+            let reply = match run_inside(keys, spec.run, request.as_request()) {
+                Ok(reply) => reply,
+                Err(Failure::Command(error)) => Reply::Error(error),
+                Err(error) => return Err(error),
+            };
+            let mut bytes = Vec::new();
+            reply.encode(*protocol, &mut bytes);
+            Ok((Said::Replied(Bytes(bytes)), owner::more_rows(spec)))
+        }
+        Todo::Walk(walk) => {
+            let step = owner::walk_in(keys, walk, asked)?;
+            let removed = if walk.with == With::Remove { step.count } else { 0 };
+            Ok((Said::Walked(step), -isize::try_from(removed).unwrap_or(isize::MAX)))
+        }
+    }
 }
 
 fn over(failure: Failure) -> Said {
@@ -290,12 +377,14 @@ fn over(failure: Failure) -> Said {
     }
 }
 
-fn parse(asked: &Asked) -> Result<(Protocol, Parsed), CommandError> {
+fn parse(asked: &Asked) -> Result<Todo, CommandError> {
     match wire::decode(&asked.bytes)? {
         Call::Commands { is_resp3, commands, .. } => {
             let parsed = owner::parse(&commands, asked)?.pop().ok_or(CommandError::Syntax)?;
-            Ok((wire::protocol(is_resp3), parsed))
+            Ok(Todo::Command(wire::protocol(is_resp3), parsed))
         }
-        Call::Look | Call::Walk(_) => Err(CommandError::Syntax),
+        Call::Walk(walk) if walk.with == With::Remove && !asked.is_write => Err(CommandError::ReadOnly),
+        Call::Walk(walk) => Ok(Todo::Walk(walk)),
+        Call::Look => Err(CommandError::Syntax),
     }
 }

@@ -204,28 +204,31 @@ fn walk_leaf(
     asked: &Asked,
     pending: &mut Pending,
 ) -> Result<Option<Step>, CommandError> {
-    let Some(range) = wire::clip(walk.range(), &asked.range) else { return Ok(Some(Step::default())) };
+    shared.engine.attempt(LOCK_WAIT, pending, |keys| walk_in(keys, walk, asked))
+}
+
+/// A step of a walk, inside the leaf and a transaction.
+pub(super) fn walk_in(keys: &Keyspace<'_>, walk: &Walk, asked: &Asked) -> Result<Step, Failure> {
+    let Some(range) = wire::clip(walk.range(), &asked.range) else { return Ok(Step::default()) };
     let manner = match (walk.is_backward, walk.with) {
         (true, _) => keyspace::Walk::Backward,
         (false, With::Rows) => keyspace::Walk::Forward,
         (false, _) => keyspace::Walk::KeysForward,
     };
     let most_looked = usize::try_from(walk.most_looked).unwrap_or(usize::MAX).max(1);
-    shared.engine.attempt(LOCK_WAIT, pending, |keys| {
-        let mut step = Step::default();
-        let mut bytes = 0;
-        let walked = keys.walk(&range, manner, most_looked, |key, record| {
-            step.looked += 1;
-            if walk.pattern.as_ref().is_none_or(|pattern| glob::matches(&pattern.0, key)) {
-                bytes += take(&mut step, walk.with, key, record);
-            }
-            let is_enough = step.count >= walk.most_found || bytes >= walk.most_bytes;
-            Ok(if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-        })?;
-        step.stopped_at = walked.stopped_at.map(Bytes);
-        remove_found(keys, walk, &mut step)?;
-        Ok(step)
-    })
+    let mut step = Step::default();
+    let mut bytes = 0;
+    let walked = keys.walk(&range, manner, most_looked, |key, record| {
+        step.looked += 1;
+        if walk.pattern.as_ref().is_none_or(|pattern| glob::matches(&pattern.0, key)) {
+            bytes += take(&mut step, walk.with, key, record);
+        }
+        let is_enough = step.count >= walk.most_found || bytes >= walk.most_bytes;
+        Ok(if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    })?;
+    step.stopped_at = walked.stopped_at.map(Bytes);
+    remove_found(keys, walk, &mut step)?;
+    Ok(step)
 }
 
 /// Notes a key; how many bytes that takes.

@@ -2,6 +2,9 @@
 //!
 //! Each step is one transaction in one leaf; a walk over several is not one moment. A key that is there all the time is met exactly once, and keys come
 //! in order: a step says where it stopped, or else which leaf it saw the whole of, and the next goes on from there.
+//!
+//! Inside an interactive transaction each step is one of its own, at its home: then all that the walk has seen stays as it was until the transaction ends,
+//! under the store's locks and OPEN-1 (`azekura_fatbtree`'s `node::open`). A walk that comes to the leaf of another node is refused.
 
 use std::ops::Bound;
 
@@ -21,6 +24,7 @@ const STEP_KEYS: usize = 1024;
 const STEP_BYTES: u64 = 2 << 20;
 
 /// A walk as a client asks for it.
+#[derive(Clone)]
 struct Wanted {
     range: KeyRange,
     with: With,
@@ -52,14 +56,49 @@ struct Found {
     stopped_at: Option<Key>,
 }
 
-impl Cluster {
-    /// Runs a command that has no keys but ranges of them.
-    pub(super) fn walk(
-        &self,
-        shared: &Shared,
-        spec: &Spec,
-        request: Request<'_>,
-    ) -> Result<Reply, CommandError> {
+/// Has a step done at the leaf of a target, and says what came of it and which leaf that was.
+type Leg<'a> = dyn FnMut(Target, Walk) -> Result<(Step, LeafRange), CommandError> + 'a;
+
+/// How the steps of a walk are done.
+pub(super) struct Legs<'a> {
+    leg: Box<Leg<'a>>,
+    max_reply_bytes: usize,
+    /// All steps are part of one transaction, which a refusal leaves as it was before the walk.
+    is_one_transaction: bool,
+}
+
+/// Runs a command that has no keys but ranges of them.
+pub(super) fn walk(
+    shared: &Shared,
+    spec: &Spec,
+    request: Request<'_>,
+    legs: &mut Legs<'_>,
+) -> Result<Reply, CommandError> {
+    legs.walk(shared, spec, request)
+}
+
+impl<'a> Legs<'a> {
+    /// Each step is a transaction of its own.
+    pub(super) fn alone(cluster: &'a Cluster) -> Self {
+        let leg = move |target, walk: Walk| {
+            let is_write = walk.with == With::Remove;
+            let bytes = wire::encode(&Call::Walk(walk));
+            let (answer, fact) = cluster.ask(target, Work::Run { is_write, others: Vec::new(), bytes })?;
+            let fact = fact.ok_or_else(no_leaf)?;
+            Ok((wire::decode(&answer)?, fact.range))
+        };
+        Self { leg: Box::new(leg), max_reply_bytes: cluster.max_reply_bytes, is_one_transaction: false }
+    }
+
+    /// Each is a step of one transaction.
+    pub(super) fn inside(
+        cluster: &Cluster,
+        leg: impl FnMut(Target, Walk) -> Result<(Step, LeafRange), CommandError> + 'a,
+    ) -> Self {
+        Self { leg: Box::new(leg), max_reply_bytes: cluster.max_reply_bytes, is_one_transaction: true }
+    }
+
+    fn walk(&mut self, shared: &Shared, spec: &Spec, request: Request<'_>) -> Result<Reply, CommandError> {
         let count = |found: &Found| Reply::count(found.count);
         let bulks =
             |found: Found| Reply::Array(found.items.into_iter().map(|Bytes(b)| Reply::Bulk(b)).collect());
@@ -88,18 +127,18 @@ impl Cluster {
             "az.delrange" => {
                 let (range, options) = command::range_request(request, &["LIMIT"])?;
                 let wanted = Wanted { most_found: options.limit, ..Wanted::all(range, With::Remove) };
-                Ok(count(&self.go(wanted)?))
+                Ok(count(&self.remove(wanted)?))
             }
             "flushdb" | "flushall" => {
                 command::flush_options(request)?;
-                self.go(Wanted::all(KeyRange::ALL, With::Remove))?;
+                self.remove(Wanted::all(KeyRange::ALL, With::Remove))?;
                 Ok(Reply::OK)
             }
             _ => Err(CommandError::NotInCluster(spec.name.to_ascii_uppercase(), "it has no key")),
         }
     }
 
-    fn scan(&self, shared: &Shared, request: Request<'_>) -> Result<Reply, CommandError> {
+    fn scan(&mut self, shared: &Shared, request: Request<'_>) -> Result<Reply, CommandError> {
         let cursors = &shared.engine.around.cursors;
         let (cursor, options) = ScanOptions::of(request)?;
         let mut range = command::range_of(options.pattern);
@@ -117,8 +156,17 @@ impl Cluster {
         Ok(Reply::Array(vec![Reply::text(next.to_string()), Reply::Array(items)]))
     }
 
+    /// Removes what it meets.
+    fn remove(&mut self, wanted: Wanted) -> Result<Found, CommandError> {
+        if self.is_one_transaction {
+            // What is at another node is found out before anything has gone.
+            self.go(Wanted { with: With::Count, ..wanted.clone() })?;
+        }
+        self.go(wanted)
+    }
+
     /// The first key that a walk over `range` meets.
-    fn end_of(&self, range: &KeyRange, walk: keyspace::Walk) -> Result<Option<Key>, CommandError> {
+    fn end_of(&mut self, range: &KeyRange, walk: keyspace::Walk) -> Result<Option<Key>, CommandError> {
         let is_backward = matches!(walk, keyspace::Walk::Backward);
         let found =
             self.go(Wanted { is_backward, most_found: 1, ..Wanted::all(range.clone(), With::Keys) })?;
@@ -126,7 +174,7 @@ impl Cluster {
     }
 
     /// Walks, step by step.
-    fn go(&self, wanted: Wanted) -> Result<Found, CommandError> {
+    fn go(&mut self, wanted: Wanted) -> Result<Found, CommandError> {
         let Wanted { mut range, with, is_backward, pattern, most_found, most_looked } = wanted;
         let (mut found, mut looked, mut bytes) = (Found::default(), 0, 0);
         while found.count < most_found && looked < most_looked {
@@ -161,7 +209,7 @@ impl Cluster {
         Ok(found)
     }
 
-    fn step(&self, range: &KeyRange, walk: Walk) -> Result<(Step, LeafRange), CommandError> {
+    fn step(&mut self, range: &KeyRange, walk: Walk) -> Result<(Step, LeafRange), CommandError> {
         let target = match (walk.is_backward, &range.lower, &range.upper) {
             (false, Bound::Unbounded, _) => Target::At(Key::new()),
             (false, Bound::Included(key) | Bound::Excluded(key), _) => Target::At(key.clone()),
@@ -169,12 +217,12 @@ impl Cluster {
             (true, _, Bound::Excluded(key)) => Target::Before(Some(key.clone())),
             (true, _, Bound::Included(key)) => Target::Before(Some(successor(key))),
         };
-        let is_write = walk.with == With::Remove;
-        let bytes = wire::encode(&Call::Walk(walk));
-        let (answer, fact) = self.ask(target, Work::Run { is_write, others: Vec::new(), bytes })?;
-        let fact = fact.ok_or_else(|| CommandError::Unavailable("an answer without its leaf".into()))?;
-        Ok((wire::decode(&answer)?, fact.range))
+        (self.leg)(target, walk)
     }
+}
+
+pub(super) fn no_leaf() -> CommandError {
+    CommandError::Unavailable("an answer without its leaf".into())
 }
 
 /// The first key after `key`.

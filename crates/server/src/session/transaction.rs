@@ -270,7 +270,7 @@ impl Session {
         else {
             return Err(CommandError::Without("AZ.COMMIT", "AZ.BEGIN"));
         };
-        match transaction.step(cluster, spec, request, self.protocol) {
+        match transaction.step(&self.shared, cluster, (spec, request), self.protocol) {
             Ok(reply) => Ok(reply),
             Err(StepError::Refused(error)) => Err(error),
             Err(StepError::Over(error)) => {

@@ -21,7 +21,7 @@ fn an_interactive_transaction_takes_place_at_the_node_of_its_first_key() {
         ("APPEND j x", ":2"),
         ("INCR j", "-ERR value is not an integer"),
         ("GET j", "2x"),
-        ("DBSIZE", "-ERR DBSIZE in an interactive transaction is not offered in a cluster"),
+        ("DBSIZE", "-CROSSNODE the range reaches to another node"),
         ("PING", "PONG"),
         ("AZ.BEGIN", "-ERR AZ.BEGIN is not allowed inside an interactive transaction"),
         ("MULTI", "-ERR MULTI is not allowed inside an interactive transaction"),
@@ -139,7 +139,8 @@ fn a_leaf_moves_though_open_transactions_have_touched_it_and_these_are_rolled_ba
         assert!(!client.ask(request).starts_with('-'));
     }
     assert_eq!(nodes.client(2).ask("AZ.CLUSTER MOVE i 2"), "OK");
-    let reply = client.ask("GET k");
+    // A key that is at another node now, since its leaf was moved there: not a key of another node, as another transaction's would be.
+    let reply = client.ask("GET i");
     assert!(reply.starts_with("-RETRY") && reply.contains("moved to another node"), "{reply}");
     assert!(client.ask("AZ.COMMIT").starts_with("-RETRY"));
     assert!(reader.ask("AZ.COMMIT").starts_with("-RETRY"));
@@ -148,6 +149,97 @@ fn a_leaf_moves_though_open_transactions_have_touched_it_and_these_are_rolled_ba
     assert!(done == "OK" || done.contains("held up"), "{done}");
     assert_eq!(client.ask("GET i"), "1");
     assert_eq!(nodes.owner("i"), 2);
+}
+
+/// What a walk meets, and the leaves that it is over.
+#[test]
+fn walks_are_part_of_the_transaction_as_far_as_its_node_has_the_range() {
+    let nodes = Nodes::three();
+    let (mut client, mut other) = (nodes.client(0), nodes.client(2));
+    for key in ["a", "i", "j", "k", "q"] {
+        assert_eq!(other.ask(&format!("SET {key} 1")), "OK");
+    }
+    // Three leaves at the home, and one that is empty.
+    for middle in ["j", "k", "l"] {
+        assert_eq!(other.ask(&format!("AZ.CLUSTER SPLIT {middle}")), "OK");
+    }
+    for (request, wanted) in [
+        ("AZ.BEGIN", "OK"),
+        ("AZ.RANGE [h (p", "[i 1 j 1 k 1]"),
+        ("AZ.RANGE [h (p REV KEYS", "[k j i]"),
+        ("AZ.RANGE [h + LIMIT 3 KEYS", "[i j k]"),
+        ("AZ.COUNT [h (p", ":3"),
+        ("SET jj 1", "OK"),
+        ("AZ.COUNT [h (p", ":4"),
+        ("KEYS j*", "[j jj]"),
+        // The range reaches to another node: nothing of it is done.
+        ("AZ.COUNT [h +", "-CROSSNODE the range reaches"),
+        ("AZ.RANGE [h + KEYS", "-CROSSNODE the range reaches"),
+        ("AZ.RANGE - (p REV", "-CROSSNODE the range reaches"),
+        ("AZ.DELRANGE [h +", "-CROSSNODE the range reaches"),
+        ("FLUSHDB", "-CROSSNODE the range reaches"),
+        ("AZ.COUNT [h (p", ":4"),
+        ("AZ.DELRANGE [j (k", ":2"),
+        ("AZ.RANGE [h (p KEYS", "[i k]"),
+        ("AZ.RANGE [h", "-ERR wrong number"),
+    ] {
+        let reply = client.ask(request);
+        assert!(reply.starts_with(wanted), "{request}: {reply}");
+    }
+    // A key that would come into a range that it has looked at waits for its end, also where the leaf is empty.
+    other.send(&["SET", "n", "1"]);
+    assert_eq!(client.ask("AZ.COUNT [h (p"), ":2");
+    assert_eq!(client.ask("AZ.COMMIT"), "OK");
+    assert_eq!(other.reply(), "OK");
+    assert_eq!(other.ask("AZ.RANGE - + KEYS"), "[a i k n q]");
+}
+
+#[test]
+fn a_transaction_that_begins_with_a_walk_takes_place_where_the_walk_begins() {
+    let nodes = Nodes::three();
+    let mut client = nodes.client(0);
+    for (request, wanted) in [
+        ("AZ.BEGIN RO", "OK"),
+        ("AZ.RANGE [p +", "[]"),
+        ("AZ.DELRANGE [p +", "-NOPERM"),
+        ("GET i", "-CROSSNODE"),
+        ("GET q", "nil"),
+        ("AZ.COMMIT", "OK"),
+        ("AZ.BEGIN", "OK"),
+        // Backwards from the end of all keys.
+        ("AZ.RANGE - + REV LIMIT 1", "-CROSSNODE the range reaches"),
+        ("SET z 1", "OK"),
+        ("AZ.RANGE - + REV LIMIT 1", "[z 1]"),
+        ("SCAN 0 COUNT 1", "-CROSSNODE"),
+        ("AZ.COMMIT", "OK"),
+        ("GET z", "1"),
+    ] {
+        let reply = client.ask(request);
+        assert!(reply.starts_with(wanted), "{request}: {reply}");
+    }
+    assert_eq!(nodes.told(2, "open_transactions"), "0");
+    // Its leaves are those that it has walked over, the empty ones too.
+    assert_eq!(client.ask("AZ.CLUSTER SPLIT j"), "OK");
+    assert_eq!(client.ask("AZ.BEGIN"), "OK");
+    assert_eq!(client.ask("AZ.RANGE [h (p"), "[]");
+    assert_eq!(nodes.client(2).ask("AZ.CLUSTER MOVE j 2"), "OK");
+    let reply = client.ask("AZ.RANGE [h (p");
+    assert!(reply.starts_with("-RETRY") && reply.contains("moved to another node"), "{reply}");
+}
+
+#[test]
+fn a_leaf_of_any_key_of_a_request_takes_the_transaction_along_when_it_moves() {
+    let nodes = Nodes::three();
+    let mut client = nodes.client(0);
+    assert_eq!(client.ask("AZ.CLUSTER SPLIT k"), "OK");
+    assert_eq!(client.ask("AZ.BEGIN"), "OK");
+    assert_eq!(client.ask("MSET i 1 k 1"), "OK");
+    assert_eq!(nodes.client(2).ask("AZ.CLUSTER MOVE k 2"), "OK");
+    // One that stays at its home, and so does the first key.
+    let reply = client.ask("GET i");
+    assert!(reply.starts_with("-RETRY") && reply.contains("moved to another node"), "{reply}");
+    assert_eq!(client.ask("AZ.ABORT"), "OK");
+    assert_eq!(client.ask("MGET i k"), "[nil nil]");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! One order explains what clients of all nodes saw by single requests, `MULTI`, `WATCH` and interactive transactions, while leaves split and move.
+//! One order explains what clients of all nodes saw by single requests, `MULTI`, `WATCH` and interactive transactions with walks, while leaves split and move.
 
 use std::thread;
 
@@ -74,9 +74,29 @@ fn watched(client: &mut Client, running: &mut Running<'_>, steps: &[Step]) -> bo
     queued(client, running, steps)
 }
 
-fn interactive(client: &mut Client, running: &mut Running<'_>, steps: &[Step]) -> bool {
+/// Looks at all lists between the first and the last of some keys, by one walk; an empty one is not there.
+fn walk(client: &mut Client, running: &mut Running<'_>, steps: &[Step]) -> bool {
+    let keys = || steps.iter().map(|step| step.0);
+    let (first, last) = (keys().min().unwrap(), keys().max().unwrap());
+    let reply = client.ask(&format!("AZ.RANGE [{} [{}", KEYS[first], KEYS[last]));
+    if is_refused(&reply) {
+        return false;
+    }
+    let words: Vec<_> = reply.trim_matches(['[', ']']).split(' ').collect();
+    for (key, name) in KEYS.iter().enumerate().take(last + 1).skip(first) {
+        let found = words.chunks_exact(2).find(|row| row[0] == *name);
+        running.read(key as u64, list(found.map_or("nil", |row| row[1])));
+    }
+    true
+}
+
+fn interactive(client: &mut Client, running: &mut Running<'_>, steps: &[Step], walks: bool) -> bool {
     assert_eq!(client.ask("AZ.BEGIN"), "OK");
-    for step in steps {
+    for (number, step) in steps.iter().enumerate() {
+        if walks && number == 1 && !walk(client, running, steps) {
+            assert_eq!(client.ask("AZ.ABORT"), "OK");
+            return false;
+        }
         let reply = client.ask(&request(*step));
         if is_refused(&reply) {
             assert_eq!(client.ask("AZ.ABORT"), "OK");
@@ -98,14 +118,14 @@ fn transaction(client: &mut Client, recorder: &Recorder, rng: &mut StdRng) -> bo
     };
     let steps: Vec<Step> = (0..3).map(|_| step()).collect();
     let mut running = recorder.begin();
-    let is_committed = match rng.random_range(0..4) {
+    let is_committed = match rng.random_range(0..5) {
         0 => {
             note(&mut running, steps[0], &client.ask(&request(steps[0])));
             true
         }
         1 => queued(client, &mut running, &steps),
         2 => watched(client, &mut running, &steps),
-        _ => interactive(client, &mut running, &steps),
+        kind => interactive(client, &mut running, &steps, kind == 4),
     };
     if is_committed {
         running.committed()
