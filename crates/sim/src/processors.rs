@@ -4,7 +4,7 @@
 //! |---|---|
 //! | on a processor | when it sleeps or ends, or its slice is over and others are ready |
 //! | ready | when a processor has nothing else to do: first who was woken, then in order of readiness |
-//! | neither: asleep, stopped, ended | when it is woken: to its last processor if that is idle, to any idle one, to the front of the queue; its last processor's thread then gives way |
+//! | neither: asleep, stopped, ended | when it is woken: to its last processor if that is idle, to any idle one, to the front of the queue; its last processor's thread then gives way, as soon as the profile has it |
 
 use crate::coherence::Time;
 use std::collections::VecDeque;
@@ -59,10 +59,10 @@ impl Processors {
 
     /// `thread`, which last had the processor `last`, wants one from `at` on. An idle one is there `wake` later; without a `wake` the thread
     /// was not asleep.
-    pub fn wants(&mut self, thread: ThreadId, last: Option<usize>, at: Time, wake: Time) -> Wish {
+    pub fn wants(&mut self, thread: ThreadId, last: Option<usize>, at: Time, wake: Option<Time>) -> Wish {
         let idle = || self.on.iter().position(Option::is_none);
         let Some(processor) = last.filter(|&last| self.on[last].is_none()).or_else(idle) else {
-            if wake == 0 {
+            if wake.is_none() {
                 self.ready.push_back((thread, at));
                 return Wish::Waits { instead_of: None };
             }
@@ -71,7 +71,7 @@ impl Processors {
         };
         self.on[processor] = Some(thread);
         self.idle -= 1;
-        Wish::Granted(Start { thread, processor, at: at + wake })
+        Wish::Granted(Start { thread, processor, at: at + wake.unwrap_or(0) })
     }
 
     /// The thread on `processor` leaves it at `now`; who is next?
@@ -105,23 +105,23 @@ mod tests {
     fn the_ready_wait_in_line_for_a_processor_and_wake_on_their_last_one() {
         let mut processors = Processors::new(2, 10);
         let granted = |thread, processor, at| Wish::Granted(Start { thread, processor, at });
-        assert_eq!(processors.wants(0, None, 5, 0), granted(0, 0, 5));
-        assert_eq!(processors.wants(1, None, 5, 0), granted(1, 1, 5));
-        assert_eq!(processors.wants(2, None, 6, 0), Wish::Waits { instead_of: None });
+        assert_eq!(processors.wants(0, None, 5, None), granted(0, 0, 5));
+        assert_eq!(processors.wants(1, None, 5, None), granted(1, 1, 5));
+        assert_eq!(processors.wants(2, None, 6, None), Wish::Waits { instead_of: None });
         assert!(processors.has_ready());
         assert_eq!(processors.leaves(1, 20), Some(Start { thread: 2, processor: 1, at: 30 }));
         assert_eq!(processors.leaves(1, 40), None);
         assert_eq!(processors.leaves(0, 41), None);
         assert_eq!(processors.idle(), 2);
-        assert_eq!(processors.wants(2, Some(1), 50, 3), granted(2, 1, 53));
+        assert_eq!(processors.wants(2, Some(1), 50, Some(3)), granted(2, 1, 53));
     }
 
     #[test]
     fn who_was_woken_goes_before_who_has_used_its_time() {
         let mut processors = Processors::new(1, 10);
-        assert!(matches!(processors.wants(0, None, 0, 0), Wish::Granted(_)));
-        assert_eq!(processors.wants(1, None, 1, 0), Wish::Waits { instead_of: None });
-        assert_eq!(processors.wants(2, Some(0), 2, 3), Wish::Waits { instead_of: Some(0) });
+        assert!(matches!(processors.wants(0, None, 0, None), Wish::Granted(_)));
+        assert_eq!(processors.wants(1, None, 1, None), Wish::Waits { instead_of: None });
+        assert_eq!(processors.wants(2, Some(0), 2, Some(3)), Wish::Waits { instead_of: Some(0) });
         assert_eq!(processors.leaves(0, 20), Some(Start { thread: 2, processor: 0, at: 30 }));
         assert_eq!(processors.leaves(0, 40), Some(Start { thread: 1, processor: 0, at: 50 }));
     }

@@ -3,7 +3,7 @@
 //! Each is done in many short stretches, of which the fastest fifth counts: whoever else uses the machine can only make a stretch slower.
 
 use azekura_base::page::PageWord;
-use azekura_base::sync::{WaitWord, thread};
+use azekura_base::sync::thread;
 use azekura_io::{Fs, OpenOptions, OsFs};
 use std::hint::{black_box, spin_loop};
 use std::io;
@@ -142,38 +142,6 @@ pub(super) fn transfer() -> io::Result<f64> {
     });
     other.join().map_err(|_| io::Error::other("the other thread panicked"))?;
     Ok(both_ways / 4.0)
-}
-
-/// From a wake to the sleeper's first instruction: there and back is two of them, and the calls.
-pub(super) fn wake(system_call: f64) -> io::Result<f64> {
-    const TURNS: u32 = 50;
-    let words = Arc::new([WaitWord::new(0), WaitWord::new(0)]);
-    let theirs = Arc::clone(&words);
-    let sleep_until = |word: &WaitWord, value: u32| {
-        while word.word().load(std::sync::atomic::Ordering::Acquire) != value {
-            let seen = word.word().load(std::sync::atomic::Ordering::Relaxed);
-            if seen != value {
-                word.wait(seen, None);
-            }
-        }
-    };
-    let last = STRETCHES as u32 * TURNS;
-    let other = thread::Builder::new().spawn(move || {
-        for turn in 1..=last {
-            sleep_until(&theirs[0], turn);
-            theirs[1].set_and_wake(turn);
-        }
-    })?;
-    let mut turn = 0;
-    let both_ways = each(STRETCHES, TURNS as usize, || {
-        for _ in 0..TURNS {
-            turn += 1;
-            words[0].set_and_wake(turn);
-            sleep_until(&words[1], turn);
-        }
-    });
-    other.join().map_err(|_| io::Error::other("the other thread panicked"))?;
-    Ok((both_ways / 2.0 - system_call).max(0.0))
 }
 
 /// What the device under a directory takes, in nanoseconds: a write of 4 KiB, what a flush after it takes more, a read.

@@ -5,8 +5,8 @@ use azekura_sim::lines::LINE_BYTES;
 use azekura_sim::profile::{Constant, Source};
 use std::io;
 
-use super::constants;
 use super::runs::Runs;
+use super::{constants, scheduling};
 
 /// Bytes of memory to walk through: more than any last cache.
 const MEMORY_BYTES: usize = 256 << 20;
@@ -23,7 +23,12 @@ pub(super) struct Costs {
     memory: Runs,
     transfer: Runs,
     system_call: Runs,
+    wake_call: Runs,
     wake: Runs,
+    context_switch: Runs,
+    alarm: Runs,
+    undisturbed: Runs,
+    slice: Runs,
 }
 
 pub(super) const fn measured(value: f64) -> Constant {
@@ -42,8 +47,23 @@ impl Costs {
         self.memory.run(|| io::Result::Ok(constants::chase(MEMORY_BYTES)))?;
         self.transfer.run(constants::transfer)?;
         self.system_call.run(|| io::Result::Ok(constants::system_call()))?;
+        self.measure_scheduling()
+    }
+
+    fn measure_scheduling(&mut self) -> io::Result<()> {
         let system_call = self.system_call.median();
-        self.wake.run(|| constants::wake(system_call))
+        let mut wake = 0.0;
+        self.wake_call.run(|| {
+            let (call, after) = scheduling::wake()?;
+            wake = after;
+            io::Result::Ok(call)
+        })?;
+        self.wake.run_beside(&self.wake_call, wake);
+        self.context_switch.run(|| scheduling::context_switch(system_call))?;
+        self.alarm.run(scheduling::alarm)?;
+        let alarm = self.alarm.median();
+        self.undisturbed.run(|| scheduling::undisturbed(alarm))?;
+        self.slice.run(scheduling::slice)
     }
 
     /// This machine: its processors are alike, on one socket, with one last cache.
@@ -68,7 +88,12 @@ impl Costs {
             (&mut costs.transfer_in_cluster, &self.transfer),
             (&mut costs.transfer_in_socket, &self.transfer),
             (&mut costs.system_call, &self.system_call),
+            (&mut costs.wake_call, &self.wake_call),
             (&mut costs.wake, &self.wake),
+            (&mut costs.context_switch, &self.context_switch),
+            (&mut costs.alarm, &self.alarm),
+            (&mut costs.undisturbed, &self.undisturbed),
+            (&mut costs.slice, &self.slice),
         ] {
             *constant = measured(runs.median());
         }

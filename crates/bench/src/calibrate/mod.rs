@@ -1,6 +1,6 @@
 //! The machine at hand as a profile, and how far simulations of it are from the real thing.
 //!
-//! 1. Small measurements give what a load, an atomic instruction, a transfer between cores, a wake-up cost (`constants`).
+//! 1. Small measurements give what a load, an atomic instruction, a transfer between cores, a wake-up cost (`constants`), and who gets a processor when (`scheduling`).
 //! 2. Three workloads run really, on one thread and on two: the page cache, the log, the B+tree under the store's door.
 //! 3. 1 and 2 take turns, round after round, because others use the machine too and its speed comes and goes: runs in which others had processors do not
 //!    count, medians do, and rounds go on until the middle halves of all workloads' runs lie close together, or the time is up.
@@ -12,7 +12,8 @@
 //!
 //! | module | noun |
 //! |---|---|
-//! | `constants` | small measurements |
+//! | `constants` | small measurements: memory, instructions, calls, the device |
+//! | `scheduling` | the same of the scheduler: wakes, alarms, slices, who goes first |
 //! | `costs` | a profile of their medians |
 //! | [`runs`] | runs of one thing, of which some were disturbed |
 //! | `workload` | a workload, real and simulated |
@@ -24,6 +25,7 @@ mod costs;
 mod fit;
 pub mod report;
 pub mod runs;
+mod scheduling;
 mod workload;
 
 pub use report::{Calibration, Compared, Device};

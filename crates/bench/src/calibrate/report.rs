@@ -115,7 +115,12 @@ impl Calibration {
             ("line from another core", &costs.transfer_in_cluster),
             ("turn of a spin", &costs.pause),
             ("system call", &costs.system_call),
-            ("wake to first instruction", &costs.wake),
+            ("call that wakes a sleeper", &costs.wake_call),
+            ("from there until it runs", &costs.wake),
+            ("sleep's end until it runs", &costs.alarm),
+            ("switch of threads", &costs.context_switch),
+            ("undisturbed by who wakes", &costs.undisturbed),
+            ("slice", &costs.slice),
             ("byte copied", &costs.copy_byte),
         ] {
             let _ = writeln!(out, "{name:28}{:>12.2} ns", constant.value);

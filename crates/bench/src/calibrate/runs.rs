@@ -34,6 +34,11 @@ impl Runs {
         Ok(())
     }
 
+    /// Adds what was measured beside the last run of `other`, which was disturbed as much.
+    pub(super) fn run_beside(&mut self, other: &Self, value: f64) {
+        self.0.extend(other.0.last().map(|run| Run { value, ..*run }));
+    }
+
     /// Values of the quiet runs, sorted; where there are too few of those, of the least disturbed ones.
     fn counted(&self) -> Vec<f64> {
         let mut runs = self.0.clone();

@@ -108,7 +108,7 @@ impl Trial {
     fn log(&self, profile: Profile, threads: usize) -> p_wal::simulate::Simulated {
         p_wal::simulate::Simulated {
             profile,
-            device: DeviceModel::plp(),
+            devices: vec![DeviceModel::plp()],
             logs: vec![(p_wal::variant::Variant::Ours, None)],
             workers: vec![threads],
             time: LOG_TIME,

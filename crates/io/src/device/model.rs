@@ -46,7 +46,7 @@ const GIB: u64 = 1 << 30;
 
 impl DeviceModel {
     /// Every model that has a name.
-    pub const ALL: [Self; 4] = [Self::iodrive(), Self::cloud(), Self::ssd(), Self::plp()];
+    pub const ALL: [Self; 5] = [Self::iodrive(), Self::iodrive_2x(), Self::cloud(), Self::ssd(), Self::plp()];
 
     /// The ioDrive of the P-WAL paper (160 GB, SLC, PCI Express 2.0, 2017), as far as its text tells.
     ///
@@ -71,6 +71,13 @@ impl DeviceModel {
             jitter_permille: 100,
             seed: 1,
         }
+    }
+
+    /// The same with twice the bandwidth: no drive that was measured, but what shows whether a log at the ioDrive's limit has more in it.
+    #[must_use]
+    pub const fn iodrive_2x() -> Self {
+        let bytes_per_s = 2 * Self::iodrive().bytes_per_s;
+        Self { name: "iodrive-2x", channel_bytes_per_s: bytes_per_s, bytes_per_s, ..Self::iodrive() }
     }
 
     /// A cloud volume behind virtio-blk: FLUSH instead of FUA, and concurrent FLUSHes merged.

@@ -87,8 +87,14 @@ pub struct Costs {
     pub system_call: Constant,
     /// From one thread to another on a processor.
     pub context_switch: Constant,
-    /// From a wake to the sleeper's first instruction, when a processor is idle.
+    /// What it costs a thread to wake another that sleeps.
+    pub wake_call: Constant,
+    /// From the end of that call to the sleeper's first instruction, when a processor is idle.
     pub wake: Constant,
+    /// From the end of a sleep's time to the sleeper's first instruction, when a processor is idle.
+    pub alarm: Constant,
+    /// How long a thread that has just been given its processor keeps it, whoever wakes up and wants it.
+    pub undisturbed: Constant,
     /// How long a thread may run when others want its processor.
     pub slice: Constant,
     /// A byte copied.

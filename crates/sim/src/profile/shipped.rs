@@ -59,7 +59,13 @@ impl Profile {
                 ),
                 system_call: reasoned(400.0, "a trap and back at 1.2 GHz in order"),
                 context_switch: reasoned(5_000.0, "Solaris 10 at 1.2 GHz in order"),
+                wake_call: reasoned(400.0, "a system call"),
                 wake: reasoned(10_000.0, "Solaris 10 at 1.2 GHz in order"),
+                alarm: reasoned(10_000.0, "as another thread's wake"),
+                undisturbed: reasoned(
+                    0.0,
+                    "Solaris' time-sharing class: who has slept has the higher priority",
+                ),
                 slice: reasoned(20e6, "Solaris' time-sharing class: 20 ms at the least"),
                 copy_byte: reasoned(0.5, "2 GB/s by one thread"),
                 between_accesses: reasoned(12.0 * CYCLE, "a dozen instructions of one in-order thread"),
@@ -129,13 +135,15 @@ impl Profile {
             pause: reasoned(10.0 * CYCLE, "Core microarchitecture"),
             system_call: reasoned(200.0, "1.6 GHz, without mitigations"),
             context_switch: reasoned(3_000.0, "Linux 2.6.18 at 1.6 GHz, with cold caches"),
+            wake_call: reasoned(200.0, "a system call"),
             wake: reasoned(
                 8_000.0,
                 "Linux 2.6.18: an interrupt of another processor, and out of its idle loop",
             ),
+            alarm: reasoned(8_000.0, "as another thread's wake"),
             slice: reasoned(
                 1e6,
-                "Linux 2.6.18 gives 100 ms, but lets a thread that wakes go before one that computes, which the simulation does not",
+                "Linux 2.6.18 gives 100 ms, but a thread that waits gains priority over one that computes all the time",
             ),
             copy_byte: reasoned(0.4, "2.5 GB/s by one core"),
             between_accesses: reasoned(6.0 * CYCLE, "six to eight instructions"),
@@ -187,9 +195,15 @@ fn x86_costs() -> Costs {
         pause: reasoned(30.0, "some 100 cycles since Skylake, fewer on AMD's"),
         system_call: reasoned(150.0, "a cheap call with mitigations"),
         context_switch: reasoned(1_500.0, "Linux, with cold caches"),
+        wake_call: reasoned(150.0, "a cheap call; the interrupt for an idle processor is not counted"),
         wake: reasoned(
             5_000.0,
             "a futex's sleeper on an idle processor, as schedulers' wake-up benchmarks show",
+        ),
+        alarm: reasoned(5_000.0, "as another thread's wake"),
+        undisturbed: reasoned(
+            0.0,
+            "Linux until 6.5: who has slept goes before who computes; since 6.6 (RUN_TO_PARITY) it waits, for a slice at most",
         ),
         slice: reasoned(3e6, "Linux: 3 ms"),
         copy_byte: reasoned(

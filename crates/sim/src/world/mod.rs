@@ -64,6 +64,7 @@ pub(crate) struct World {
     profile: Rc<Profile>,
     gap: Time,
     slice: Time,
+    undisturbed: Time,
 }
 
 /// Where a processor is: asked at each step, so computed once.
@@ -102,6 +103,7 @@ impl World {
             max_steps: u64::MAX,
             gap: picoseconds(costs.between_accesses.value),
             slice: picoseconds(costs.slice.value),
+            undisturbed: picoseconds(costs.undisturbed.value),
             profile,
         }
     }
@@ -114,7 +116,7 @@ impl World {
     pub(crate) fn add_thread(&mut self, at: Time) -> ThreadId {
         let id = self.threads.len();
         self.threads.push(Thread::ready(at));
-        self.make_ready(id, at, 0);
+        self.make_ready(id, at, None);
         id
     }
 

@@ -80,11 +80,13 @@ impl World {
         if sleepers.is_empty() {
             self.sleepers.at.remove(&address);
         }
+        let costs = &self.profile.costs;
+        let (call, wake) = (picoseconds(costs.wake_call.value), picoseconds(costs.wake.value));
         if !woken.is_empty() {
-            self.work(Work::SystemCall);
+            self.me().time += call;
         }
         let now = self.me().time;
-        woken.iter().for_each(|&id| self.wake(id, now));
+        woken.iter().for_each(|&id| self.make_ready(id, now, Some(wake)));
         woken.len()
     }
 
@@ -114,7 +116,7 @@ impl World {
                 continue;
             }
             self.forget_sleeper(address, id);
-            self.wake(id, at);
+            self.make_ready(id, at, Some(picoseconds(self.profile.costs.alarm.value)));
         }
     }
 
@@ -125,11 +127,6 @@ impl World {
                 self.sleepers.at.remove(&address);
             }
         }
-    }
-
-    fn wake(&mut self, id: ThreadId, at: Time) {
-        let wake = picoseconds(self.profile.costs.wake.value);
-        self.make_ready(id, at, wake);
     }
 
     /// Timers that are set, also those that mean nobody any more.

@@ -31,15 +31,16 @@ impl Queue {
 }
 
 impl World {
-    pub(super) fn make_ready(&mut self, thread: ThreadId, at: Time, wake: Time) {
+    /// The thread can go on from `at` on; if it slept, it takes so long to `wake` on an idle processor.
+    pub(super) fn make_ready(&mut self, thread: ThreadId, at: Time, wake: Option<Time>) {
         let last = self.threads[thread].last_processor;
         self.threads[thread].state = State::Ready;
         match self.processors.wants(thread, last, at, wake) {
             Wish::Granted(start) => self.start(start),
-            // Who slept goes before who computes: its processor's thread gives way at its next step.
+            // Who slept goes before who computes: its processor's thread gives way at its next step, or when it has had the processor long enough.
             Wish::Waits { instead_of: Some(busy) } => {
                 let busy = &mut self.threads[busy];
-                busy.slice_end = busy.slice_end.min(at);
+                busy.slice_end = busy.slice_end.min(at.max(busy.since + self.undisturbed));
             }
             Wish::Waits { instead_of: None } => {}
         }
@@ -152,7 +153,7 @@ impl World {
     fn requeue(&mut self) {
         let (me, now) = (self.current, self.me().time);
         self.leave(State::Ready);
-        self.make_ready(me, now, 0);
+        self.make_ready(me, now, None);
     }
 
     /// Where time does not decide, whoever spins lets the others go on.
@@ -196,7 +197,7 @@ impl World {
         let now = self.threads.iter().map(|thread| thread.time).max().unwrap_or(0);
         for id in 0..self.threads.len() {
             if self.threads[id].state == State::Stopped {
-                self.make_ready(id, now, 0);
+                self.make_ready(id, now, None);
             }
         }
     }

@@ -54,7 +54,7 @@ pub fn fill(db: &Database, data: &Data, watch: &mut dyn FnMut(u64)) -> Result<Se
         }
     }
     writer.flush()?;
-    Ok(Sequences::above(scale.customers(), scale.addresses(), scale.orders()))
+    Ok(Sequences::of_filled(scale))
 }
 
 struct Writer<'w> {

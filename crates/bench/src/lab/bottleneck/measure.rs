@@ -4,7 +4,7 @@ use super::front::search::Latch;
 use super::front::{Front, Probes};
 use super::served::Served;
 use super::shop::{Sequences, popular};
-use super::simulate::Simulated;
+use super::store::Bookstore;
 use super::users::{Connection, Crowd, Phase};
 use crate::busy::Watch;
 use crate::error::{BenchError, EngineError};
@@ -59,25 +59,40 @@ impl Outcome {
     }
 }
 
-/// Runs `setup` on a filled store, on a simulated machine if one is given, with that seed; records if `label` is given.
+/// Runs `setup` on a filled store; a closed one on its simulated machine, with that seed. Records if `label` is given.
 ///
 /// # Errors
 ///
 /// The store's, the recorder's, and the simulated machine's.
 pub fn run(
+    store: &Bookstore,
+    setup: &Setup,
+    label: Option<String>,
+    seed: u64,
+) -> Result<Outcome, BenchError> {
+    let setup = *setup;
+    match store {
+        Bookstore::Open(db, sequences) => {
+            let _pinned = Pinned::to(setup.processors)?;
+            serve(db, sequences, &setup, label, 0)
+        }
+        Bookstore::Closed(machine, files) => {
+            let row_ns = machine.row_ns;
+            let serve =
+                move |db: &Database, sequences| serve(db, &Arc::new(sequences), &setup, label, row_ns);
+            files.run(machine, (setup.processors, seed), serve)
+        }
+    }
+}
+
+fn serve(
     db: &Database,
     sequences: &Arc<Sequences>,
     setup: &Setup,
     label: Option<String>,
-    machine: Option<(&Simulated, u64)>,
+    row_ns: u64,
 ) -> Result<Outcome, BenchError> {
-    let row_ns = machine.map_or(0, |(machine, _)| machine.row_ns);
-    let (hall, setup) = (Hall::open(db, sequences, setup, row_ns)?, *setup);
-    if let Some((machine, seed)) = machine {
-        return machine.run(setup.processors, seed, move || serve_crowd(&hall, &setup, label))?;
-    }
-    let _pinned = Pinned::to(setup.processors)?;
-    serve_crowd(&hall, &setup, label)
+    serve_crowd(&Hall::open(db, sequences, setup, row_ns)?, setup, label)
 }
 
 /// Serves the crowd of `setup` on a filled store while `conduct` conducts; `served` are counts to be looked at meanwhile, one for each connection.

@@ -21,7 +21,7 @@
 //! |---|---|
 //! | [`settings`] | what is run |
 //! | [`front`] | the engine's upper side with the paper's locks |
-//! | [`shop`], [`fill`](mod@fill) | pages as transactions; the rows they meet |
+//! | [`shop`], [`fill`](mod@fill), [`store`] | pages as transactions; the rows they meet; where those are |
 //! | [`users`] | emulated users over connections |
 //! | [`measure`] | one run, with or without a recording |
 //! | [`simulate`] | the paper's machine, simulated |
@@ -43,6 +43,7 @@ pub mod shop;
 pub mod simulate;
 pub mod slices;
 pub mod slowdown;
+pub mod store;
 pub mod study;
 pub mod text;
 pub mod users;

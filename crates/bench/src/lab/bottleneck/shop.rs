@@ -15,7 +15,7 @@ use azekura_workload::bookstore::row::{
 };
 use azekura_workload::bookstore::text::name_of;
 use azekura_workload::bookstore::{
-    Answer, BEST_SELLER_ORDERS, CART_LINES, CART_SHOWN, LIST, Request, Search,
+    Answer, BEST_SELLER_ORDERS, CART_LINES, CART_SHOWN, LIST, Request, Scale, Search,
 };
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -37,6 +37,12 @@ impl Sequences {
             address: AtomicU64::new(addresses + 1),
             cart: AtomicU64::new(carts + 1),
         }
+    }
+
+    /// Those of a shop of this size that has just been filled.
+    #[must_use]
+    pub const fn of_filled(scale: Scale) -> Self {
+        Self::above(scale.customers(), scale.addresses(), scale.orders())
     }
 }
 

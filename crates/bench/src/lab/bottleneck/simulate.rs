@@ -40,7 +40,8 @@ impl Simulated {
     ) -> Result<T, BenchError> {
         let result = Rc::new(Cell::new(None));
         let theirs = Rc::clone(&result);
-        let mut simulation = Simulation::new(Rc::new(self.profile.clone()), processors, seed);
+        let mut simulation =
+            Simulation::new(Rc::new(self.profile.clone()), processors, seed).stack_bytes(STACK_BYTES);
         simulation.thread(move || theirs.set(Some(body())));
         simulation.run().map_err(BenchError::Simulation)?;
         result.take().ok_or(BenchError::Panicked)
@@ -59,6 +60,8 @@ impl Simulated {
     }
 }
 
+/// Of a thread: the store's stacks are deep when it is opened and walked through.
+const STACK_BYTES: usize = 1 << 20;
 /// Fitted, the only number that is: so that eight processors without a limit do about nine tenths of what they do with the best one (Table 4:
 /// 406 of 473). What sixteen do, and which lock is to blame, follows.
 const ROW_NS: u64 = 10_000;

@@ -99,7 +99,8 @@ impl From<(f64, Option<(f64, f64)>)> for Loss {
 ///
 /// The store's and the recorder's.
 pub fn sliced(settings: &Settings, progress: &Progress) -> Result<Vec<Sliced>, BenchError> {
-    let (db, sequences) = super::study::bookstore(settings, progress)?;
+    progress.begin("filling the bookstore", 1);
+    let (db, sequences) = super::store::open(settings)?;
     let cases = cases(settings);
     let rounds = settings.blocks.div_ceil(BLOCKS).max(1);
     progress.begin("what recording costs, in slices", (rounds * cases.len()) as u64);

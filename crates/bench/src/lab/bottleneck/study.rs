@@ -3,24 +3,21 @@
 //! Runs that are compared follow one another directly, with the latches (or with and without a recording) taking turns, so
 //! that a slow minute of the machine hits all alike.
 
-use super::fill::fill;
 use super::findings::Finding;
 use super::front::Probes;
 use super::front::search::Latch;
 use super::measure::{Outcome, Setup, run};
 use super::settings::{Point, Settings};
-use super::shop::Sequences;
 use super::slowdown::Slowdown;
+use super::store::Bookstore;
 use crate::error::{BenchError, EngineError};
 use crate::machine::Machine;
 use crate::progress::Progress;
-use azekura::Database;
 use azekura_trace::analyze::{Analysis, AnalyzeOptions, Verdict};
 use azekura_trace::{Recording, WaitKind};
-use azekura_workload::bookstore::{Conformance, Data, Interaction, Tally, Think, Transitions};
+use azekura_workload::bookstore::{Conformance, Interaction, Tally, Think, Transitions};
 use serde::Serialize;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// The operation of the paper's figures.
@@ -110,13 +107,13 @@ impl Study {
 ///
 /// The store's, the recorder's, the file system's. That a lock is not found is no error but a [`Finding`].
 pub fn study(settings: &Settings, traces: Option<&Path>, progress: &Progress) -> Result<Study, BenchError> {
-    let (db, sequences) = bookstore(settings, progress)?;
-    let lab = Lab { settings, db: &db, sequences: &sequences, progress };
+    let store = bookstore(settings, progress)?;
+    let lab = Lab { settings, store: &store, progress };
     let (points, tally) = lab.sweep()?;
     let (recorded, medians) = lab.record(&points)?;
     let slowdowns = lab.slowdowns(&points)?;
     let difference = lab.difference(&recorded, medians, traces)?;
-    db.close().map_err(|e| EngineError::failed("closing the store", e))?;
+    store.close()?;
     progress.finish();
     Ok(Study {
         machine: settings
@@ -139,34 +136,17 @@ pub fn study(settings: &Settings, traces: Option<&Path>, progress: &Progress) ->
 ///
 /// The store's and the recorder's.
 pub fn slowdowns(settings: &Settings, progress: &Progress) -> Result<Vec<Slowdown>, BenchError> {
-    let (db, sequences) = bookstore(settings, progress)?;
-    let lab = Lab { settings, db: &db, sequences: &sequences, progress };
+    let store = bookstore(settings, progress)?;
+    let lab = Lab { settings, store: &store, progress };
     let slowdowns = lab.slowdowns(&[])?;
-    db.close().map_err(|e| EngineError::failed("closing the store", e))?;
+    store.close()?;
     progress.finish();
     Ok(slowdowns)
 }
 
-pub(super) fn bookstore(
-    settings: &Settings,
-    progress: &Progress,
-) -> Result<(Database, Arc<Sequences>), BenchError> {
-    let store = |e| EngineError::failed("opening the store", e);
-    let builder = Database::builder().cache_bytes(512 << 20);
-    let db = match &settings.machine {
-        None => builder.open_in_memory().map_err(store)?,
-        // Without threads of its own, which would be real ones; opened on a machine, so that what it draws comes from a seed.
-        Some(machine) => {
-            let builder =
-                builder.cache_bytes(64 << 20).background(false).wal_workers(settings.all_processors());
-            machine.run(1, settings.seed, move || builder.open_in_memory())?.map_err(store)?
-        }
-    };
+fn bookstore(settings: &Settings, progress: &Progress) -> Result<Bookstore, BenchError> {
     progress.begin("filling the bookstore", 1);
-    let data = Data::new(settings.scale, settings.seed);
-    let sequences =
-        fill(&db, &data, &mut |_| {}).map_err(|e| EngineError::failed("filling the bookstore", e))?;
-    Ok((db, Arc::new(sequences)))
+    Bookstore::filled(settings)
 }
 
 /// One recording.
@@ -179,16 +159,14 @@ struct Once {
 
 struct Lab<'l> {
     settings: &'l Settings,
-    db: &'l Database,
-    sequences: &'l Arc<Sequences>,
+    store: &'l Bookstore,
     progress: &'l Progress,
 }
 
 impl Lab<'_> {
     /// One run; `turn` makes those that are repeated differ where nothing else does.
     fn run(&self, setup: &Setup, label: Option<String>, turn: usize) -> Result<Outcome, BenchError> {
-        let machine = self.settings.machine.as_ref().map(|m| (m, self.settings.seed + turn as u64));
-        run(self.db, self.sequences, setup, label, machine)
+        run(self.store, setup, label, self.settings.seed + turn as u64)
     }
 
     /// Figs 3, 4, 10 and 11.

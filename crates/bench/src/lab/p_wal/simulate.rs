@@ -1,4 +1,4 @@
-//! The paper's Fig. 7 on a simulated machine: U-1 on the log alone, with as many workers as the machine has processors, and a modelled device in
+//! The paper's Fig. 7 on a simulated machine: U-1 and U-10 on the log alone, with as many workers as the machine has processors, and modelled devices in
 //! the machine's own time.
 //!
 //! The log is the shipped one with its own threads; workers are those of [`micro`]. Each worker has a processor, and so have the log's threads.
@@ -29,14 +29,14 @@ use crate::progress::Progress;
 pub struct Simulated {
     /// The machine.
     pub profile: Profile,
-    /// The device.
-    pub device: DeviceModel,
+    /// The devices.
+    pub devices: Vec<DeviceModel>,
     /// The logs; those with a size have buffers of so many bytes instead of the lab's.
     pub logs: Vec<(Variant, Option<usize>)>,
     /// Numbers of workers.
     pub workers: Vec<usize>,
-    /// Updates of a transaction.
-    pub updates: usize,
+    /// Updates of a transaction: a figure for each number.
+    pub updates: Vec<usize>,
     /// Transactions that a worker may have in flight.
     pub window: usize,
     /// Time on the machine before and while commits are counted.
@@ -52,6 +52,10 @@ pub struct Simulated {
 /// A log with so many workers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
+    /// The device.
+    pub device: String,
+    /// Updates of a transaction.
+    pub updates: usize,
     /// Which log.
     pub log: String,
     /// Workers.
@@ -93,7 +97,7 @@ impl Simulated {
     pub fn new(most: usize) -> Self {
         Self {
             profile: Profile::two_sockets(),
-            device: DeviceModel::iodrive(),
+            devices: vec![DeviceModel::iodrive()],
             logs: vec![
                 (Variant::Paper, None),
                 (Variant::OneStream, None),
@@ -101,7 +105,7 @@ impl Simulated {
                 (Variant::Serial, Some(GROUP_BYTES)),
             ],
             workers: simulated::doublings(most),
-            updates: 1,
+            updates: vec![1],
             window: 64,
             time: (Duration::from_millis(4), Duration::from_millis(10)),
             without: Vec::new(),
@@ -110,25 +114,35 @@ impl Simulated {
         }
     }
 
+    /// The same with U-1 and U-10 on devices whose flushes are parallel: the paper's, one that is not at its limit so soon, and a drive of today.
+    #[must_use]
+    pub fn on_parallel_devices(most: usize) -> Self {
+        let devices = vec![DeviceModel::iodrive(), DeviceModel::iodrive_2x(), DeviceModel::plp()];
+        Self { devices, updates: vec![1, 10], ..Self::new(most) }
+    }
+
     /// Runs all of it.
     ///
     /// # Errors
     ///
     /// [`BenchError::Simulation`], and what the log says.
     pub fn run(&self, progress: &Progress) -> Result<Report, BenchError> {
-        progress.begin("Simulating the log", (self.logs.len() * self.workers.len()) as u64);
+        let figures = self.devices.len() * self.updates.len();
+        progress.begin("Simulating the log", (figures * self.logs.len() * self.workers.len()) as u64);
         let mut points = Vec::new();
-        for &(variant, buffer_bytes) in &self.logs {
-            for &workers in &self.workers {
-                points.push(self.point(variant, buffer_bytes, workers)?);
-                progress.at(points.len() as u64);
+        for (&device, &updates) in self.devices.iter().flat_map(|d| self.updates.iter().map(move |u| (d, u)))
+        {
+            for &(variant, buffer_bytes) in &self.logs {
+                for &workers in &self.workers {
+                    let micro = self.micro(variant, workers, updates);
+                    points.push(self.point(micro, buffer_bytes, device)?);
+                    progress.at(points.len() as u64);
+                }
             }
         }
         Ok(Report {
             settings: format!(
-                "U-{} on the log, device {}; {} transactions in flight for each worker; {:?} after {:?}; seed {}{}",
-                self.updates,
-                self.device.name,
+                "{} transactions in flight for each worker; {:?} after {:?}; seed {}{}",
                 self.window,
                 self.time.1,
                 self.time.0,
@@ -140,36 +154,42 @@ impl Simulated {
         })
     }
 
-    /// Transactions per second of so many real workers with the first of the logs.
+    /// Transactions per second of so many real workers with the first of the logs, on the first of the devices.
     pub(crate) fn real(&self, workers: usize) -> Result<f64, BenchError> {
-        let Some(&(variant, buffer_bytes)) = self.logs.first() else { return Ok(0.0) };
-        let device = (self.device, true);
-        let measured = measure(self.micro(variant, workers), buffer_bytes, device, self.time)?;
+        let (Some(&(variant, buffer_bytes)), Some(&device), Some(&updates)) =
+            (self.logs.first(), self.devices.first(), self.updates.first())
+        else {
+            return Ok(0.0);
+        };
+        let micro = self.micro(variant, workers, updates);
+        let measured = measure(micro, buffer_bytes, (device, true), self.time)?;
         Ok(measured.commits as f64 / self.time.1.as_secs_f64())
     }
 
-    const fn micro(&self, variant: Variant, workers: usize) -> Micro {
-        let Self { updates, window, time, seed, .. } = *self;
+    const fn micro(&self, variant: Variant, workers: usize, updates: usize) -> Micro {
+        let Self { window, time, seed, .. } = *self;
         Micro { variant, workers, updates, window: Some(window), time: time.1, seed }
     }
 
     fn point(
         &self,
-        variant: Variant,
+        micro: Micro,
         buffer_bytes: Option<usize>,
-        workers: usize,
+        device: DeviceModel,
     ) -> Result<Point, BenchError> {
-        let micro = self.micro(variant, workers);
-        let (profile, time, device) = (Rc::new(self.profile.clone()), self.time, (self.device, self.spins));
+        let Micro { variant, workers, updates, .. } = micro;
+        let (profile, time, on) = (Rc::new(self.profile.clone()), self.time, (device, self.spins));
         // A stream's flusher each, where each worker has a stream: it sleeps, the worker writes.
         let processors = (workers + FOR_THE_LOG).min(profile.topology.processors());
         let mut simulation = Simulation::new(profile, processors, self.seed).without(&self.without);
         let done = Rc::new(Cell::new(None));
         let result = Rc::clone(&done);
-        simulation.thread(move || result.set(Some(measure(micro, buffer_bytes, device, time))));
+        simulation.thread(move || result.set(Some(measure(micro, buffer_bytes, on, time))));
         let outcome = simulation.run().map_err(BenchError::Simulation)?;
         let measured = done.take().ok_or(BenchError::Panicked)??;
         Ok(Point {
+            device: device.name.into(),
+            updates,
             log: match buffer_bytes {
                 None => variant.name(),
                 Some(bytes) => format!("{}, {bytes} bytes at a time", variant.name()),
@@ -254,34 +274,48 @@ fn trim_until(wal: &Wal, end: Instant) {
 }
 
 impl Report {
-    /// As a table: a line per log, a column per number of workers; and where threads waited for cache lines.
+    /// As tables: a line per log, a column per number of workers; and where threads waited for cache lines.
     #[must_use]
     pub fn to_text(&self) -> String {
-        simulated::text(&self.profile, &self.settings, &[self.chart()])
+        simulated::text(&self.profile, &self.settings, &self.charts())
     }
 
-    /// As a page with a chart.
+    /// As a page with charts.
     #[must_use]
     pub fn to_html(&self) -> String {
-        simulated::html("The log on a simulated machine", &self.profile, &self.settings, &[self.chart()])
+        simulated::html("The log on a simulated machine", &self.profile, &self.settings, &self.charts())
     }
 
-    fn chart(&self) -> Chart {
-        let lines = self.points.chunk_by(|a, b| a.log == b.log).map(|points| Line {
-            name: points[0].log.clone(),
+    fn charts(&self) -> Vec<Chart> {
+        let figures = self.points.chunk_by(|a, b| (&a.device, a.updates) == (&b.device, b.updates));
+        figures.map(chart).collect()
+    }
+}
+
+/// A device and a kind of transactions.
+fn chart(points: &[Point]) -> Chart {
+    let (device, updates) = points.first().map_or(("", 0), |point| (point.device.as_str(), point.updates));
+    let most = points.iter().map(|point| point.workers).max().unwrap_or(0);
+    let greedy = Variant::Serial.name();
+    let of_greedy = points.iter().find(|p| p.log == greedy && p.workers == most).map(|p| p.rate);
+    let line = |points: &[Point]| {
+        let last = points.last();
+        let ratio = last.and_then(|last| Some(last.rate / of_greedy?));
+        Line {
+            name: last.map_or_else(String::new, |last| last.log.clone()),
             points: points.iter().map(|p| (p.workers, p.rate / 1e3)).collect(),
-            note: String::new(),
-            waits: points.last().map_or_else(Vec::new, |p| {
+            note: ratio.map_or_else(String::new, |ratio| format!("{ratio:.2} of the greedy serial log")),
+            waits: last.map_or_else(Vec::new, |p| {
                 p.stalls.iter().map(|(place, us)| (format!("{us:>9.3}"), place.clone())).collect()
             }),
-        });
-        Chart {
-            title: "Thousand transactions per second (Fig. 7)".into(),
-            axis: "workers".into(),
-            decimals: 1,
-            lines: lines.collect(),
-            waits: "Where threads waited for cache lines, with most workers (microseconds per transaction)"
-                .into(),
         }
+    };
+    Chart {
+        title: format!("Thousand transactions of U-{updates} per second, device {device} (Fig. 7)"),
+        axis: "workers".into(),
+        decimals: 1,
+        lines: points.chunk_by(|a, b| a.log == b.log).map(line).collect(),
+        waits: "Where threads waited for cache lines, with most workers (microseconds per transaction)"
+            .into(),
     }
 }

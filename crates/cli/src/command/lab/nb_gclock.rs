@@ -52,6 +52,10 @@ pub(super) struct NbGclock {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     simulate: Option<u16>,
 
+    /// Simulated threads compute so long between two visits [unless given: what the paper's take to draw a reference, as it seems]
+    #[arg(long, value_name = "NS", requires = "simulate")]
+    draw_ns: Option<u64>,
+
     /// Directory for the file that is read [unless given: the system's for temporary files]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -61,7 +65,9 @@ impl NbGclock {
     pub(super) fn run(&self, out: &mut dyn Write) -> Result<Outcome> {
         let progress = Progress::stderr();
         if let Some(processors) = self.simulate {
-            let report = Simulated::new(processors.into()).run(&progress)?;
+            let mut lab = Simulated::new(processors.into());
+            lab.draw_ns = self.draw_ns.unwrap_or(lab.draw_ns);
+            let report = lab.run(&progress)?;
             progress.finish();
             return self.output.deliver_all(
                 out,

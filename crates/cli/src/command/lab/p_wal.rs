@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use azekura_bench::lab::p_wal::ground::Choice;
 use azekura_bench::lab::p_wal::simulate::Simulated;
 use azekura_bench::lab::p_wal::variant::Variant;
@@ -21,11 +21,13 @@ Examples:
   azekura lab p-wal --quick
   azekura lab p-wal --html p-wal.html
   azekura lab p-wal --simulate 16
+  azekura lab p-wal --simulate 16 --quick --device iodrive,plp
   azekura lab p-wal --device iodrive,plp --part log --workers 1,4,16 --json
   azekura lab p-wal --device real --part device,long --dir /mnt/nvme
 
 Devices: real (the one that --dir is on), or a model over memory: iodrive (the
-paper's), cloud, ssd (a consumer's), plp (with power-loss protection).
+paper's), iodrive-2x (with twice the bandwidth), cloud, ssd (a consumer's), plp
+(with power-loss protection).
 Parts: device (Fig. 3), lone (a committer alone), log (Figs 7 to 10, 13), clients
 (that wait for each commit), store, tpcc (Figs 11, 12, 14), long (Fig. 15),
 restart (section 4). At the end the goals that these parts tell about, and
@@ -72,7 +74,7 @@ pub(super) struct PWal {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     runs: Option<u16>,
 
-    /// Simulate 1, 2, 4, … up to N workers on a two-socket machine, and the ioDrive, instead (a build with the feature sim)
+    /// Simulate 1, 2, 4, … up to N workers on a two-socket machine, and modelled devices, instead (a build with the feature sim)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     simulate: Option<u16>,
 
@@ -85,7 +87,7 @@ impl PWal {
     pub(super) fn run(&self, out: &mut dyn Write) -> Result<Outcome> {
         let progress = Progress::stderr();
         if let Some(workers) = self.simulate {
-            let report = Simulated::new(workers.into()).run(&progress)?;
+            let report = self.simulated(workers.into())?.run(&progress)?;
             progress.finish();
             return self.output.deliver_all(
                 out,
@@ -98,6 +100,18 @@ impl PWal {
         let report = lab.run(&progress).with_context(|| format!("measure logs in {}", lab.dir.display()))?;
         progress.finish();
         self.output.deliver_all(out, || report.to_text(), || report.to_json(), || report.to_html())
+    }
+
+    fn simulated(&self, workers: usize) -> Result<Simulated> {
+        let model = |choice: &Choice| match choice {
+            Choice::Model(model) => Ok(*model),
+            Choice::Real => bail!("a simulated machine has modelled devices only: leave out --device real"),
+        };
+        let lab = if self.quick { Simulated::new(workers) } else { Simulated::on_parallel_devices(workers) };
+        if self.device.is_empty() {
+            return Ok(lab);
+        }
+        Ok(Simulated { devices: self.device.iter().map(model).collect::<Result<_>>()?, ..lab })
     }
 
     fn lab(&self) -> Lab {

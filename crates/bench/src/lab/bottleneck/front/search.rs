@@ -13,6 +13,7 @@ use azekura_base::sync::Mutex;
 use azekura_latch::rw::{Accounted, Guarded, OneWord, RwLatch, StateCell};
 use azekura_trace::Site;
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 
 /// The latch's name in reports.
@@ -59,6 +60,8 @@ impl Latch {
     }
 }
 
+/// Hashed without a key by chance: which cells share cache lines is to be the same in each run of a simulation, and nobody chooses rows against it.
+type Rows = HashMap<Key, Cell, BuildHasherDefault<DefaultHasher>>;
 /// A row, or none for now.
 type Cell = Mutex<Option<Arc<[u8]>>>;
 
@@ -79,12 +82,13 @@ const CAPACITY: usize = 1 << 16;
 
 #[derive(Debug)]
 struct HashIndex<S> {
-    rows: RwLatch<S, HashMap<Key, Cell>>,
+    rows: RwLatch<S, Rows>,
 }
 
 impl<S: StateCell> HashIndex<S> {
     fn new(inside: &'static Site) -> Self {
-        Self { rows: RwLatch::new(&SEARCH_LATCH, inside, HashMap::with_capacity(CAPACITY)) }
+        let rows = Rows::with_capacity_and_hasher(CAPACITY, BuildHasherDefault::default());
+        Self { rows: RwLatch::new(&SEARCH_LATCH, inside, rows) }
     }
 
     /// Sets the cell of a key that has one; says whether it has.

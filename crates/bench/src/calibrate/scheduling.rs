@@ -1,0 +1,220 @@
+//! What this machine's scheduler takes, and whom it prefers: wakes, alarms, slices, by small measurements between threads that are bound to processors.
+//!
+//! Medians count here: how long a wake takes varies by itself (an idle processor sleeps deeper the longer it is left alone), not only because others use the
+//! machine.
+
+use azekura_base::sync::WaitWord;
+use azekura_base::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity, set_current_timer_slack};
+use std::hint::spin_loop;
+use std::io;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// For a sleeper to be asleep, and its processor idle: about as long as a log's flusher rests between two flushes.
+const ASLEEP: Duration = Duration::from_micros(30);
+/// Wakes, alarms.
+const TIMES: usize = 61;
+/// Alarms on a busy processor, which may come a tick late each.
+const TIMES_BUSY: usize = 15;
+/// Two threads that compute share a processor for so long.
+const SHARED: Duration = Duration::from_millis(60);
+/// A thread that reads the clock all the time, and finds that so much has passed, was off its processor.
+const OFF: Duration = Duration::from_micros(100);
+
+/// A processor for one thread and one for another: different ones, if there are.
+fn two_processors() -> io::Result<[usize; 2]> {
+    let allowed = sched_getaffinity(None)?;
+    let mut all = (0..CpuSet::MAX_CPU).filter(|&processor| allowed.is_set(processor));
+    let first = all.next().unwrap_or(0);
+    Ok([first, all.next().unwrap_or(first)])
+}
+
+/// A thread that is bound to a processor.
+fn on<T: Send + 'static>(
+    processor: usize,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<io::Result<T>>> {
+    std::thread::Builder::new().spawn(move || {
+        let mut only = CpuSet::new();
+        only.set(processor);
+        sched_setaffinity(None, &only)?;
+        Ok(body())
+    })
+}
+
+fn join<T>(thread: JoinHandle<io::Result<T>>) -> io::Result<T> {
+    thread.join().map_err(|_| io::Error::other("a measuring thread panicked"))?
+}
+
+fn median(mut all: Vec<Duration>) -> f64 {
+    all.sort();
+    all.get(all.len() / 2).map_or(0.0, |time| time.as_secs_f64() * 1e9)
+}
+
+fn sleep_until(word: &WaitWord, value: u32) {
+    loop {
+        let seen = word.word().load(Acquire);
+        if seen == value {
+            return;
+        }
+        word.wait(seen, None);
+    }
+}
+
+fn spin_for(time: Duration) {
+    let until = Instant::now() + time;
+    while Instant::now() < until {
+        spin_loop();
+    }
+}
+
+/// What a call that wakes a sleeper on an idle processor takes, and how long after its end the sleeper runs.
+pub(super) fn wake() -> io::Result<(f64, f64)> {
+    let [mine, theirs] = two_processors()?;
+    let begin = Instant::now();
+    let shared = Arc::new((WaitWord::new(0), AtomicU64::new(0)));
+    let at_sleeper = Arc::clone(&shared);
+    let sleeper = on(theirs, move || {
+        for turn in 1..=TIMES as u32 {
+            sleep_until(&at_sleeper.0, turn);
+            at_sleeper.1.store(begin.elapsed().as_nanos() as u64, Release);
+        }
+    })?;
+    let waker = on(mine, move || {
+        let (word, awake_at) = &*shared;
+        let one = |turn| {
+            spin_for(ASLEEP);
+            awake_at.store(0, Relaxed);
+            let called = begin.elapsed();
+            word.set_and_wake(turn);
+            let back = begin.elapsed();
+            let awake = loop {
+                match awake_at.load(Acquire) {
+                    0 if mine == theirs => std::thread::yield_now(),
+                    0 => spin_loop(),
+                    at => break Duration::from_nanos(at),
+                }
+            };
+            (back - called, awake.saturating_sub(back))
+        };
+        (1..=TIMES as u32).map(one).unzip()
+    })?;
+    let (calls, wakes): (Vec<_>, Vec<_>) = join(waker)?;
+    join(sleeper)?;
+    Ok((median(calls), median(wakes)))
+}
+
+/// From one thread to another on a processor, besides the two calls of who goes to sleep: each wakes the other and sleeps.
+pub(super) fn context_switch(system_call: f64) -> io::Result<f64> {
+    let [processor, _] = two_processors()?;
+    let words = Arc::new([WaitWord::new(0), WaitWord::new(0)]);
+    let theirs = Arc::clone(&words);
+    let other = on(processor, move || {
+        for turn in 1..=TIMES as u32 {
+            sleep_until(&theirs[0], turn);
+            theirs[1].set_and_wake(turn);
+        }
+    })?;
+    let thread = on(processor, move || {
+        let both_ways = |turn| {
+            let began = Instant::now();
+            words[0].set_and_wake(turn);
+            sleep_until(&words[1], turn);
+            began.elapsed()
+        };
+        median((1..=TIMES as u32).map(both_ways).collect())
+    })?;
+    let both_ways = join(thread)?;
+    join(other)?;
+    Ok((both_ways / 2.0 - 2.0 * system_call).max(0.0))
+}
+
+/// How late sleeps of [`ASLEEP`] end.
+fn lateness(times: usize) -> f64 {
+    // Where it is refused, sleeps end up to 50 µs late, here as everywhere.
+    let _ = set_current_timer_slack(NonZeroU64::new(1));
+    let one = |_| {
+        let began = Instant::now();
+        std::thread::sleep(ASLEEP);
+        began.elapsed().saturating_sub(ASLEEP)
+    };
+    median((0..times).map(one).collect())
+}
+
+/// From the end of a sleep's time to the sleeper's first instruction, on an idle processor.
+pub(super) fn alarm() -> io::Result<f64> {
+    let [_, processor] = two_processors()?;
+    join(on(processor, || lateness(TIMES))?)
+}
+
+/// How long a thread that has just been given its processor, because another went to sleep, keeps it when that one wakes.
+pub(super) fn undisturbed(alarm: f64) -> io::Result<f64> {
+    let [processor, _] = two_processors()?;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let theirs = Arc::clone(&is_over);
+    let busy = on(processor, move || {
+        // Relaxed: it ends a little later.
+        while !theirs.load(Relaxed) {
+            spin_loop();
+        }
+    })?;
+    let late = on(processor, || lateness(TIMES_BUSY)).and_then(join);
+    is_over.store(true, Relaxed);
+    join(busy)?;
+    let late = late?;
+    // On time, as on an idle processor: whoever wakes goes first.
+    Ok(if late < 2.0 * alarm { 0.0 } else { late + ASLEEP.as_secs_f64() * 1e9 })
+}
+
+/// How long a thread computes on a processor on which another does, too, before it has to make way.
+pub(super) fn slice() -> io::Result<f64> {
+    let [processor, _] = two_processors()?;
+    let until = Instant::now() + SHARED;
+    let computes = move || {
+        let (mut runs, mut since, mut last) = (Vec::new(), None, Instant::now());
+        while last < until {
+            let now = Instant::now();
+            if now - last > OFF {
+                // The first run had begun before: its length is not known.
+                runs.extend(since.map(|since| last - since));
+                since = Some(now);
+            }
+            last = now;
+        }
+        runs
+    };
+    let other = on(processor, computes)?;
+    let runs = on(processor, computes).and_then(join);
+    let mut all = join(other)?;
+    all.extend(runs?);
+    // Never off: the other one was not there, or runs are longer than this.
+    Ok(if all.is_empty() { SHARED.as_secs_f64() * 1e9 } else { median(all) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_measurement_ends_and_gives_a_time() {
+        let (call, wake) = wake().expect("threads start");
+        assert!(call > 0.0 && wake >= 0.0, "{call} {wake}");
+        assert!(context_switch(0.0).expect("threads start") > 0.0);
+        let alarm = alarm().expect("threads start");
+        assert!(alarm > 0.0 && undisturbed(alarm).expect("threads start") >= 0.0);
+        assert!(slice().expect("threads start") > 0.0);
+    }
+
+    #[test]
+    fn a_median_is_in_nanoseconds() {
+        let us = Duration::from_micros;
+        assert_eq!(median(vec![us(3), us(1), us(2)]), 2000.0);
+        assert_eq!(median(Vec::new()), 0.0);
+    }
+}

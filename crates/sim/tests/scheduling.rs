@@ -1,0 +1,109 @@
+//! Who gets a processor when: by the constants of a profile, in the machine's time.
+#![cfg(feature = "sim")]
+#![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
+
+use azekura_base::sync::time::Instant;
+use azekura_base::sync::{WaitWord, machine, thread};
+use azekura_sim::{Profile, Simulation};
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+#[global_allocator]
+static ALLOCATOR: azekura_sim::LineAllocator = azekura_sim::LineAllocator;
+
+const US: Duration = Duration::from_micros(1);
+
+/// Of this file's machines: each different from the others, so that none passes for another.
+fn profile(undisturbed_us: f64) -> Profile {
+    let mut profile = Profile::two_sockets();
+    for (constant, us) in [
+        (&mut profile.costs.undisturbed, undisturbed_us),
+        (&mut profile.costs.slice, 2_000.0),
+        (&mut profile.costs.context_switch, 3.0),
+        (&mut profile.costs.wake_call, 5.0),
+        (&mut profile.costs.wake, 11.0),
+        (&mut profile.costs.alarm, 17.0),
+    ] {
+        constant.value = us * 1e3;
+    }
+    profile
+}
+
+fn compute_until(end: Instant) {
+    let own = 0_u8;
+    while Instant::now() < end {
+        machine::reads(&own);
+    }
+}
+
+/// When a thread runs again that slept for 100 µs, while another computes for 10 ms.
+fn back_from_a_sleep(undisturbed_us: f64, processors: usize) -> Duration {
+    let back = Rc::new(Cell::new(Duration::ZERO));
+    let slept = Rc::clone(&back);
+    let mut simulation = Simulation::new(Rc::new(profile(undisturbed_us)), processors, 1);
+    simulation.thread(move || {
+        let begin = Instant::now();
+        thread::sleep(100 * US);
+        slept.set(begin.elapsed());
+    });
+    simulation.thread(|| compute_until(Instant::now() + 10_000 * US));
+    simulation.run().unwrap();
+    back.get()
+}
+
+#[track_caller]
+fn is_about(time: Duration, expected_us: u32) {
+    let expected = expected_us * US;
+    assert!(time.abs_diff(expected) < 2 * US, "{time:?} instead of {expected:?}");
+}
+
+#[test]
+fn who_slept_has_an_idle_processor_an_alarm_later() {
+    is_about(back_from_a_sleep(0.0, 2), 100 + 17);
+}
+
+#[test]
+fn who_slept_takes_a_busy_processor_at_once_where_nobody_is_left_undisturbed() {
+    is_about(back_from_a_sleep(0.0, 1), 100 + 3);
+}
+
+#[test]
+fn who_was_just_given_a_processor_keeps_it_for_as_long_as_it_is_left_undisturbed() {
+    // The one that computes was given the processor a switch after the sleeper had left it.
+    is_about(back_from_a_sleep(700.0, 1), 3 + 700 + 3);
+}
+
+#[test]
+fn nobody_is_left_undisturbed_for_longer_than_a_slice() {
+    is_about(back_from_a_sleep(5_000.0, 1), 3 + 2_000 + 3);
+}
+
+#[test]
+fn who_has_computed_for_long_enough_makes_way_at_once() {
+    is_about(back_from_a_sleep(50.0, 1), 100 + 3);
+}
+
+#[test]
+fn a_wake_takes_the_waker_its_call_and_the_sleeper_a_wake_more() {
+    let times = Rc::new(Cell::new([Duration::ZERO; 2]));
+    let (waker, sleeper) = (Rc::clone(&times), Rc::clone(&times));
+    let word = Arc::new(WaitWord::new(0));
+    let theirs = Arc::clone(&word);
+    let mut simulation = Simulation::new(Rc::new(profile(0.0)), 2, 1);
+    simulation.thread(move || {
+        thread::sleep(50 * US); // the other sleeps by then
+        let begin = Instant::now();
+        word.set_and_wake(1);
+        waker.set([begin.elapsed(), waker.get()[1]]);
+    });
+    simulation.thread(move || {
+        theirs.wait(0, None);
+        sleeper.set([sleeper.get()[0], machine::current().unwrap().now()]);
+    });
+    simulation.run().unwrap();
+    let [call, awake] = times.get();
+    is_about(call, 5);
+    is_about(awake, 50 + 17 + 5 + 11);
+}
