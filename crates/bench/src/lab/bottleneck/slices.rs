@@ -8,10 +8,10 @@
 //!    done more, not less.
 //! 2. A recording begins, and runs in.
 //! 3. Blocks of four slices: without, with, with, without, and in every other block the other way round. What goes up or down evenly
-//!    over a block is in both alike. Of each slice the first [`SETTLED`] do not count: the collector comes round in that time, so what it does for the
+//!    over a block is in both alike. Of each slice the first 20 ms do not count: the collector comes round in that time, so what it does for the
 //!    events of a slice falls into as much measured time as they do.
 //! 4. A block's ratio is that of work done per second, with over without. Over all blocks: the middle of all means of two, which a disturbed block
-//!    does not move, and the mean, which it does ([`interval`](super::interval)).
+//!    does not move, and the mean, which it does (`interval`).
 //!
 //! *Control* does all this without any recording: its loss is none, and what it says of that is the method's error.
 //!

@@ -19,7 +19,7 @@ pub enum Bookstore {
     /// Open, on this machine.
     Open(Database, Arc<Sequences>),
     /// Closed, for simulated machines, of which each run has its own.
-    Closed(Simulated, Files),
+    Closed(Box<Simulated>, Files),
 }
 
 /// A filled bookstore that nobody has open.
@@ -72,7 +72,7 @@ impl Bookstore {
             fill(&db, &data, &mut |_| {}).map_err(failed("filling the bookstore"))?;
             db.close().map_err(failed("closing the store"))
         })??;
-        Ok(Self::Closed(machine.clone(), filled))
+        Ok(Self::Closed(Box::new(machine.clone()), filled))
     }
 
     /// Lets go of it.
