@@ -12,6 +12,7 @@
 //! waited at is told), or was off its processor. On few processors the last is often the largest part: not the
 //! lock is slow, its holder was preempted.
 
+use super::nearby::partition_point_from;
 use super::pair::{HoldSpan, ThreadSpans, WaitSpan};
 use super::quick::QuickMap;
 use crate::WaitClass;
@@ -73,6 +74,7 @@ pub(crate) fn blame(threads: &[ThreadSpans], hold_sampling: u32, rows: &mut Blam
     let holders = Holders::new(threads);
     let outermost: Vec<Vec<&WaitSpan>> = threads.iter().map(outermost_waits).collect();
     for (index, thread) in threads.iter().enumerate() {
+        let mut looked = vec![Looked::default(); threads.len()];
         for wait in &thread.waits {
             let Some(end) = wait.end.filter(|_| is_for_somebody(wait)) else { continue };
             let operation = wait.op.map_or(0, |op| thread.ops[op as usize].operation);
@@ -94,7 +96,8 @@ pub(crate) fn blame(threads: &[ThreadSpans], hold_sampling: u32, rows: &mut Blam
                         row.hand_over(gap);
                     }
                 }
-                row.add(piece, wait, &threads[piece.thread], &outermost[piece.thread]);
+                let held = (&threads[piece.thread], &*outermost[piece.thread]);
+                row.add(piece, wait, held, &mut looked[piece.thread]);
                 at = piece.end;
             }
             // What lies before the first recorded hold, or all of it.
@@ -118,6 +121,13 @@ fn is_for_somebody(wait: &WaitSpan) -> bool {
     }
 }
 
+/// Where a waiter's holder was looked at last.
+#[derive(Debug, Clone, Copy, Default)]
+struct Looked {
+    wait: usize,
+    cpu: usize,
+}
+
 /// A part of a wait, and who held meanwhile. Pieces of one wait do not overlap.
 #[derive(Debug, Clone, Copy)]
 struct Piece {
@@ -134,11 +144,17 @@ impl BlameSums {
         self.handover += ns;
     }
 
-    fn add(&mut self, piece: &Piece, waiter: &WaitSpan, holder: &ThreadSpans, waits: &[&WaitSpan]) {
+    fn add(
+        &mut self,
+        piece: &Piece,
+        waiter: &WaitSpan,
+        (holder, waits): (&ThreadSpans, &[&WaitSpan]),
+        looked: &mut Looked,
+    ) {
         let (begin, end) = (piece.begin, piece.end);
         self.waited += end - begin;
         let mut waited = 0;
-        let first = waits.partition_point(|w| w.end.unwrap_or(w.begin) <= begin);
+        let first = partition_point_from(waits, &mut looked.wait, |w| w.end.unwrap_or(w.begin) <= begin);
         for wait in waits[first..].iter().take_while(|w| w.begin < end) {
             let overlap = wait.end.unwrap_or(wait.begin).min(end) - wait.begin.max(begin);
             waited += overlap;
@@ -151,7 +167,8 @@ impl BlameSums {
         }
         if holder.cpu.is_known() {
             let rest = end - begin - waited.min(end - begin);
-            let ran = (holder.cpu.at(end) - holder.cpu.at(begin)).min(rest);
+            let before = holder.cpu.at(begin, &mut looked.cpu);
+            let ran = (holder.cpu.at(end, &mut looked.cpu) - before).min(rest);
             self.holder_ran += ran;
             self.holder_off += rest - ran;
             self.holder_preempted += holder.off.between(begin, end).min(rest - ran);

@@ -5,6 +5,7 @@
 //! anchor (the thread left its CPU again before it could afford one) gets its constant by interpolation:
 //! what its neighbours leave unexplained is spread evenly over the gaps between.
 
+use super::nearby::partition_point_from;
 use crate::event::{Event, EventKind};
 use crate::file::Calibration;
 
@@ -79,9 +80,9 @@ impl CpuCurve {
         self.points.get(i + self.shift).map_or(0, |p| p.1)
     }
 
-    /// CPU time at an instant between events; 0 growth outside of them.
-    pub(crate) fn at(&self, ns: u64) -> u64 {
-        let after = self.points.partition_point(|p| p.0 <= ns);
+    /// CPU time at an instant between events; 0 growth outside of them. `near` is where the last one was looked for.
+    pub(crate) fn at(&self, ns: u64, near: &mut usize) -> u64 {
+        let after = partition_point_from(&self.points, near, |p| p.0 <= ns);
         let (Some(&before), Some(&after)) =
             (after.checked_sub(1).and_then(|i| self.points.get(i)), self.points.get(after))
         else {
@@ -201,7 +202,8 @@ mod tests {
         let cpu: Vec<_> = (0..5).map(|i| curve.at_event(i)).collect();
         assert_eq!(cpu, [950, 1000, 1030, 1030, 1040]);
         assert_eq!((curve.total(), curve.interpolated), (90, 0));
-        assert_eq!((curve.at(150), curve.at(165), curve.at(0), curve.at(5000)), (1000, 1015, 950, 1040));
+        let mut near = 0;
+        assert_eq!([150, 165, 0, 5000].map(|ns| curve.at(ns, &mut near)), [1000, 1015, 950, 1040]);
     }
 
     #[test]
@@ -235,6 +237,6 @@ mod tests {
     fn without_anchors_nothing_is_known() {
         let curve = CpuCurve::new(&[event(1, 0), event(2, 0)], &calibration(), &mut CpuCarried::default());
         assert!(!curve.is_known());
-        assert_eq!((curve.at_event(0), curve.at(7), curve.total()), (0, 0, 0));
+        assert_eq!((curve.at_event(0), curve.at(7, &mut 0), curve.total()), (0, 0, 0));
     }
 }

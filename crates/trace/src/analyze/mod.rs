@@ -20,6 +20,7 @@ mod blame;
 mod bounded;
 mod cpu_curve;
 mod fold;
+mod nearby;
 mod off_curve;
 mod pair;
 mod quick;
