@@ -45,7 +45,16 @@ pub(crate) fn of_process() -> Duration {
     if let Some(machine) = simulated() {
         return machine.processor_time(None);
     }
-    let time = clock_gettime(ClockId::ProcessCPUTime);
+    told_by(ClockId::ProcessCPUTime)
+}
+
+/// Processor time of the calling thread, which is no simulated one.
+pub(crate) fn of_thread() -> Duration {
+    told_by(ClockId::ThreadCPUTime)
+}
+
+fn told_by(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 

@@ -20,7 +20,7 @@ use azekura_fatbtree::{Answer, Error, Fact, Key, Target, Task, Work};
 
 use super::Cluster;
 use super::flight::Errand;
-use super::scan::{self, Legs};
+use super::scan::Legs;
 use super::watched::Watched;
 use super::wire::{self, Bytes, Call, Replies};
 use crate::command::{self, Spec};
@@ -39,7 +39,7 @@ impl Cluster {
         spec: &'static Spec,
         request: Request<'_>,
     ) -> Result<Reply, CommandError> {
-        scan::walk(shared, spec, request, &mut Legs::alone(self))
+        Legs::alone(self).walk(shared, spec, request)
     }
 
     /// Runs what `MULTI` has queued, as one transaction at the node that has all keys, the watched ones too. `None`: one of those has changed.

@@ -123,7 +123,7 @@ impl Interactive {
                 }
             }
         };
-        let done = scan::walk(shared, spec, request, &mut Legs::inside(cluster, leg));
+        let done = Legs::inside(cluster, leg).walk(shared, spec, request);
         done.map_err(|error| match error {
             error if is_over => StepError::Over(error),
             // A refusal leaves the transaction as it was before, or leaves none.

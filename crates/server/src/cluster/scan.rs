@@ -67,16 +67,6 @@ pub(super) struct Legs<'a> {
     is_one_transaction: bool,
 }
 
-/// Runs a command that has no keys but ranges of them.
-pub(super) fn walk(
-    shared: &Shared,
-    spec: &Spec,
-    request: Request<'_>,
-    legs: &mut Legs<'_>,
-) -> Result<Reply, CommandError> {
-    legs.walk(shared, spec, request)
-}
-
 impl<'a> Legs<'a> {
     /// Each step is a transaction of its own.
     pub(super) fn alone(cluster: &'a Cluster) -> Self {
@@ -98,7 +88,13 @@ impl<'a> Legs<'a> {
         Self { leg: Box::new(leg), max_reply_bytes: cluster.max_reply_bytes, is_one_transaction: true }
     }
 
-    fn walk(&mut self, shared: &Shared, spec: &Spec, request: Request<'_>) -> Result<Reply, CommandError> {
+    /// Runs a command that has no keys but ranges of them.
+    pub(super) fn walk(
+        &mut self,
+        shared: &Shared,
+        spec: &Spec,
+        request: Request<'_>,
+    ) -> Result<Reply, CommandError> {
         let count = |found: &Found| Reply::count(found.count);
         let bulks =
             |found: Found| Reply::Array(found.items.into_iter().map(|Bytes(b)| Reply::Bulk(b)).collect());

@@ -70,12 +70,17 @@ impl Slots {
     /// Takes the next connection that has something to do out of its slot.
     pub(super) fn take_next(&mut self) -> Option<Box<Connection>> {
         let token = self.queue.pop_front()?;
+        Some(self.take(token))
+    }
+
+    /// Takes a connection that is here out of its slot.
+    fn take(&mut self, token: usize) -> Box<Connection> {
         match std::mem::replace(&mut self.slots[token], Slot::Away { missed: Missed::None }) {
             Slot::Here { connection, .. } => {
                 self.here -= 1;
-                Some(connection)
+                connection
             }
-            other => unreachable!("a queued connection is here, not {other:?}"),
+            other => unreachable!("only those that are here are taken, not {other:?}"),
         }
     }
 
@@ -86,15 +91,8 @@ impl Slots {
         is_wanted: impl FnOnce(&Connection) -> bool,
     ) -> Option<Box<Connection>> {
         match &self.slots[token] {
-            Slot::Here { connection, is_queued: false } if !is_wanted(connection) => {}
-            _ => return None,
-        }
-        match std::mem::replace(&mut self.slots[token], Slot::Away { missed: Missed::None }) {
-            Slot::Here { connection, .. } => {
-                self.here -= 1;
-                Some(connection)
-            }
-            other => unreachable!("it was here, not {other:?}"),
+            Slot::Here { connection, is_queued: false } if !is_wanted(connection) => Some(self.take(token)),
+            _ => None,
         }
     }
 

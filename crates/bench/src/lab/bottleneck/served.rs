@@ -2,7 +2,6 @@
 
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use azekura_workload::bookstore::Interaction;
-use rustix::time::{ClockId, clock_gettime};
 use std::array;
 use std::time::Duration;
 
@@ -61,13 +60,6 @@ pub fn weights<'s>(all: impl IntoIterator<Item = &'s Served> + Clone) -> [f64; K
     // Without any, pages count as pages.
     let mean = if mean > 0.0 { mean } else { 1.0 };
     array::from_fn(|at| if spent[at] > 0.0 { spent[at] / pages[at] } else { mean })
-}
-
-/// Processor time of the calling thread.
-#[must_use]
-pub fn thread_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 #[cfg(test)]

@@ -5,8 +5,9 @@
 //! think time *T* and response *R*, *N/(T+R)* pages are asked for each second.
 
 use super::front::Front;
-use super::served::{Served, thread_time};
+use super::served::Served;
 use super::shop::{Sequences, serve};
+use crate::busy::of_thread;
 use azekura::Error;
 use azekura_base::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use azekura_base::sync::thread;
@@ -152,7 +153,7 @@ impl Connection {
             let visitor = &mut visitors[at];
             let request = visitor.user.next(visitor.clock);
             let served = self.served.as_deref();
-            let weighed_since = (served.is_some() && phase.0.load(Relaxed) == WEIGHED).then(thread_time);
+            let weighed_since = (served.is_some() && phase.0.load(Relaxed) == WEIGHED).then(of_thread);
             let answer = {
                 let _operation = operation(&PAGES[request.interaction().index()]);
                 serve(&mut session, &self.sequences, &request, &mut page)?
@@ -160,7 +161,7 @@ impl Connection {
             visitor.user.answered(&answer);
             let now = begin.elapsed();
             if let Some(served) = served {
-                served.count(request.interaction(), weighed_since.map(|t| thread_time().saturating_sub(t)));
+                served.count(request.interaction(), weighed_since.map(|t| of_thread().saturating_sub(t)));
             }
             if phase.0.load(Relaxed) == MEASURED {
                 tally.add(request.interaction(), now.saturating_sub(asked), answer.is_error);

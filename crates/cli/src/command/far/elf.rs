@@ -15,7 +15,7 @@ use object::elf::{ELFCLASS64, FileHeader64, PT_INTERP};
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -90,11 +90,7 @@ fn find(program: &OsStr) -> Option<PathBuf> {
 
 fn check_file(path: &Path) -> Result<Seen> {
     let Ok(found) = fs::metadata(path) else { return Ok(Seen::Nothing) };
-    let Ok(mut file) = fs::File::open(path) else { return Ok(Seen::Nothing) };
-    let mut head = Vec::new();
-    if file.by_ref().take(LINE as u64).read_to_end(&mut head).is_err() {
-        return Ok(Seen::Nothing);
-    }
+    let Ok(head) = head(path, LINE) else { return Ok(Seen::Nothing) };
     if let Some(line) = head.strip_prefix(b"#!") {
         return Ok(Seen::Script(interpreter(line)));
     }
@@ -111,6 +107,13 @@ fn check_file(path: &Path) -> Result<Seen> {
     let bytes = fs::read(path)?;
     let loader = judge(&bytes).with_context(|| name.to_string())?;
     Ok(Seen::Runs(Runs { program: path.into(), loader: loader.into() }))
+}
+
+/// The first bytes of a file, so many at most.
+fn head(path: &Path, most: usize) -> io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    fs::File::open(path)?.take(most as u64).read_to_end(&mut head)?;
+    Ok(head)
 }
 
 fn has_capabilities(path: &Path) -> bool {
@@ -134,7 +137,7 @@ fn judge(bytes: &[u8]) -> Result<String> {
     if bytes.get(CLASS).is_some_and(|&class| class != ELFCLASS64.0) {
         bail!("it is a program of 32 bits, and the library is of 64");
     }
-    let ours = std::fs::read("/proc/self/exe").unwrap_or_default();
+    let ours = head(Path::new("/proc/self/exe"), MACHINE + 2).unwrap_or_default();
     if let (Some(machine), Some(ours)) = (bytes.get(MACHINE..MACHINE + 2), ours.get(MACHINE..MACHINE + 2))
         && machine != ours
     {
