@@ -51,7 +51,7 @@ impl Default for FarMemoryBuilder {
         Self {
             bytes: 0,
             local: 64 << 20,
-            page: 1 << 20,
+            page: FarMemory::PAGE,
             servers: Vec::new(),
             policy: Policy::default(),
             mechanism: Mechanism::Auto,
@@ -81,7 +81,8 @@ impl FarMemoryBuilder {
         /// How much may be local, with what is on its way out [unless set: 64 MiB].
         local(bytes: usize) -> local = bytes;
 
-        /// The unit of transfer and replacement, a power of two from 4 KiB to 2 MiB [unless set: 1 MiB].
+        /// The unit of demand, a power of two from 4 KiB to 2 MiB [unless set: [`FarMemory::PAGE`]]. Pages that are used one after the other come and go many at a time; large ones make
+        /// sweeps no faster, and touches by lot slower. With 2 MiB they are the system's huge pages.
         page(bytes: usize) -> page = bytes;
     }
 
@@ -115,7 +116,7 @@ impl FarMemoryBuilder {
         /// A server that answers nothing for so long is lost [unless set: 2 s].
         stall(stall: Duration) -> stall = stall;
 
-        /// Whether pages are fetched ahead of need [unless set: yes].
+        /// Whether pages are fetched ahead of need, and come and go many at a time [unless set: yes].
         prefetch(prefetch: bool) -> prefetch = prefetch;
 
         /// For policies that draw lots.
