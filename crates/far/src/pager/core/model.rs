@@ -59,6 +59,8 @@ struct World {
     writes: u64,
     /// All servers were there, and no page had too few copies, and none was lost since.
     whole: bool,
+    /// A server that takes no more orders, of which the pager has not been told.
+    shut: Option<usize>,
 }
 
 fn lost(message: &str) -> ! {
@@ -103,6 +105,7 @@ impl World {
             threads: [None; THREADS],
             writes: 0,
             whole: false,
+            shut: None,
         }
     }
 
@@ -163,6 +166,9 @@ impl World {
     /// A keeper answers one run of orders.
     fn answer_order(&mut self) {
         let index = self.rng.random_range(0..self.stores.len());
+        if self.shut == Some(index) {
+            return;
+        }
         // With two copies only the first ever is full: two others always have room, or one of them while the other is lost.
         let may_refuse = match self.care {
             Care::Copies => index == 0,
@@ -192,12 +198,25 @@ impl World {
         core.serve_waiting();
     }
 
+    /// First it takes no more orders, some time later the pager is told.
     fn lose_server(&mut self) {
+        if self.shut.is_some() {
+            return self.tell_loss();
+        }
         let index = self.rng.random_range(0..self.servers);
         if self.stores[index].is_closed() || self.care == Care::Copies && !self.whole {
             return;
         }
         self.whole = false;
+        self.stores[index].shut();
+        self.shut = Some(index);
+        if self.rng.random() {
+            self.tell_loss();
+        }
+    }
+
+    fn tell_loss(&mut self) {
+        let Some(index) = self.shut.take() else { return };
         let orders = self.stores[index].lose();
         self.pager.lost(index, "drawn by lot".into(), orders);
     }
@@ -212,7 +231,7 @@ impl World {
     }
 
     fn check(&mut self) {
-        let is_whole = self.is_whole();
+        let is_whole = self.is_whole() && self.shut.is_none();
         assert!(
             is_whole || !self.whole || self.care != Care::Copies,
             "PAGER-5: no server was lost, and a page has too few copies again"
@@ -268,7 +287,8 @@ impl World {
             State::Coming { then: crate::pager::state::Then::Discard, .. } => is_zero(&truth),
             State::Away | State::Coming { .. } => {
                 let of_holder = |index: usize| self.stores[index].has(page, &truth);
-                holders & core.live == holders
+                let shut = self.shut.map_or(0, |index| 1 << index);
+                holders & (core.live | shut) == holders
                     && digest == Digest::of(&truth)
                     && (0..self.stores.len()).filter(|i| holders & 1 << i != 0).all(of_holder)
             }
@@ -279,6 +299,7 @@ impl World {
 
     /// All that is under way comes to its end; then no thread may be stopped.
     fn settle(&mut self) {
+        self.tell_loss();
         for _ in 0..100_000 {
             let open = self.stores.iter().any(|store| store.has_orders());
             let stopped = self.threads.iter().flatten().count();

@@ -47,6 +47,11 @@ impl Store {
         self.inner().pages.keys().copied().collect()
     }
 
+    /// Takes no more orders; nobody has been told yet.
+    pub(super) fn shut(&self) {
+        self.inner().closed = true;
+    }
+
     /// All its orders come back, and its pages are gone.
     pub(super) fn lose(&self) -> Vec<Order> {
         let mut inner = self.inner();
