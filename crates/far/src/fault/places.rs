@@ -121,7 +121,7 @@ mod tests {
         }
         assert!(places.pieces(0..8).eq([0..4, 4..7, 7..8]));
         assert!(places.pieces(2..6).eq([2..4, 4..6]));
-        assert!(places.pieces(4..7).eq([4..7]));
+        assert!(places.pieces(4..7).eq(std::iter::once(4..7)));
         assert_eq!(places.page_of(at[1] + 4095), None);
         assert_eq!(places.page_of(at[1] + 4096 + PAGE), None);
     }

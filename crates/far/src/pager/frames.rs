@@ -71,7 +71,7 @@ impl Frames {
     }
 
     /// All of them.
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(super) fn free(&self) -> impl Iterator<Item = u32> + '_ {
         let of = |free: &Free| {
             let words = free.words.clone();
