@@ -52,6 +52,11 @@ pub(crate) const fn key_mode(claims: Claims) -> KeyMode {
     KeyMode { gap, record }
 }
 
+/// Whether claims on a key say S or X of its gap, so that no other inserts there.
+pub(crate) const fn closes_gap(claims: Claims) -> bool {
+    claims & (GAP[GapMode::S as usize] | GAP[GapMode::X as usize]) != 0
+}
+
 /// The table mode with this claim; `None` for no claim.
 pub(crate) const fn table_mode(claims: Claims) -> Option<TableMode> {
     if claims == 0 { None } else { Some(TableMode::ALL[claims.trailing_zeros() as usize]) }
@@ -138,6 +143,7 @@ mod tests {
         }
         for a in KeyMode::all() {
             assert_eq!(key_mode(of_key(a)), a);
+            assert_eq!(closes_gap(of_key(a)), matches!(a.gap, GapMode::S | GapMode::X));
             for b in KeyMode::all() {
                 let (x, y) = (of_key(a), of_key(b));
                 assert_eq!(conflicts(Family::Key, x) & y == 0, a.is_compatible(b), "CLAIM-1 {a} {b}");
