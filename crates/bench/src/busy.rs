@@ -1,6 +1,7 @@
 //! Who had the processors while something was measured: this program, and everybody else.
 
 use azekura_base::sync::machine::simulated;
+use azekura_base::sync::processor_time;
 use azekura_base::sync::time::Instant;
 use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
@@ -26,42 +27,30 @@ impl Watch {
     /// From now on.
     #[must_use]
     pub fn begin() -> Self {
-        Self { begin: Instant::now(), own: of_process(), machine: of_machine() }
+        Self { begin: Instant::now(), own: processor_time(), machine: of_machine() }
     }
 
     /// Time since then, and who had the processors.
     #[must_use]
     pub fn end(&self) -> (Duration, Busy) {
         let time = self.begin.elapsed();
-        let own = of_process().saturating_sub(self.own);
+        let own = processor_time().saturating_sub(self.own);
         let others = of_machine().saturating_sub(self.machine).saturating_sub(own);
         let part = |cpu: Duration| cpu.as_secs_f64() / time.as_secs_f64().max(f64::MIN_POSITIVE);
         (time, Busy { own: part(own), others: part(others) })
     }
 }
 
-/// Processor time of this process so far.
-pub(crate) fn of_process() -> Duration {
-    if let Some(machine) = simulated() {
-        return machine.processor_time(None);
-    }
-    told_by(ClockId::ProcessCPUTime)
-}
-
 /// Processor time of the calling thread, which is no simulated one.
 pub(crate) fn of_thread() -> Duration {
-    told_by(ClockId::ThreadCPUTime)
-}
-
-fn told_by(clock: ClockId) -> Duration {
-    let time = clock_gettime(clock);
+    let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 /// Of the whole machine since it started, in steps of a hundredth of a second; zero where it is not told.
 fn of_machine() -> Duration {
     if simulated().is_some() {
-        return of_process(); // it runs nothing else
+        return processor_time(); // it runs nothing else
     }
     busy(&std::fs::read_to_string("/proc/stat").unwrap_or_default())
 }
@@ -86,8 +75,8 @@ mod tests {
     #[test]
     fn a_program_that_computes_is_busy() {
         let watch = Watch::begin();
-        let before = of_process();
-        while of_process() < before + Duration::from_millis(3) {
+        let before = processor_time();
+        while processor_time() < before + Duration::from_millis(3) {
             std::hint::spin_loop();
         }
         let (time, busy) = watch.end();

@@ -10,17 +10,19 @@
 //! | state | leaves it when |
 //! |---|---|
 //! | settled with `n` | the pause is over and groups are large enough: tries `2 n`, or `n / 2`, in turns |
-//! | trying | there were enough looks: keeps more if they are plainly better, and fewer unless they are worse |
+//! | trying | there were enough looks: keeps more if they were plainly better three times, each time beside fewer, and fewer unless they are worse |
 //!
 //! More streams cannot bring anything where a stream has nothing to write part of the time: then processors, or clients that are yet to come back, are what
 //! commits wait for. So more are tried only while the streams in use are **busy** writing. That spares fast devices the trials.
 //!
 //! A flush has two ends that a thread waits for: the device's, and that of its wait for a processor when the device has woken it. Where many more threads run than
 //! there are processors the second takes longer than the first, and two streams have two threads that wait. How long it is the policy's own thread sees by itself: it
-//! sleeps for a set time between its looks, and what it wakes up **late**, a flush's thread did too. So much of each flush does not count as busy.
+//! sleeps for a set time between its looks, and what it wakes up **late**, a flush's thread did too. So much of each flush does not count as busy. And where the process leaves
+//! next to nothing of its processors **idle**, a commit costs what it computes: two streams have more threads to wake, and smaller writes, for the same records.
 //!
 //! A trial that brought nothing doubles the pause before the next; when records come to wait much longer, or shorter, than they did
-//! (the device has drifted, or the load), the pause is short again.
+//! (the device has drifted, or the load), the pause is an eighth of what it was. Where other programs and the host's other guests come and go, costs differ by half from one stretch to the next: one trial in
+//! three was won by chance, and more streams kept for nothing.
 //!
 //! The flush policy needs no adapting: greedy means that a lone committer's record is written at once, and that many
 //! committers' records share a write as long as the write before it.
@@ -37,11 +39,15 @@ const FEWEST_LOOKS: u64 = 12;
 const LEAST_GROUP: f64 = 64.0;
 /// Part of the time that the streams in use must be busy on average before more are tried.
 const BUSY: f64 = 0.5;
+/// Processors that the process must leave idle on average before more streams are tried.
+const IDLE: f64 = 0.2;
 /// A sleep may take so much longer than asked though a processor is free: timers are rounded up, and a sleeping processor wakes up.
 const TIMER: Duration = Duration::from_micros(150);
 /// What a trial of more must bring, and what one of fewer may cost: fewer streams write fewer and fuller chunks, and wake fewer threads.
 const BETTER: f64 = 0.92;
 const NO_WORSE: f64 = 1.03;
+/// Trials of more in a row that must be won.
+const WINS: u32 = 3;
 /// A trial that costs this much more is over after so few looks.
 const WORSE: f64 = 1.25;
 const FEWEST_LOOKS_AT_WORSE: u64 = 4;
@@ -66,6 +72,17 @@ pub(crate) struct Seen {
     pub(crate) waiting_ns: u64,
     /// Nanoseconds that the looks came too late, all together.
     pub(crate) late_ns: u64,
+    /// Nanoseconds that processors were not this process's, all of them together.
+    pub(crate) idle_ns: u64,
+}
+
+/// A time between two looks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Time {
+    /// It should have been a [`PERIOD`].
+    pub(crate) passed: Duration,
+    /// Processor time of the whole process in it.
+    pub(crate) processors: Duration,
 }
 
 impl Seen {
@@ -78,19 +95,23 @@ impl Seen {
             looked_ns: self.looked_ns + other.looked_ns,
             waiting_ns: self.waiting_ns + other.waiting_ns,
             late_ns: self.late_ns + other.late_ns,
+            idle_ns: self.idle_ns + other.idle_ns,
         }
     }
 
-    /// With one look: so many records waited at the beginning of this time, which should have been a [`PERIOD`].
-    pub(crate) fn waited(self, records: u64, time: Duration) -> Self {
-        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    /// With one look: so many records waited at the beginning of this time, on so many processors.
+    pub(crate) fn waited(self, records: u64, time: Time, processors: u64) -> Self {
+        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let ns = nanoseconds(time.passed);
         let looks = u64::from(self.records > 0 || records > 0);
-        let late = u64::try_from(time.saturating_sub(PERIOD + TIMER).as_nanos()).unwrap_or(u64::MAX);
+        let late = nanoseconds(time.passed.saturating_sub(PERIOD + TIMER));
+        let idle = ns.saturating_mul(processors).saturating_sub(nanoseconds(time.processors));
         Self {
             looks: self.looks + looks,
             looked_ns: self.looked_ns + looks * ns,
             waiting_ns: self.waiting_ns.saturating_add(ns.saturating_mul(records)),
             late_ns: self.late_ns.saturating_add(looks * late),
+            idle_ns: self.idle_ns.saturating_add(looks * idle),
             ..self
         }
     }
@@ -105,6 +126,7 @@ impl Seen {
             looked_ns: self.looked_ns.saturating_sub(before.looked_ns),
             waiting_ns: self.waiting_ns.saturating_sub(before.waiting_ns),
             late_ns: self.late_ns.saturating_sub(before.late_ns),
+            idle_ns: self.idle_ns.saturating_sub(before.idle_ns),
         }
     }
 
@@ -118,6 +140,11 @@ impl Seen {
         let late_ns = self.late_ns as f64 / self.looks.max(1) as f64;
         let busy_ns = (self.busy_ns as f64 - late_ns * self.flushes as f64).max(0.0);
         busy_ns / (self.looked_ns.max(1) as f64 * streams as f64)
+    }
+
+    /// Processors that were idle, on average, as far as this process goes.
+    fn idle(self) -> f64 {
+        self.idle_ns as f64 / self.looked_ns.max(1) as f64
     }
 
     fn group(self) -> f64 {
@@ -146,6 +173,8 @@ pub(crate) struct StreamPolicy {
     left: u32,
     /// The next trial is of more.
     upwards: bool,
+    /// Trials of more that were won in a row.
+    wins: u32,
 }
 
 impl StreamPolicy {
@@ -161,6 +190,7 @@ impl StreamPolicy {
             pause,
             left: pause,
             upwards: true,
+            wins: 0,
         }
     }
 
@@ -183,6 +213,7 @@ impl StreamPolicy {
     pub(crate) fn stayed(&mut self, in_use: usize) {
         self.in_use = in_use;
         self.trial = None;
+        self.wins = 0;
         self.rest_longer();
     }
 
@@ -192,22 +223,29 @@ impl StreamPolicy {
     }
 
     fn judge(&mut self, trial: Trial, cost: f64) -> Option<usize> {
-        let needed = if self.in_use > trial.from { BETTER } else { NO_WORSE };
-        if cost < needed * trial.cost {
-            self.known.set(cost);
+        let is_of_more = self.in_use > trial.from;
+        if cost < trial.cost * if is_of_more { BETTER } else { NO_WORSE } {
+            self.wins += 1;
             self.rest_shortly(); // and on in the same direction
-            return None;
+            if !is_of_more || self.wins == WINS {
+                self.wins = 0;
+                self.known.set(cost);
+                return None;
+            }
+        } else {
+            self.wins = 0;
+            self.upwards = !self.upwards;
+            self.rest_longer();
         }
-        self.upwards = !self.upwards;
         self.known.set(trial.cost);
-        self.rest_longer();
         self.in_use = trial.from;
         Some(trial.from)
     }
 
     fn consider(&mut self, seen: Seen, cost: f64) -> Option<usize> {
         if self.known.note(cost) {
-            self.rest_shortly();
+            self.pause = (self.pause / 8).max(PAUSES.0);
+            self.left = self.left.min(self.pause);
         }
         if self.left > 0 {
             return None;
@@ -220,7 +258,7 @@ impl StreamPolicy {
 
     /// The number to try, if there is one.
     fn candidate(&mut self, seen: Seen) -> Option<usize> {
-        let would_pay = seen.group() >= LEAST_GROUP && seen.busy(self.in_use) >= BUSY;
+        let would_pay = seen.group() >= LEAST_GROUP && seen.busy(self.in_use) >= BUSY && seen.idle() >= IDLE;
         let up = (self.in_use < self.most && would_pay).then(|| (2 * self.in_use).min(self.most));
         let down = (self.in_use > 1).then_some(self.in_use / 2);
         if self.upwards { up.or(down) } else { down.or(up) }
@@ -277,7 +315,7 @@ mod tests {
             waiting[stream] = records;
             free[stream] = done + 2_000;
         }
-        Seen { looked_ns: 10_000_000, ..seen }
+        Seen { looked_ns: 10_000_000, idle_ns: 10_000_000, ..seen }
     }
 
     /// A log with one stream that has something to write all the time.
@@ -289,6 +327,7 @@ mod tests {
         looked_ns: 10_000_000,
         waiting_ns: 10_000_000,
         late_ns: 0,
+        idle_ns: 10_000_000,
     };
 
     fn run(
@@ -391,12 +430,27 @@ mod tests {
     }
 
     #[test]
+    fn no_more_streams_are_tried_where_no_processor_is_left_over() {
+        // Of two processors the process leaves so much to others.
+        for (idle, tries) in [(2.0, true), (0.21, true), (0.19, false), (0.0, false)] {
+            let passed = Duration::from_millis(100);
+            let time = Time { passed, processors: passed.mul_f64(2.0 - idle) };
+            let Seen { idle_ns, looked_ns, .. } = Seen { records: 1, ..Seen::default() }.waited(1, time, 2);
+            let idle_ns = (BUSY_LOG.looked_ns as f64 * idle_ns as f64 / looked_ns as f64) as u64;
+            let mut policy = StreamPolicy::new(1, 8);
+            let tried = (0..1000).find_map(|_| policy.look(Seen { idle_ns, ..BUSY_LOG }));
+            assert_eq!(tried, tries.then_some(2), "{idle} of two processors");
+        }
+    }
+
+    #[test]
     fn a_look_is_late_by_what_it_takes_longer_than_a_timer_may() {
-        let late = |time| Seen { records: 1, ..Seen::default() }.waited(1, time).late_ns;
+        let time = |passed| Time { passed, processors: Duration::ZERO };
+        let late = |passed| Seen { records: 1, ..Seen::default() }.waited(1, time(passed), 2).late_ns;
         assert_eq!((late(PERIOD / 2), late(PERIOD), late(PERIOD + TIMER)), (0, 0, 0));
         assert_eq!(late(PERIOD + TIMER + Duration::from_micros(700)), 700_000);
-        let quiet = Seen::default().waited(0, Duration::from_secs(1));
-        assert_eq!((quiet.looks, quiet.late_ns), (0, 0), "nothing was logged meanwhile");
+        let quiet = Seen::default().waited(0, time(Duration::from_secs(1)), 2);
+        assert_eq!((quiet.looks, quiet.late_ns, quiet.idle_ns), (0, 0, 0), "nothing was logged meanwhile");
     }
 
     #[test]
@@ -408,6 +462,21 @@ mod tests {
             let waiting_ns = (BUSY_LOG.waiting_ns as f64 * cost) as u64;
             policy.look(Seen { waiting_ns, ..quiet });
             assert_eq!(policy.in_use, kept, "at {cost} of the cost");
+        }
+    }
+
+    #[test]
+    fn more_are_kept_when_three_trials_in_a_row_were_won() {
+        for (costs, kept) in
+            [([0.5, 0.5, 0.5], 2), ([0.5, 0.5, 1.0], 1), ([0.5, 1.0, 0.5], 1), ([1.0, 0.5, 0.5], 1)]
+        {
+            let (mut policy, mut trials) = (StreamPolicy::new(1, 2), costs.iter());
+            while !trials.as_slice().is_empty() {
+                let cost = if policy.trial.is_some() { trials.next().copied() } else { None };
+                let waiting_ns = (BUSY_LOG.waiting_ns as f64 * cost.unwrap_or(1.0)) as u64;
+                policy.look(Seen { waiting_ns, ..BUSY_LOG });
+            }
+            assert_eq!(policy.in_use, kept, "{costs:?}");
         }
     }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use azekura_base::sync::atomic::Ordering::{Acquire, Relaxed};
 use azekura_base::sync::thread::{self, Builder, JoinHandle};
-use azekura_base::sync::time::Instant;
+use azekura_base::sync::{processor_time, time::Instant};
 
 use crate::adapt::{self, StreamPolicy};
 use crate::error::WalError;
@@ -135,11 +135,14 @@ fn prepare_until_stopped(log: &Log) {
 fn adapt_until_stopped(log: &Log) {
     let mut policy = StreamPolicy::new(log.assignment.in_use(), log.streams.len());
     let mut before = log.seen();
+    let processors = thread::available_parallelism().map_or(1, |n| n.get() as u64);
     // Acquire: pairs with the Release in `stop`.
     while !log.stopping.load(Acquire) && log.failure.get().is_none() {
-        let (waiting, looked) = (log.waiting(), Instant::now());
+        let (waiting, looked, computed) = (log.waiting(), Instant::now(), processor_time());
         log.adapter.rest(Some(adapt::PERIOD), || false);
-        let seen = log.seen().since(before).waited(waiting, looked.elapsed());
+        let processor_time = processor_time().saturating_sub(computed);
+        let time = adapt::Time { passed: looked.elapsed(), processors: processor_time };
+        let seen = log.seen().since(before).waited(waiting, time, processors);
         before = log.seen();
         if let Some(count) = policy.look(seen) {
             match log.use_streams(count) {

@@ -33,6 +33,23 @@ pub fn random() -> u64 {
     }
 }
 
+/// Processor time that all threads of this process have had; of a simulated machine's threads, if the calling one is such. A model has no time. Costs a system call.
+#[must_use]
+pub fn processor_time() -> std::time::Duration {
+    machine::simulated().map_or_else(time_of_process, |machine| machine.processor_time(None))
+}
+
+#[cfg(loom)]
+fn time_of_process() -> std::time::Duration {
+    std::time::Duration::ZERO
+}
+
+#[cfg(not(loom))]
+fn time_of_process() -> std::time::Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    std::time::Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
 /// A thread-local. On a simulated machine each of its threads has one; else it is std's `thread_local!`, with the same words.
 #[cfg(not(all(not(loom), feature = "sim")))]
 #[macro_export]

@@ -25,10 +25,11 @@ use super::served::{KINDS, Served, pages, weights};
 use super::settings::{Point, Settings};
 use super::shop::Sequences;
 use super::users::Phase;
-use crate::busy::{Busy, Watch, of_process};
+use crate::busy::{Busy, Watch};
 use crate::error::{BenchError, EngineError};
 use crate::progress::Progress;
 use azekura::Database;
+use azekura_base::sync::processor_time;
 use azekura_base::sync::thread::sleep;
 use azekura_base::sync::time::Instant;
 use azekura_trace::{Recording, Suspension, suspend};
@@ -238,7 +239,7 @@ impl Taker<'_> {
 
     /// Now, the process's processor time, and the pages so far.
     fn look(&self) -> (Instant, Duration, [u64; KINDS]) {
-        (Instant::now(), of_process(), pages(self.served.iter().map(Arc::as_ref)))
+        (Instant::now(), processor_time(), pages(self.served.iter().map(Arc::as_ref)))
     }
 }
 
