@@ -34,8 +34,7 @@ impl Node {
         let pe = if self.options.placement.has_index(self.me) { self.me } else { Placement::INDEX_PE };
         let root = PageCopy { pe, page: PageNo::ROOT };
         self.acquire(find.id, root, intent(&find.work)).await;
-        let indexed =
-            self.members.borrow().clone().into_iter().filter(|pe| self.options.placement.has_index(*pe));
+        let indexed = self.members().into_iter().filter(|pe| self.options.placement.has_index(*pe));
         let roots = indexed.map(|pe| PageCopy { pe, page: PageNo::ROOT }).collect();
         find.page = root.page;
         if pe == self.me {

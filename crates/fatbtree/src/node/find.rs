@@ -80,7 +80,10 @@ impl Node {
         let mut route = state.index.route(target, start, choice);
         // What was given away is never forgotten, whatever the index has lost.
         let given = state.given.find(target);
-        if route.owner_at.is_some_and(|version| version < given.version) && given.value.pe != self.me {
+        // A copy of an index page at a node that has left is gone with it (LEAVE-1).
+        let is_behind =
+            route.owner_at.is_some_and(|version| version < given.version) || self.has_left(route.to.pe);
+        if is_behind && given.value.pe != self.me {
             route.to = given.value;
             route.owner_at = Some(given.version);
         }

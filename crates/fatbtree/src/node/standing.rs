@@ -154,7 +154,7 @@ impl Node {
             "{witness} knows another store of {}: {mine}. Bring that store back; or, if it is lost for good, serve an empty one with --accept-loss",
             self.me
         );
-        self.failure.borrow_mut().get_or_insert(reason);
+        self.refuse(reason);
     }
 
     /// Comes to its keys, if it has not had them: at once where there is nobody to ask.
@@ -187,6 +187,14 @@ impl Node {
         }
     }
 
+    /// One of those who are heard has left: what others have told before may lead to it, and what they know now does not (LEAVE-5).
+    pub(super) fn hear_anew(&self) {
+        if !self.is_settled() {
+            self.standing.heard.borrow_mut().told.clear();
+        }
+        self.standing.bell.ring();
+    }
+
     /// Asks a node for what it has not told yet; whether there is something.
     fn ask_for_account(&self, pe: PeId) -> bool {
         let message = match self.standing.heard.borrow().told.get(&pe) {
@@ -203,6 +211,9 @@ impl Node {
 
     /// Tells another node what this one knows for good of where keys are, from a key on.
     pub(super) fn account(&self, to: PeId, from: Key) {
+        if self.has_left(self.me) {
+            return self.tell_members(to);
+        }
         let state = self.state.borrow();
         let mut known: Vec<_> = state.leaves.values().map(|leaf| leaf.fact(self.me)).collect();
         known.extend(facts(&state.given).filter(|fact| fact.pe != self.me));
@@ -246,6 +257,8 @@ impl Node {
 
     /// Remembers the new store of another node, unless it knows another one.
     pub(super) async fn admit(&self, pe: PeId, birth: u64, is_loss_accepted: bool) {
+        // LEAVE-5: it asks again; or hears that this node has left.
+        let Some(_arrival) = self.leaving.let_come() else { return };
         let known = self.state.borrow().met.get(&pe).copied();
         let is_admitted = match known {
             Some(known) if known == birth => true,

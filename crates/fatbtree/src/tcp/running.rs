@@ -338,15 +338,13 @@ async fn begin(
     let offload: Rc<dyn Offload> = Rc::new(Threads);
     let store = Rc::new(DatabaseStore::new(db, &rows, offload, attachments));
     let founding = members.founding(pe);
-    let joined =
-        members.nodes().iter().filter(|member| member.from.is_none()).map(|member| member.pe).collect();
     let parts = Parts {
         world,
         store,
         pages: Rc::new(StorePages),
         application,
         founding,
-        joined,
+        members: members.nodes().iter().map(|member| member.pe).collect(),
         options,
         built: None,
     };
