@@ -350,7 +350,7 @@ impl Node {
         let given = self.state.borrow().giving(facts);
         self.store.change(Change { given: Some(given), ..Change::default() }).await?;
         let mut state = self.state.borrow_mut();
-        facts.iter().for_each(|fact| state.give(fact));
+        facts.iter().for_each(|fact| state.give(self.me, fact));
         Ok(())
     }
 

@@ -469,8 +469,11 @@ impl Node {
         }
     }
 
-    /// Keeps a fact in the index, where the placement has a place for it.
+    /// Keeps a fact in the index, where the placement has a place for it. One about this node is old: it has its leaves there.
     fn learn(&self, fact: &Fact) {
+        if fact.pe == self.me {
+            return;
+        }
         self.state.borrow_mut().index.learn(fact);
     }
 

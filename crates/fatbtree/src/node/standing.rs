@@ -296,7 +296,7 @@ impl Node {
         }
         {
             let mut state = self.state.borrow_mut();
-            given.iter().for_each(|fact| state.give(fact));
+            given.iter().for_each(|fact| state.give(self.me, fact));
             for head in &leaves {
                 state.put_leaf(self.me, head.clone());
             }

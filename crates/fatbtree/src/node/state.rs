@@ -90,7 +90,7 @@ impl State {
         for fact in &recovered.given {
             given.learn(&fact.range, fact.version, &PageCopy { pe: fact.pe, page: fact.page });
         }
-        for fact in facts(&given) {
+        for fact in facts(&given).filter(|fact| fact.pe != me) {
             index.learn(&fact);
         }
         for head in &recovered.heads {
@@ -166,10 +166,12 @@ impl State {
         self.leaves.get(page).filter(|leaf| target.is_in(&leaf.range))
     }
 
-    /// Remembers whom keys were given.
-    pub(super) fn give(&mut self, fact: &Fact) {
+    /// Remembers whom keys were given. What was this PE's own once is no news for its index: it has its leaves there.
+    pub(super) fn give(&mut self, me: PeId, fact: &Fact) {
         self.given.learn(&fact.range, fact.version, &PageCopy { pe: fact.pe, page: fact.page });
-        self.index.learn(fact);
+        if fact.pe != me {
+            self.index.learn(fact);
+        }
     }
 
     /// What the store has to keep of who was given keys, and for which range, once these are given: all the pieces that change, and what lies between them.

@@ -171,7 +171,7 @@ impl Node {
         {
             let mut state = self.state.borrow_mut();
             state.remove_leaf(head.page);
-            state.give(&fact);
+            state.give(self.me, &fact);
             state.moving.remove(&id);
             state.decided.insert(id, to);
         }
