@@ -216,6 +216,9 @@ impl Node {
                     if !node.state.borrow().staged.contains_key(&id) {
                         return;
                     }
+                    if node.has_left(id.source) {
+                        return node.abandon(id).await; // LEAVE-6
+                    }
                     node.send(id.source, &Message::Ask { id });
                 }
             })

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use azekura::Database;
 use azekura_auth::AuthKey;
@@ -18,7 +18,7 @@ use tokio::task::LocalSet;
 use crate::error::Error;
 use crate::id::PeId;
 use crate::membership::{Membership, Meta};
-use crate::node::{Application, Counts, Credentials, Node, Parts, StaleList};
+use crate::node::{Application, Counts, Credentials, LeaveError, Node, Parts, StaleList};
 use crate::options::Options;
 use crate::page_service::StorePages;
 use crate::store::{Attachments, DatabaseStore, Offload};
@@ -32,6 +32,9 @@ use crate::world::{Task, World};
 
 /// Threads for what may wait in the store, at most.
 const STORE_THREADS: usize = 64;
+/// How long a node that has left waits for the others to say that they know, and how often it looks.
+const TELL_PATIENCE: Duration = Duration::from_secs(5);
+const TELL_INTERVAL: Duration = Duration::from_millis(10);
 /// A newer list that is not there yet is looked for so often.
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
 /// What a job of the store that has begun is given when the node stops.
@@ -182,6 +185,20 @@ impl Here {
         for member in others {
             self.links.add(member.pe, member.address, Rc::downgrade(&self.node));
             self.node.join(member.pe);
+        }
+        Ok(())
+    }
+
+    /// Has the node leave the cluster; ends when all others know that it has, or have not said so for a time: then it can be stopped.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Node::leave`].
+    pub async fn leave(&self) -> Result<(), LeaveError> {
+        self.node.leave().await?;
+        let began = Instant::now();
+        while !self.node.untold().is_empty() && began.elapsed() < TELL_PATIENCE {
+            tokio::time::sleep(TELL_INTERVAL).await;
         }
         Ok(())
     }
