@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A cluster of three nodes, each in a network namespace of its own, while nodes are killed with SIGKILL, links are cut and leaves move. Clients at every
-# node write all the time; in the end each key whose write was answered must be found from every node, once and in order.
+# node write all the time, single keys and pairs of keys in interactive transactions (AZ.BEGIN … AZ.COMMIT); in the end each key whose write was answered must be found
+# from every node, once and in order, and of each pair both keys or neither: both if the commit was answered, neither if it was refused, either if its outcome is not known.
 #
 #   scripts/cluster-namespaces.sh [AZEKURA]        target/release/azekura unless given
 #
@@ -106,9 +107,46 @@ write() {
         done' _ "$1" "$dir" >"$dir/acked.$1" 2>/dev/null
 }
 
+# transact N: a client beside node N that writes two keys in one transaction, by whichever node has them, until it is over. Notes each pair and what came of its
+# commit: yes, no (refused or rolled back), or unknown.
+transact() {
+    ip netns exec "$tag-$1" bash -c '
+        letters=abcdefghijklmnopqrstuvwxyz number=0
+        say() { printf "%s\r\n" "$1" >&3 2>/dev/null && read -r -t 20 reply <&3; }
+        while [ ! -e "$2/over" ]; do
+            { exec 3<>"/dev/tcp/10.77.0.$(($1 + 1))/6379"; } 2>/dev/null || { sleep 0.1; continue; }
+            say "AUTH \"$(cat "$2/password")\"" || continue
+            while [ ! -e "$2/over" ]; do
+                number=$((number + 1))
+                key=${letters:$((number * 11 % 26)):1}t$1.$number
+                echo "$key begun"
+                say AZ.BEGIN || break
+                case $reply in +OK*) ;; *) continue ;; esac
+                is_open=1
+                for half in a b; do
+                    say "SET $key.$half $number" || break 2
+                    case $reply in +OK*) ;; *) is_open=0 ;; esac
+                done
+                [ $((number % 50)) = 0 ] && sleep 1 # it is thought about, while leaves move
+                if [ $is_open = 0 ]; then say AZ.ABORT || break; continue; fi
+                printf "AZ.COMMIT\r\n" >&3 2>/dev/null || { echo "$key unknown"; break; }
+                read -r -t 20 reply <&3 || { echo "$key unknown"; break; }
+                case $reply in
+                    +OK*) echo "$key yes" ;;
+                    -RETRY*) echo "$key no" ;;
+                    *) echo "$key unknown" ;;
+                esac
+            done
+            exec 3>&-
+        done' _ "$1" "$dir" >"$dir/pairs.$1" 2>/dev/null
+}
+
 for n in 0 1 2; do start "$n"; done
 for n in 0 1 2; do wait_for "$n"; done
-for n in 0 1 2; do write "$n" & writers+=($!); done
+for n in 0 1 2; do
+    write "$n" & writers+=($!)
+    transact "$n" & writers+=($!)
+done
 echo "three nodes, $rounds faults, SEED=$seed"
 for round in $(seq "$rounds"); do
     n=$((RANDOM % 3)) letter=$(printf "\\$(printf %o $((97 + RANDOM % 26)))")
@@ -138,6 +176,9 @@ writers=()
 
 sort "$dir"/acked.* >"$dir/acked"
 count=$(wc -l <"$dir/acked")
+cat "$dir"/pairs.* >"$dir/pairs"
+committed=$(grep -c ' yes$' "$dir/pairs" || true) unknown=$(grep -c ' unknown$' "$dir/pairs" || true)
+[ "$committed" -gt 0 ] || fail "no transaction was committed"
 [ "$count" -gt 0 ] || fail "no write was answered"
 for n in 0 1 2; do
     timeout 60 ip netns exec "$tag-$n" bash -c '
@@ -148,5 +189,15 @@ for n in 0 1 2; do
     sort -c -u -k1,1 "$dir/found.$n" || fail "node $n: a key twice, or out of order"
     lost=$(sort "$dir/found.$n" | comm -23 "$dir/acked" - | head -n 3)
     [ -z "$lost" ] || fail "node $n does not find what was answered: $lost"
+    # What came of a pair is its last line: one that was begun and not asked to commit is not there.
+    wrong=$(awk 'NR == FNR {came[$1] = $2; next}
+        match($1, /\.[ab]$/) {there[substr($1, 1, length($1) - 2)]++}
+        END {for (pair in came) {
+            halves = there[pair] + 0
+            if (halves == 1) print pair, "is half there"
+            if (came[pair] == "yes" && halves != 2) print pair, "was committed, and is not there"
+            if ((came[pair] == "no" || came[pair] == "begun") && halves > 0) print pair, "was not committed, and is there"
+        }}' "$dir/pairs" "$dir/found.$n" | head -n 3)
+    [ -z "$wrong" ] || fail "node $n: $wrong"
 done
-echo "$count answered writes, all found from every node, in order"
+echo "$count answered writes, all found from every node, in order; $committed transactions committed, $unknown of unknown outcome, none half there"
