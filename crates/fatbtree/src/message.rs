@@ -304,11 +304,15 @@ pub enum Message {
     },
     /// A node with a new store asks what the receiver knows for good of where keys are.
     Account {
+        /// Which hearing of all others it belongs to: the start of the node that asks, and a number since then.
+        hearing: (u64, u64),
         /// From this key on.
         from: Key,
     },
     /// Some of that, in key order.
     Accounted {
+        /// For which hearing.
+        hearing: (u64, u64),
         /// Since which key.
         from: Key,
         /// Its leaves, and to whom it gave others.

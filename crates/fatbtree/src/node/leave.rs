@@ -384,13 +384,17 @@ impl Node {
                 loop {
                     let open = node.untold();
                     if open.is_empty() {
-                        return node.refuse(format!("{} has left the cluster; ask another node", node.me));
+                        return node.refuse_since_it_has_left();
                     }
                     open.into_iter().for_each(|pe| node.send(pe, &Message::Left { pe: node.me }));
                     node.world.timeout(node.options.remind_interval, node.all_are_told()).await;
                 }
             })
         });
+    }
+
+    pub(super) fn refuse_since_it_has_left(&self) {
+        self.refuse(format!("{} has left the cluster; ask another node", self.me));
     }
 
     async fn all_are_told(&self) {

@@ -283,6 +283,8 @@ impl Node {
             itself: itself.clone(),
         });
         if node.has_left(me) {
+            // The others do not answer it any more, so it begins nothing for a client.
+            node.refuse_since_it_has_left();
             node.tell_that_it_has_left();
             return Ok(node);
         }
@@ -432,9 +434,9 @@ impl Node {
                 self.tell_members(from);
                 self.tell_own(from);
             }
-            Message::Account { from: key } => self.account(from, key),
-            Message::Accounted { from: key, facts, staged, newest, rest } => {
-                self.accounted(from, key, Page { facts, staged, newest, rest });
+            Message::Account { hearing, from: key } => self.account(from, hearing, key),
+            Message::Accounted { hearing, from: key, facts, staged, newest, rest } => {
+                self.accounted(from, hearing, key, Page { facts, staged, newest, rest });
             }
             Message::Admit { birth, is_loss_accepted } => {
                 self.spawn(|node| Box::pin(async move { node.admit(from, birth, is_loss_accepted).await }));
