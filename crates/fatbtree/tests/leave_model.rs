@@ -87,6 +87,8 @@ struct State {
     network: Vec<Message>,
     next_id: u8,
     crashes: u8,
+    /// How often it has given up leaving.
+    stops: u8,
     /// For the properties: nobody looks at it.
     has_ever_left: bool,
 }
@@ -226,6 +228,7 @@ impl Model for Leaving {
             network: vec![],
             next_id: 1,
             crashes: 0,
+            stops: 0,
             has_ever_left: false,
         }]
     }
@@ -255,7 +258,10 @@ impl Model for Leaving {
             _ if leaver.has_left => {}
             None => actions.push(Action::BeginToLeave),
             Some(_) => {
-                actions.extend([Action::StopLeaving, Action::Leave]);
+                actions.push(Action::Leave);
+                if state.stops == 0 {
+                    actions.push(Action::StopLeaving);
+                }
                 if has_room && self.is_clear(leaver) {
                     actions.extend((0..LEAVER).map(|to| Action::SayFarewell { to }));
                 }
@@ -281,8 +287,9 @@ impl Model for Leaving {
             Action::BeginToLeave => next.pe(LEAVER).kept = Some(0),
             // Its next farewell has another name; here a new start stands for that.
             Action::StopLeaving => {
+                next.stops += 1;
                 let leaver = next.pe(LEAVER);
-                (leaver.kept, leaver.start) = (None, leaver.start.min(2) + 1);
+                (leaver.kept, leaver.start) = (None, leaver.start + 1);
             }
             Action::SayFarewell { to } => {
                 let (start, fact) = (next.pe(LEAVER).start, next.pe(LEAVER).given);
@@ -290,7 +297,7 @@ impl Model for Leaving {
             }
             Action::Leave => {
                 let leaver = next.pe(LEAVER).clone();
-                let all = if self.has(Hole::TellsOneOnly) { 0b01 } else { 0b11 };
+                let all = if self.has(Hole::TellsOneOnly) { 0b10 } else { 0b11 };
                 if !self.is_clear(&leaver) || leaver.kept.is_none_or(|kept| kept & all != all) {
                     return None;
                 }

@@ -369,8 +369,8 @@ impl Node {
         let mut wrong = self.state.borrow().index.verify(&self.leaves());
         // LEAVE-1.
         let state = self.state.borrow();
-        let leads_astray =
-            facts(&state.given).filter(|fact| !self.has_left(self.me) && self.has_left(fact.pe));
+        let leads_astray = facts(&state.given)
+            .filter(|fact| self.is_settled() && !self.has_left(self.me) && self.has_left(fact.pe));
         wrong
             .extend(leads_astray.map(|fact| {
                 format!("what is kept of {:?} leads to {}, which has left", fact.range, fact.pe)
