@@ -87,17 +87,17 @@ class Program:
 
 
 def programs(scratch, python, share):
-    small = ["--page", "256K", "--block", "256K"]
+    small = ["--block", "256K"]
     compiled = lambda name: f"$FAR {scratch}/{name}"
     return [
         Program("sort", "sort --version | grep -q GNU", "apt-get install coreutils",
-                f"LC_ALL=C $FAR sort -S 120M --parallel=2 -k2,2n {scratch}/lines | sha256sum", ["--page", "64K"]),
+                f"LC_ALL=C $FAR sort -S 120M --parallel=2 -k2,2n {scratch}/lines | sha256sum"),
         Program("sqlite", "sqlite3 --version", "apt-get install sqlite3",
-                f"$FAR sqlite3 -pagecache 4400 {int(24_000 * share)} :memory: <{scratch}/sql | sha256sum", ["--page", "256K"]),
+                f"$FAR sqlite3 -pagecache 4400 {int(24_000 * share)} :memory: <{scratch}/sql | sha256sum"),
         Program("numpy", f"{python} -c 'import numpy'", "pip install numpy",
-                f"OPENBLAS_NUM_THREADS=2 $FAR {python} {scratch}/model.py", ["--page", "64K", "--block", "1M"]),
+                f"OPENBLAS_NUM_THREADS=2 $FAR {python} {scratch}/model.py", ["--block", "1M"]),
         Program("redis", "redis-server --version && redis-cli --version", "apt-get install redis",
-                REDIS.replace("{keys}", str(int(60_000 * share))), ["--page", "32K", "--block", "256K"]),
+                REDIS.replace("{keys}", str(int(60_000 * share))), ["--block", "256K"]),
         *[Program(f"C {name}", f"test -x {scratch}/{name}", "apt-get install gcc libc6-dev", compiled(name), small)
           for name in ("threads", "statics", "children", "forks", "calls", "streams", "streams-with-allocator",
                        "owners-with-allocator")],

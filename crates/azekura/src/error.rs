@@ -51,6 +51,13 @@ pub enum Error {
         /// Who held the lock at the end.
         holders: Vec<TxnId>,
     },
+    /// A lock is held by another transaction, and this one does not wait ([`Transaction::set_lock_waits`](crate::Transaction::set_lock_waits)); it is as
+    /// it was before the call.
+    #[error("transaction {txn} would have to wait for a lock")]
+    WouldWait {
+        /// The transaction that does not wait.
+        txn: TxnId,
+    },
     /// An earlier call of this transaction failed and it was rolled back; only dropping it is left.
     #[error("transaction {txn} was rolled back by an earlier error and takes no more calls")]
     Aborted {
@@ -177,7 +184,10 @@ impl Error {
     pub const fn kind(&self) -> ErrorKind {
         match self {
             Self::Deadlock { .. } | Self::LockTimeout { .. } => ErrorKind::Conflict,
-            Self::InUse { .. } | Self::CacheExhausted { .. } | Self::LogFull { .. } => ErrorKind::Busy,
+            Self::InUse { .. }
+            | Self::CacheExhausted { .. }
+            | Self::LogFull { .. }
+            | Self::WouldWait { .. } => ErrorKind::Busy,
             Self::Invalid(_) | Self::NotFound { .. } | Self::NoSuchTable { .. } | Self::Aborted { .. } => {
                 ErrorKind::Invalid
             }

@@ -206,10 +206,9 @@ impl<'a> OperationLocks<'a> {
     /// The gap below `next` is about to be split by `self.key`.
     fn try_insert(&mut self, tree: TreeId, next: KeyRef<'_>) -> Result<(), Blocked> {
         self.test(tree, next, KeyMode::INSERT_TEST)?;
-        let inherited = match self.table.held_gap(self.held, tree, next) {
-            gap @ (GapMode::S | GapMode::X) if self.left_out != Some(LockPart::InheritedGap) => gap,
-            _ => GapMode::I,
-        };
+        let closed = self.table.closed_gap(self.held, tree, next);
+        let inherited =
+            closed.filter(|_| self.left_out != Some(LockPart::InheritedGap)).unwrap_or(GapMode::I);
         let mode = KeyMode::INSERT.supremum(KeyMode { gap: inherited, ..KeyMode::NONE });
         let key = self.key.expect("an insert has a key");
         self.lock(tree, KeyRef::Key(key), mode)

@@ -34,12 +34,19 @@ use crate::database::Door;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[must_use = "without looking at the ticket nobody knows when the commit is durable"]
 pub struct CommitTicket(Ticket<LogDoor>);
 
 /// The store's log, by the reference of the thread's own that its transaction had: a count of the log's would be written by all threads.
 struct LogDoor(Arc<Door>);
+
+impl Clone for LogDoor {
+    fn clone(&self) -> Self {
+        machine::adds(&*self.0); // the count
+        Self(Arc::clone(&self.0))
+    }
+}
 
 impl Deref for LogDoor {
     type Target = Wal;

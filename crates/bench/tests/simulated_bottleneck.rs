@@ -7,14 +7,16 @@ use azekura_bench::lab::bottleneck::front::search::Latch;
 use azekura_bench::lab::bottleneck::study::Measured;
 use azekura_bench::lab::bottleneck::{Settings, page, study, text};
 use azekura_workload::bookstore::Scale;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 #[global_allocator]
 static ALLOCATOR: azekura_sim::LineAllocator = azekura_sim::LineAllocator;
 
-#[test]
-fn a_simulated_study_has_every_table_and_figure() {
-    let settings = Settings {
+fn smallest() -> Settings {
+    Settings {
         scale: Scale::new(100, 1),
         users: vec![400],
         limits: vec![Some(2), None],
@@ -23,8 +25,63 @@ fn a_simulated_study_has_every_table_and_figure() {
         measured: Duration::from_millis(1),
         recorded: Duration::from_millis(1),
         ..Settings::simulated_quick(4)
-    };
-    let study = study(&settings, None, &Progress::hidden()).unwrap();
+    }
+}
+
+/// All that a study brings: points, recordings and what is said of them.
+fn told(traces: &Path) -> String {
+    let study = study(&smallest(), Some(traces), &Progress::hidden()).unwrap();
+    serde_json::to_string_pretty(&study).unwrap()
+}
+
+/// One recording at a time in a process.
+static ONE: Mutex<()> = Mutex::new(());
+
+fn one() -> MutexGuard<'static, ()> {
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const STUDY: &str = "study.json";
+/// Where a process is to put what its study brought.
+const PLACE: &str = "AZEKURA_TEST_STUDY";
+
+#[test]
+fn a_study_is_the_same_to_the_byte_in_another_process_and_when_it_is_done_again() {
+    let directories: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
+    for (n, directory) in directories.iter().enumerate() {
+        // What is on a program's stack, and so where the rest lies, goes by the size of its environment, too.
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "one_study", "--ignored"])
+            .env(PLACE, directory.path())
+            .env("AZEKURA_TEST_IN_THE_WAY", "x".repeat(n * 5_000))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
+    let read = |n: usize, name: &str| std::fs::read(directories[n].path().join(name)).unwrap();
+    for (n, name) in
+        [1, 2].into_iter().flat_map(|n| [STUDY, "before.trace", "after.trace"].map(|name| (n, name)))
+    {
+        assert!(read(0, name) == read(n, name), "{name} of process {n} is another");
+    }
+    let _one = one();
+    let [once, again] = [(); 2].map(|()| told(directories[0].path()));
+    assert_eq!(once, again, "one seed, one study");
+    assert!(once.as_bytes() == read(0, STUDY), "in this process it is another");
+}
+
+/// Not by itself: see above.
+#[test]
+#[ignore = "a part of another test"]
+fn one_study() {
+    let Some(place) = std::env::var_os(PLACE).map(PathBuf::from) else { return };
+    std::fs::write(place.join(STUDY), told(&place)).unwrap();
+}
+
+#[test]
+fn a_simulated_study_has_every_table_and_figure() {
+    let _one = one();
+    let study = study(&smallest(), None, &Progress::hidden()).unwrap();
     assert_eq!(study.points.len(), 8, "two numbers of processors, two latches, two limits");
     assert!(
         study.points.iter().all(|p| p.rate > 0.0 && p.cpu > 0.0 && p.others == 0.0),

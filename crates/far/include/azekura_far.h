@@ -15,7 +15,7 @@ typedef struct azekura_far azekura_far;
 typedef struct azekura_far_options {
     size_t bytes;          /* how much there is in all */
     size_t local_bytes;    /* how much of it may be local; 0: 64 MiB */
-    size_t page_bytes;     /* unit of transfer, 4 KiB to 2 MiB; 0: 1 MiB */
+    size_t page_bytes;     /* unit of demand, 4 KiB to 2 MiB; 0: 16 KiB */
     const char *servers;   /* "host:port", several with commas between */
     size_t copies;         /* so many servers have each page; 0: 1 */
     const char *spill;     /* a file that has each page, too; NULL: none */

@@ -17,6 +17,19 @@ impl Digest {
     pub fn of(bytes: &[u8]) -> Self {
         Self(XxHash3_128::oneshot(bytes))
     }
+
+    /// Of a run of pages, by theirs: that of the page, if there is but one.
+    #[must_use]
+    pub fn of_run(pages: impl IntoIterator<Item = Self>) -> Self {
+        let mut pages = pages.into_iter();
+        match (pages.next(), pages.next()) {
+            (Some(only), None) => only,
+            (first, second) => {
+                let all = first.into_iter().chain(second).chain(pages);
+                Self::of(&all.flat_map(|digest| digest.0.to_le_bytes()).collect::<Vec<u8>>())
+            }
+        }
+    }
 }
 
 /// Whether all bytes are zero; ends at the first word that is not.
@@ -31,6 +44,16 @@ pub fn is_zero(bytes: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_is_known_by_its_pages_and_their_order() {
+        let [a, b, c] = [1_u8, 2, 3].map(|byte| Digest::of(&[byte; 4096]));
+        assert_eq!(Digest::of_run([a]), a);
+        let runs = [vec![a, b, c], vec![a, c, b], vec![a, b], vec![a, a, b], vec![b, c]];
+        let known: std::collections::BTreeSet<u128> =
+            runs.iter().map(|run| Digest::of_run(run.iter().copied()).0).collect();
+        assert_eq!(known.len(), runs.len());
+    }
 
     #[test]
     fn one_changed_bit_anywhere_is_seen() {

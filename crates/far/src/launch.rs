@@ -2,6 +2,7 @@
 //! program's own, through the environment.
 
 use crate::fault::Mechanism;
+use crate::region::FarMemory;
 use crate::replace::Policy;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -88,7 +89,7 @@ impl Default for Launch {
             servers: Vec::new(),
             local: 1 << 30,
             space: 64 << 30,
-            page: 1 << 20,
+            page: FarMemory::PAGE,
             block: 1 << 20,
             copies: 1,
             spill: None,

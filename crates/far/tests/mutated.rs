@@ -10,7 +10,11 @@ mod mutate;
 
 #[test]
 fn a_talk_as_it_should_be_is_answered() {
-    assert_eq!(far_wire::answers_to_a_talk(), 5, "opened, stored, the page, pong, missing");
+    assert_eq!(
+        far_wire::answers_to_a_talk(),
+        7,
+        "opened, stored, the page, pong, missing, a run stored and given"
+    );
 }
 
 #[test]

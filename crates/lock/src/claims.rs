@@ -52,6 +52,11 @@ pub(crate) const fn key_mode(claims: Claims) -> KeyMode {
     KeyMode { gap, record }
 }
 
+/// Whether claims on a key say S or X of its gap, so that no other inserts there.
+pub(crate) const fn closes_gap(claims: Claims) -> bool {
+    claims & (GAP[GapMode::S as usize] | GAP[GapMode::X as usize]) != 0
+}
+
 /// The table mode with this claim; `None` for no claim.
 pub(crate) const fn table_mode(claims: Claims) -> Option<TableMode> {
     if claims == 0 { None } else { Some(TableMode::ALL[claims.trailing_zeros() as usize]) }
@@ -70,79 +75,54 @@ pub(crate) const fn normal(family: Family, claims: Claims) -> Claims {
 }
 
 const SETS: usize = 1 << CLAIMS;
-const CONFLICTS: [[Claims; SETS]; 2] = [key_conflicts(), table_conflicts()];
-const NORMAL: [[Claims; SETS]; 2] = [key_normal(), table_normal()];
+const CONFLICTS: [[Claims; SETS]; 2] = [conflicts_of_sets(Family::Key), conflicts_of_sets(Family::Table)];
+const NORMAL: [[Claims; SETS]; 2] = [normal_sets(Family::Key), normal_sets(Family::Table)];
 
-const fn single_key(bit: usize) -> KeyMode {
-    key_mode(1 << bit)
+/// Whether two claims of one family conflict, by the modes that say nothing else.
+const fn conflict(family: Family, one: usize, other: usize) -> bool {
+    match family {
+        Family::Key => !key_mode(1 << one).is_compatible(key_mode(1 << other)),
+        Family::Table => !TableMode::ALL[one].is_compatible(TableMode::ALL[other]),
+    }
 }
 
-const fn key_conflicts() -> [Claims; SETS] {
+/// The claims of the least mode above these, which a mode has, and one more. No claims are those of no mode.
+const fn with(family: Family, claims: Claims, one: usize) -> Claims {
+    match (family, table_mode(claims)) {
+        (Family::Key, _) => of_key(key_mode(claims).supremum(key_mode(1 << one))),
+        (Family::Table, Some(mode)) => of_table(mode.supremum(TableMode::ALL[one])),
+        (Family::Table, None) => of_table(TableMode::ALL[one]),
+    }
+}
+
+const fn conflicts_of_sets(family: Family) -> [Claims; SETS] {
     let mut table = [0; SETS];
     let mut set = 0;
     while set < SETS {
-        let (mut a, mut found) = (0, 0);
-        while a < CLAIMS * CLAIMS {
-            let (ours, theirs) = (a / CLAIMS, a % CLAIMS);
-            if set >> ours & 1 == 1 && !single_key(ours).is_compatible(single_key(theirs)) {
-                found |= 1 << theirs;
+        let mut pair = 0;
+        while pair < CLAIMS * CLAIMS {
+            let (ours, theirs) = (pair / CLAIMS, pair % CLAIMS);
+            if set >> ours & 1 == 1 && conflict(family, ours, theirs) {
+                table[set] |= 1 << theirs;
             }
-            a += 1;
+            pair += 1;
         }
-        table[set] = found;
         set += 1;
     }
     table
 }
 
-const fn table_conflicts() -> [Claims; SETS] {
+const fn normal_sets(family: Family) -> [Claims; SETS] {
     let mut table = [0; SETS];
     let mut set = 0;
     while set < SETS {
-        let (mut a, mut found) = (0, 0);
-        while a < CLAIMS * CLAIMS {
-            let (ours, theirs) = (a / CLAIMS, a % CLAIMS);
-            if set >> ours & 1 == 1 && !TableMode::ALL[ours].is_compatible(TableMode::ALL[theirs]) {
-                found |= 1 << theirs;
+        let mut one = 0;
+        while one < CLAIMS {
+            if set >> one & 1 == 1 {
+                table[set] = with(family, table[set], one);
             }
-            a += 1;
+            one += 1;
         }
-        table[set] = found;
-        set += 1;
-    }
-    table
-}
-
-const fn key_normal() -> [Claims; SETS] {
-    let mut table = [0; SETS];
-    let mut set = 0;
-    while set < SETS {
-        let (mut bit, mut mode) = (0, KeyMode::NONE);
-        while bit < CLAIMS {
-            if set >> bit & 1 == 1 {
-                mode = mode.supremum(single_key(bit));
-            }
-            bit += 1;
-        }
-        table[set] = of_key(mode);
-        set += 1;
-    }
-    table
-}
-
-const fn table_normal() -> [Claims; SETS] {
-    let mut table = [0; SETS];
-    let mut set = 1;
-    while set < SETS {
-        let mut mode = TableMode::ALL[set.trailing_zeros() as usize];
-        let mut bit = 0;
-        while bit < CLAIMS {
-            if set >> bit & 1 == 1 {
-                mode = mode.supremum(TableMode::ALL[bit]);
-            }
-            bit += 1;
-        }
-        table[set] = of_table(mode);
         set += 1;
     }
     table
@@ -163,6 +143,7 @@ mod tests {
         }
         for a in KeyMode::all() {
             assert_eq!(key_mode(of_key(a)), a);
+            assert_eq!(closes_gap(of_key(a)), matches!(a.gap, GapMode::S | GapMode::X));
             for b in KeyMode::all() {
                 let (x, y) = (of_key(a), of_key(b));
                 assert_eq!(conflicts(Family::Key, x) & y == 0, a.is_compatible(b), "CLAIM-1 {a} {b}");

@@ -11,7 +11,7 @@ pub struct WouldBlock;
 
 /// A wait for a lock ended without the lock. What the transaction held before it still holds.
 ///
-/// The caller rolls the transaction back; after a deadlock or a timeout it may retry it.
+/// The caller rolls the transaction back; after a deadlock or a timeout it may retry it. One that does not wait may also go on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
@@ -38,6 +38,9 @@ pub enum LockError {
         /// Who was in the way when the wait was given up.
         holders: Vec<TxnId>,
     },
+    /// The transaction does not wait: [`TxnLocks::set_waits`](crate::TxnLocks::set_waits).
+    #[error("the lock is taken, and this transaction does not wait for locks")]
+    WouldWait,
     /// Nobody waits any more: [`LockTable::close_waits`](crate::LockTable::close_waits) was called.
     #[error("the lock is taken, and who holds it may never let go: the store takes no more changes")]
     Closed,

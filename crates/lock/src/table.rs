@@ -114,6 +114,7 @@ impl LockTable {
         debug_assert!(locks.is_empty(), "a list in use");
         locks.txn = txn;
         locks.timeout = self.timeout;
+        locks.waits = true;
         self.owners.get(locks.owner).begin(txn);
     }
 
@@ -234,11 +235,18 @@ impl LockTable {
         claims::key_mode(t.claims(self.key_id(tree, key)))
     }
 
-    /// What the transaction holds on the gap below a key; as [`held_key_mode`](Self::held_key_mode), and cheaper for one that holds few locks, none of them
-    /// on a gap.
+    /// How the transaction keeps others from inserting into the gap below a key, S or X, if it does; as [`held_key_mode`](Self::held_key_mode), and cheaper for one that
+    /// does so nowhere.
     #[must_use]
-    pub fn held_gap(&self, t: &TxnLocks, tree: TreeId, key: KeyRef<'_>) -> GapMode {
-        if t.has_no_gap() { GapMode::None } else { self.held_key_mode(t, tree, key).gap }
+    pub fn closed_gap(&self, t: &TxnLocks, tree: TreeId, key: KeyRef<'_>) -> Option<GapMode> {
+        let gap = if t.closes_gaps() { self.held_key_mode(t, tree, key).gap } else { GapMode::None };
+        matches!(gap, GapMode::S | GapMode::X).then_some(gap)
+    }
+
+    /// Whether another transaction waits for this one, or did since it began; it may say so without reason. Costs a load.
+    #[must_use]
+    pub fn is_awaited(&self, t: &TxnLocks) -> bool {
+        self.owners.get(t.owner).is_awaited()
     }
 
     /// What the transaction holds on a table.
@@ -318,14 +326,19 @@ impl LockTable {
         let own = t.get(id).copied();
         let held = own.map_or(0, |h| h.claims);
         let want = claims::normal(id.family(), held | claims::of_key(mode));
-        let table = claims::table_mode(t.claims(LockId::table(tree)));
-        if want == held || table.is_some_and(|table| table.covers_key(mode)) {
+        if want == held || self.table_covers(t, tree, mode) {
             return Attempt::Granted(Lsn(0));
         }
         let demand = Demand { id, owner: t.owner, own: own.map_or(NONE, |h| h.request), want, instant };
         let granted = self.stripe(id).lock().attempt(&demand, &self.owners);
         granted
             .map_or(Attempt::Refused(demand), |request| Attempt::Granted(self.granted(t, &demand, request)))
+    }
+
+    /// Whether what the transaction holds on the whole table is enough for this on a key of it.
+    #[inline]
+    fn table_covers(&self, t: &TxnLocks, tree: TreeId, mode: KeyMode) -> bool {
+        t.has_strong() && self.held_table_mode(t, tree).is_some_and(|table| table.covers_key(mode))
     }
 
     pub(crate) fn attempt_table(&self, t: &mut TxnLocks, tree: TreeId, mode: TableMode) -> Attempt {

@@ -6,7 +6,6 @@ use azekura_base::TxnId;
 
 use crate::claims::{self, Claims, Family};
 use crate::id::LockId;
-use crate::mode::GapMode;
 use crate::stripe::NONE;
 
 /// One lock as its holder remembers it.
@@ -34,6 +33,10 @@ pub struct TxnLocks {
     pub(crate) owner: u32,
     pub(crate) txn: TxnId,
     pub(crate) timeout: Option<Duration>,
+    pub(crate) waits: bool,
+    /// A lock stronger than an intent is held on some table, a gap is held in S or X: most transactions have neither, and need not look for it.
+    has_strong: bool,
+    closes_gaps: bool,
     held: Vec<Held>,
     /// Open addressing over `held`, by name; unused (and empty) while a look at all of `held` is cheaper.
     index: Vec<u32>,
@@ -46,7 +49,16 @@ const KEPT: usize = 4096;
 
 impl TxnLocks {
     pub(crate) const fn new(owner: u32) -> Self {
-        Self { owner, txn: TxnId(0), timeout: None, held: Vec::new(), index: Vec::new() }
+        Self {
+            owner,
+            txn: TxnId(0),
+            timeout: None,
+            waits: true,
+            has_strong: false,
+            closes_gaps: false,
+            held: Vec::new(),
+            index: Vec::new(),
+        }
     }
 
     /// The transaction.
@@ -73,6 +85,12 @@ impl TxnLocks {
         self.timeout = timeout;
     }
 
+    /// Whether later requests of this transaction wait for locks that others hold; if not, they end with
+    /// [`LockError::WouldWait`](crate::LockError::WouldWait), and change nothing. It never stands among waiters then, so it is in no circle.
+    pub const fn set_waits(&mut self, waits: bool) {
+        self.waits = waits;
+    }
+
     pub(crate) fn held(&self) -> &[Held] {
         &self.held
     }
@@ -97,11 +115,14 @@ impl TxnLocks {
         self.find(id).map(|at| &self.held[at])
     }
 
-    /// Whether it certainly holds no lock on a gap; quick, and `false` where it would take long to say.
-    pub(crate) fn has_no_gap(&self) -> bool {
-        let has_gap =
-            |h: &Held| h.id.family() == Family::Key && claims::key_mode(h.claims).gap != GapMode::None;
-        self.held.len() <= SEARCHED && !self.held.iter().any(has_gap)
+    /// Whether it holds a lock on some table that is stronger than an intent.
+    pub(crate) const fn has_strong(&self) -> bool {
+        self.has_strong
+    }
+
+    /// Whether it holds some gap in S or X.
+    pub(crate) const fn closes_gaps(&self) -> bool {
+        self.closes_gaps
     }
 
     pub(crate) fn claims(&self, id: LockId) -> Claims {
@@ -111,6 +132,8 @@ impl TxnLocks {
     /// Remembers a lock, in place of what was remembered of it.
     #[inline]
     pub(crate) fn put(&mut self, held: Held) {
+        self.has_strong |= held.is_strong;
+        self.closes_gaps |= held.id.family() == Family::Key && claims::closes_gap(held.claims);
         if let Some(at) = self.find(held.id) {
             self.held[at] = held;
             return;
@@ -146,6 +169,7 @@ impl TxnLocks {
 
     /// Forgets everything, keeping memory of ordinary size for the next transaction.
     pub(crate) fn reset(&mut self) {
+        (self.has_strong, self.closes_gaps) = (false, false);
         self.held.clear();
         self.index.clear();
         if self.held.capacity() > KEPT {

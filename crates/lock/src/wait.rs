@@ -46,6 +46,9 @@ impl LockTable {
     /// Waits for a refused demand.
     #[cold]
     pub(crate) fn wait(&self, t: &mut TxnLocks, demand: &Demand) -> Result<Lsn, LockError> {
+        if !t.waits {
+            return Err(LockError::WouldWait);
+        }
         let began = Instant::now();
         match self.begin_wait(demand) {
             Begun::Granted(request) => Ok(self.granted(t, demand, request)),

@@ -277,6 +277,71 @@ fn closing_ends_every_wait_and_refuses_new_ones_but_no_grant() {
 }
 
 #[test]
+fn a_holder_knows_which_gaps_it_has_closed() {
+    let table = table();
+    let mut holder = table.begin(TxnId(1));
+    table.lock_table(&mut holder, TREE, TableMode::IX).unwrap();
+    for turn in 0..2 {
+        table.lock_key(&mut holder, TREE, key("inserted"), KeyMode::INSERT).unwrap();
+        assert_eq!(table.closed_gap(&holder, TREE, key("inserted")), None);
+        table.lock_key(&mut holder, TREE, key("scanned"), KeyMode::SCAN).unwrap();
+        table.lock_key(&mut holder, TREE, key("deleted"), KeyMode::DELETE).unwrap();
+        for name in ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"] {
+            table.lock_key(&mut holder, TREE, key(name), KeyMode::UPDATE).unwrap();
+        }
+        let closed = ["inserted", "scanned", "deleted", "g", "other"]
+            .map(|name| table.closed_gap(&holder, TREE, key(name)));
+        assert_eq!(closed, [None, Some(GapMode::S), Some(GapMode::X), None, None], "turn {turn}");
+        table.release(&mut holder, None);
+        table.begin_again(&mut holder, TxnId(2 + turn));
+        assert_eq!(table.closed_gap(&holder, TREE, key("scanned")), None);
+        table.lock_table(&mut holder, TREE, TableMode::IX).unwrap();
+    }
+    table.release_all(holder, None);
+}
+
+#[test]
+fn who_does_not_wait_is_refused_and_goes_on() {
+    let table = table();
+    let (mut holder, mut other) = (table.begin(TxnId(1)), table.begin(TxnId(2)));
+    table.lock_table(&mut holder, TREE, TableMode::IX).unwrap();
+    table.lock_key(&mut holder, TREE, key("k"), KeyMode::UPDATE).unwrap();
+    other.set_waits(false);
+    assert_eq!(table.lock_table(&mut other, TREE, TableMode::S), Err(LockError::WouldWait));
+    assert!(other.is_empty());
+    table.lock_table(&mut other, TREE, TableMode::IX).unwrap();
+    table.lock_key(&mut other, TREE, key("other"), KeyMode::UPDATE).unwrap();
+    let held = other.len();
+    assert_eq!(table.lock_key(&mut other, TREE, key("k"), KeyMode::READ), Err(LockError::WouldWait));
+    assert_eq!(table.wait_test_key(&mut other, TREE, key("k"), KeyMode::READ), Err(LockError::WouldWait));
+    assert_eq!((other.len(), table.stats().waits), (held, 0));
+    assert!(!table.is_awaited(&holder), "nobody waits for it");
+    table.release_all(holder, None);
+    table.lock_key(&mut other, TREE, key("k"), KeyMode::UPDATE).unwrap();
+    // Somebody waits for it from now on; and the next transaction with this list waits again.
+    let mut third = table.begin(TxnId(3));
+    third.set_timeout(Some(Duration::from_millis(1)));
+    table.lock_table(&mut third, TREE, TableMode::IS).unwrap();
+    assert!(matches!(
+        table.lock_key(&mut third, TREE, key("k"), KeyMode::READ),
+        Err(LockError::Timeout { .. })
+    ));
+    assert!(table.is_awaited(&other));
+    table.release(&mut other, None);
+    table.begin_again(&mut other, TxnId(4));
+    assert!(!table.is_awaited(&other));
+    table.lock_key(&mut third, TREE, key("k"), KeyMode::UPDATE).unwrap();
+    other.set_timeout(Some(Duration::from_millis(1)));
+    assert!(matches!(
+        table.lock_key(&mut other, TREE, key("k"), KeyMode::READ),
+        Err(LockError::Timeout { .. })
+    ));
+    table.release_all(third, None);
+    table.release_all(other, None);
+    assert_eq!(table.stats().locks, 0);
+}
+
+#[test]
 fn a_timeout_names_who_was_in_the_way() {
     let table = table();
     let (mut holder, mut waiter) = (table.begin(TxnId(1)), table.begin(TxnId(2)));

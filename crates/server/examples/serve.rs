@@ -13,8 +13,9 @@ use azekura_server::{Server, ServerOptions};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1).filter(|argument| argument != "serve");
-    let path =
-        arguments.next().ok_or("usage: serve PATH [--listen ADDRESS] [--reactors N] [--flush-us N]")?;
+    let path = arguments
+        .next()
+        .ok_or("usage: serve PATH [--listen ADDRESS] [--reactors N] [--flush-us N] [--groups true|false]")?;
     let mut options = ServerOptions::default();
     let mut builder = Database::builder().cache_bytes(256 << 20);
     while let (Some(option), Some(value)) = (arguments.next(), arguments.next()) {
@@ -24,6 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 options.reactors = value.parse()?;
                 options.adapts_reactors = false;
             }
+            "--groups" => options.groups_writes = value.parse()?,
             "--flush-us" => {
                 let model = DeviceModel { write_ns: 1000 * value.parse::<u64>()?, ..DeviceModel::plp() };
                 builder = builder

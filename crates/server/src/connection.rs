@@ -6,6 +6,8 @@
 //!
 //! Only running and waiting may block the thread, and then the thread's reactor goes on with another one (`reactor`).
 //!
+//! Between 1 and 2 the group that some of its requests joined ends ([`Connection::leave`]; `group`).
+//!
 //! - **REPLY-1** No byte of a reply is sent before everything that was committed for it, or that it has seen, is durable.
 //! - **REPLY-2** Memory is bounded: a request by [`WireLimits`], the replies that wait by a quarter of a MiB and one reply, whose own bound
 //!   is [`max_reply_bytes`](crate::ServerOptions::max_reply_bytes); in a cluster that of each of a flight (`cluster::flight`). While replies wait for the client nothing more is read or run.
@@ -17,6 +19,7 @@ use crate::channel::{Channel, Received};
 use crate::clients::{Client, Released};
 use crate::engine::Pending;
 use crate::error::CommandError;
+use crate::group::{Ended, Group};
 use crate::resp::{Protocol, Reply, RequestReader, WireLimits};
 use crate::server::Shared;
 use crate::session::{Flow, Session};
@@ -51,6 +54,10 @@ pub(crate) struct Connection {
     /// Bytes of `out` that have gone.
     sent: usize,
     pending: Pending,
+    /// Replies in `out` count once the open group of its thread has ended well.
+    is_member: bool,
+    /// Its next request waits for the end of that group.
+    needs_the_end: bool,
     input: Input,
     /// Requests run since somebody asked.
     ran: u64,
@@ -86,6 +93,8 @@ impl Connection {
             out: Vec::new(),
             sent: 0,
             pending: Pending::default(),
+            is_member: false,
+            needs_the_end: false,
             input: Input::Some,
             ran: 0,
             has_requests: false,
@@ -141,6 +150,35 @@ impl Connection {
         self.pending.is_some()
     }
 
+    /// Whether requests of it are in the open group of the thread that serves it.
+    pub(crate) const fn is_member(&self) -> bool {
+        self.is_member
+    }
+
+    /// Whether that group has to be closed before it can be served on.
+    pub(crate) const fn needs_the_end(&self) -> bool {
+        self.needs_the_end
+    }
+
+    /// The group has ended.
+    pub(crate) fn leave(&mut self, ended: &Ended) {
+        if !std::mem::take(&mut self.is_member) {
+            return;
+        }
+        match ended {
+            Ok(ticket) => ticket.iter().for_each(|ticket| self.pending.add(ticket.clone())),
+            Err(error) => self.fail(error.clone()),
+        }
+    }
+
+    /// What the replies say is not so, or perhaps not: one error instead of all of them, and the end.
+    fn fail(&mut self, error: CommandError) {
+        self.out.clear();
+        Reply::Error(error).encode(Protocol::Resp2, &mut self.out);
+        self.ends = true;
+        self.session.close();
+    }
+
     /// When it is to be looked at though nothing happens.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let options = &self.shared.options;
@@ -150,8 +188,8 @@ impl Connection {
         [stuck, self.session.deadline().or(silent)].into_iter().flatten().min()
     }
 
-    /// Reads and runs what has arrived. May block where the store does.
-    pub(crate) fn serve(&mut self) {
+    /// Reads and runs what has arrived, up to a request that [needs the end](Self::needs_the_end) of the group. May block where the store does.
+    pub(crate) fn serve(&mut self, group: &mut Group) {
         self.look_at_the_clock();
         self.flush();
         if self.is_over || self.has_unsent() {
@@ -160,7 +198,12 @@ impl Connection {
         if !self.has_requests {
             self.read();
         }
-        self.run_all();
+        self.serve_on(group);
+    }
+
+    /// Runs what was left when the group had to be closed first.
+    pub(crate) fn serve_on(&mut self, group: &mut Group) {
+        self.run_all(group);
         if self.ends || self.is_over {
             self.session.close();
         }
@@ -205,17 +248,20 @@ impl Connection {
     }
 
     /// Runs the requests that have arrived whole.
-    fn run_all(&mut self) {
+    fn run_all(&mut self, group: &mut Group) {
+        self.needs_the_end = false;
         while self.has_requests && !self.ends && self.out.len() < SEND_BYTES {
+            if group.is_full() {
+                self.needs_the_end = true;
+                break;
+            }
+            let members = group.members();
             let flow = match self.reader.next() {
                 Ok(None) => {
                     self.has_requests = false;
                     break;
                 }
-                Ok(Some(request)) => {
-                    self.ran += 1;
-                    self.session.execute(request, &mut self.out, &mut self.pending)
-                }
+                Ok(Some(request)) => self.session.execute(request, &mut self.out, &mut self.pending, group),
                 Err(error) => {
                     self.session.land(&mut self.out);
                     self.shared.counters.protocol_errors.inc();
@@ -224,6 +270,13 @@ impl Connection {
                     Flow::Ends
                 }
             };
+            if flow == Flow::Again {
+                self.reader.take_back();
+                self.needs_the_end = true;
+                break;
+            }
+            self.ran += 1;
+            self.is_member |= group.members() > members;
             self.ends |= flow == Flow::Ends;
             if self.shared.options.password.is_some() {
                 let is_in = self.session.is_authenticated();
@@ -237,11 +290,7 @@ impl Connection {
     /// Blocks until what was run is durable.
     pub(crate) fn wait(&mut self) {
         if let Err(error) = self.shared.engine.wait(&mut self.pending) {
-            // What the replies say may not be so. One error instead of all of them, and the end.
-            self.out.clear();
-            Reply::Error(error).encode(Protocol::Resp2, &mut self.out);
-            self.ends = true;
-            self.session.close();
+            self.fail(error);
         }
     }
 
@@ -250,12 +299,13 @@ impl Connection {
         self.out.clear();
         self.sent = 0;
         self.pending = Pending::default();
+        self.is_member = false;
         self.is_over = true;
     }
 
     /// Sends the replies, as far as the client takes them now.
     pub(crate) fn send(&mut self) {
-        debug_assert!(!self.must_wait(), "REPLY-1");
+        debug_assert!(!self.must_wait() && !self.is_member, "REPLY-1");
         self.flush();
     }
 

@@ -123,6 +123,9 @@ pub(crate) struct Counters {
     pub(crate) bytes_in: SpreadCount,
     pub(crate) bytes_out: SpreadCount,
     pub(crate) expired: Count,
+    /// Transactions that several writes shared, and those writes.
+    pub(crate) groups: SpreadCount,
+    pub(crate) grouped: SpreadCount,
 }
 
 impl Counters {
@@ -139,6 +142,8 @@ impl Counters {
             bytes_in: SpreadCount::default(),
             bytes_out: SpreadCount::default(),
             expired: Count::default(),
+            groups: SpreadCount::default(),
+            grouped: SpreadCount::default(),
         }
     }
 
@@ -146,11 +151,19 @@ impl Counters {
     pub(crate) fn forget(&self) {
         let Self { connections, rejected, calls, failed_calls, refused, .. } = self;
         let Self {
-            protocol_errors, failed_logins, transaction_timeouts, bytes_in, bytes_out, expired, ..
+            protocol_errors,
+            failed_logins,
+            transaction_timeouts,
+            bytes_in,
+            bytes_out,
+            expired,
+            groups,
+            grouped,
+            ..
         } = self;
         let single = [connections, rejected, refused, protocol_errors, failed_logins, transaction_timeouts];
         single.into_iter().chain([expired]).for_each(Count::forget);
-        [bytes_in, bytes_out].into_iter().for_each(SpreadCount::forget);
+        [bytes_in, bytes_out, groups, grouped].into_iter().for_each(SpreadCount::forget);
         [calls, failed_calls].into_iter().for_each(Calls::forget);
     }
 }

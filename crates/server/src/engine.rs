@@ -52,6 +52,8 @@ pub(crate) struct Engine {
     failure: OnceLock<String>,
     #[cfg(test)]
     pub(crate) breaks_next_wait: std::sync::atomic::AtomicBool,
+    #[cfg(test)]
+    pub(crate) breaks_next_member: std::sync::atomic::AtomicBool,
 }
 
 impl fmt::Debug for Engine {
@@ -105,6 +107,8 @@ impl Engine {
             failure: OnceLock::new(),
             #[cfg(test)]
             breaks_next_wait: std::sync::atomic::AtomicBool::new(false),
+            #[cfg(test)]
+            breaks_next_member: std::sync::atomic::AtomicBool::new(false),
         }
     }
 
@@ -121,6 +125,14 @@ impl Engine {
     /// Why the store takes no commits any more, or what else failed behind it.
     pub(crate) fn failure(&self) -> Option<String> {
         self.failure.get().cloned().or_else(|| self.db.stats().background_error)
+    }
+
+    /// What a client is told of a failure; one after which nothing is committed is remembered.
+    pub(crate) fn told(&self, failure: Failure) -> CommandError {
+        match failure {
+            Failure::Store(error) => Failure::from(self.note(error)).into(),
+            refusal => refusal.into(),
+        }
     }
 
     /// Remembers an error after which nothing is committed.
@@ -141,7 +153,7 @@ impl Engine {
             let keys = Keyspace::open(tx, self.clock.now_ms(), &self.around)?;
             Ok(body(&keys)?)
         });
-        let (value, ticket) = done.map_err(|error| CommandError::from(Failure::from(self.note(error))))?;
+        let (value, ticket) = done.map_err(|error| self.told(error.into()))?;
         if self.durability == Durability::Immediate {
             pending.add(ticket);
         }
@@ -169,8 +181,7 @@ impl Engine {
                 Ok(Some(value))
             }
             Err(Failure::Store(error)) if error.kind() == ErrorKind::Conflict => Ok(None),
-            Err(Failure::Store(error)) => Err(Failure::from(self.note(error)).into()),
-            Err(refusal) => Err(refusal.into()),
+            Err(failure) => Err(self.told(failure)),
         }
     }
 

@@ -23,6 +23,7 @@
 //! | `session` | one client's state: protocol, password, `MULTI`, `WATCH`, interactive transaction |
 //! | `command` | the table of commands, and what each does: functions over a transaction |
 //! | `engine` | runs commands in transactions; here a cluster would route them |
+//! | `group` | one transaction for the small writes of many clients |
 //! | `cluster` | this server as a node of a cluster: commands go to the owners of their keys |
 //! | `keyspace` | keys, values and their ends over the store's tables |
 //! | `watch`, `cursor`, `glob` | watched keys, places of scans, patterns |
@@ -44,6 +45,7 @@ mod cursor;
 mod engine;
 mod error;
 mod glob;
+mod group;
 mod http;
 mod keyspace;
 mod metrics;

@@ -90,6 +90,13 @@ impl Snapshot {
             "Interactive transactions open too long",
             counters.transaction_timeouts.get(),
         )?;
+        counter(
+            out,
+            "write_groups",
+            "Transactions for the small writes of several requests",
+            counters.groups.get(),
+        )?;
+        counter(out, "grouped_writes", "Writes in such transactions", counters.grouped.get())?;
         counter(out, "keys_expired", "Records removed because their end had come", counters.expired.get())
     }
 

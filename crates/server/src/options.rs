@@ -64,6 +64,8 @@ pub struct ServerOptions {
     pub reactors: usize,
     /// Whether the connections are spread over as many of them as serve the most, which is found out by trial, as unless set; or over all.
     pub adapts_reactors: bool,
+    /// Whether writes of one key that arrive together share a transaction, as unless set. Nobody but who measures it needs to know.
+    pub groups_writes: bool,
     /// What a connection may send.
     pub wire: WireLimits,
     /// Most bytes that the replies of one transaction hold.
@@ -95,6 +97,7 @@ impl Default for ServerOptions {
             max_clients: 1024,
             reactors: std::thread::available_parallelism().map_or(1, usize::from),
             adapts_reactors: true,
+            groups_writes: true,
             wire: WireLimits::default(),
             max_reply_bytes: 64 << 20,
             idle_timeout: None,

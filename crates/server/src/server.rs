@@ -149,6 +149,12 @@ impl Server {
         Ok(())
     }
 
+    /// For tests that serve connections themselves.
+    #[cfg(test)]
+    pub(crate) fn shared(&self) -> Arc<Shared> {
+        Arc::clone(self.shared.as_ref().expect("it runs"))
+    }
+
     /// Where clients connect.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {

@@ -3,10 +3,11 @@
 //! - **FIBER-1** [`YIELDER`] is null, or belongs to the coroutine that runs: who resumes one sets it, and each sets it again when it goes on
 //!   after a switch. A coroutine's yielder lives as long as its stack.
 
-use crate::handle::end_thread;
-use corosensei::stack::DefaultStack;
+use crate::handle::{end_thread, freed};
+use corosensei::stack::{DefaultStack, Stack};
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use std::cell::Cell;
+use std::ops::Range;
 use std::ptr;
 
 thread_local! {
@@ -14,24 +15,34 @@ thread_local! {
 }
 
 /// A thread.
-pub(crate) struct Fiber(Coroutine<(), (), ()>);
+pub(crate) struct Fiber {
+    coroutine: Coroutine<(), (), ()>,
+    /// Addresses of its stack.
+    stack: Range<usize>,
+}
 
 impl Fiber {
     /// A thread that will do `body` on a stack of so many bytes, which are touched only as far as they are used.
     pub(crate) fn new(body: impl FnOnce() + 'static, stack_bytes: usize) -> std::io::Result<Self> {
-        let stack = DefaultStack::new(stack_bytes)?;
-        Ok(Self(Coroutine::with_stack(stack, move |yielder, ()| {
+        let memory = DefaultStack::new(stack_bytes)?;
+        let stack = memory.limit().get()..memory.base().get();
+        let coroutine = Coroutine::with_stack(memory, move |yielder, ()| {
             YIELDER.set(ptr::from_ref(yielder));
             body();
             end_thread();
-        })))
+        });
+        Ok(Self { coroutine, stack })
     }
 
-    /// Lets it run until it gives way; whether it has ended.
+    /// Lets it run until it gives way; whether it has ended. Its stack is freed then, as far as the machine is concerned.
     pub(crate) fn resume(&mut self) -> bool {
-        let result = self.0.resume(());
+        let result = self.coroutine.resume(());
         YIELDER.set(ptr::null());
-        matches!(result, CoroutineResult::Return(()))
+        let has_ended = matches!(result, CoroutineResult::Return(()));
+        if has_ended {
+            freed(self.stack.start, self.stack.len());
+        }
+        has_ended
     }
 
     /// Leaves it where it is, for ever: what it borrowed stays borrowed, its stack is lost.

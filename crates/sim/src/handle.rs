@@ -71,7 +71,9 @@ impl Handle {
 
 impl Machine for Handle {
     fn access(&self, address: usize, bytes: usize, access: Access, place: &'static Location<'static>) {
-        let last = address + bytes.max(1) - 1;
+        // An empty slice may begin where its block ends: that line is another's (NUMBER-1).
+        let Some(more) = bytes.checked_sub(1) else { return };
+        let last = address + more;
         if access != Access::Add || !with(|world| world.needs_loop(access, place)) {
             Self::step(address, access, access != Access::Load, place);
             let mut next = (address / crate::lines::LINE_BYTES + 1) * crate::lines::LINE_BYTES;

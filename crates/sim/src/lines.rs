@@ -1,9 +1,10 @@
 //! Cache lines, numbered as they are first touched: where memory happens to lie says nothing then.
 //!
 //! - **NUMBER-1** What shares a line must not depend on the heap's history: [`LineAllocator`] begins each block with a line of its own.
+//!   Who touches nothing, an empty slice, touches no line: it may begin where its block ends.
 //! - **NUMBER-2** A block that is freed gives its numbers back to the core that freed it, and what that core touches first afterwards takes the last
 //!   of them: blocks are used again where they are still warm, as by an allocator that keeps them per thread. So there are as many numbers as
-//!   lines in use at once.
+//!   lines in use at once. A thread's stack is such a block: whether the next one lies at the same addresses is the system's affair.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

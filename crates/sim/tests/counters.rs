@@ -4,6 +4,7 @@
 
 use azekura_base::striped::Sequence;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use azekura_base::sync::machine;
 use azekura_base::{CachePadded, StripedCounter};
 use azekura_sim::explore::{Scene, stop_everywhere_under};
 use azekura_sim::{LineAllocator, LineName, Outcome, Profile, Simulation, SimulationError};
@@ -87,4 +88,30 @@ fn g10_who_stops_adding_to_a_counter_or_drawing_a_number_holds_up_nobody() {
         scene
     });
     assert!(stopped.unwrap().accesses >= 18);
+}
+
+/// Where an empty slice begins another block may: its line is not touched.
+#[test]
+fn who_touches_nothing_touches_no_line() {
+    let mut simulation = Simulation::new(Rc::new(Profile::t2()), 1, 1);
+    simulation.thread(|| {
+        let block = [0_u8; 64];
+        machine::writes(&block[64..]);
+        machine::reads(&block[..0]);
+    });
+    let outcome = simulation.run().unwrap();
+    assert_eq!((outcome.steps, outcome.lines), (0, 0));
+}
+
+/// Stacks are blocks that are freed: their lines' numbers are used again, wherever the next stack lies.
+#[test]
+fn lines_of_a_stack_end_with_its_thread() {
+    let mut simulation = Simulation::new(Rc::new(Profile::t2()), 1, 1);
+    for _ in 0..10 {
+        simulation.thread(|| {
+            let word = AtomicU64::new(0);
+            word.fetch_add(1, Relaxed);
+        });
+    }
+    assert_eq!(simulation.run().unwrap().lines, 1);
 }

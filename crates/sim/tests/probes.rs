@@ -81,6 +81,20 @@ fn a_recording_is_of_the_machines_own_time_and_the_same_each_time() {
         trace.threads.iter().map(|thread| thread.events.iter().map(|e| e.ticks).collect()).collect()
     };
     assert_eq!(ticks(&contended()), ticks(&contended()));
+    assert_eq!((trace.session.process_id, trace.threads.len()), (0, 2));
+}
+
+/// What is drawn by lot goes by the thread's number, and what is recorded says nothing of where memory lies.
+#[test]
+fn a_recording_is_the_same_whatever_ran_before() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let shown = || {
+        let trace = contended().trace().unwrap();
+        format!("{:?} {:?}", trace.session, trace.threads)
+    };
+    let first = shown();
+    let _in_the_way = (vec![0_u8; 100], vec![0_u8; 1 << 20]);
+    assert_eq!(first, shown());
 }
 
 #[test]

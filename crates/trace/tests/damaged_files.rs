@@ -1,54 +1,13 @@
 //! Trace files that were cut, changed, or are something else: typed errors, never a panic, never a wrong answer.
 
+#[path = "fuzz/sample.rs"]
+mod sample;
+
 use azekura_trace::ReadError;
-use azekura_trace::event::{Event, EventKind};
-use azekura_trace::file::{
-    ClockSample, CpuSource, Encoder, Ending, Name, OffCpu, SessionInfo, Switches, ThreadTrace, TimeSource,
-    Trace,
-};
+use azekura_trace::file::{ClockSample, CpuSource, Encoder, Ending, Trace};
 
 fn trace() -> Trace {
-    let name = |n: &str| Name { name: n.into(), file: "src/x.rs".into(), line: 7 };
-    let event = |i: u64| Event {
-        operation: i as u16 % 3,
-        site: i as u32 % 5,
-        object: i * 64,
-        ..Event::new(1000 + i * 10, EventKind::from_number(1 + i as u8 % 9).expect("1 to 9"))
-    };
-    let thread = |tag: u32| ThreadTrace {
-        tag,
-        os_id: tag + 100,
-        name: format!("worker {tag}"),
-        cpu: CpuSource::Rseq,
-        lost: u64::from(tag),
-        off: vec![
-            OffCpu { begin_ns: 3, end_ns: 9, preempted: true },
-            OffCpu { begin_ns: 10, end_ns: 10, preempted: false },
-        ],
-        events: (0..u64::from(tag) * 50).map(event).collect(),
-    };
-    Trace {
-        session: SessionInfo {
-            time: TimeSource::Tsc,
-            cpu: CpuSource::Rseq,
-            hold_sampling: 64,
-            event_cost_ps: 9_300,
-            ticks_per_second: 2_600_000_000,
-            process_id: 4711,
-            processors: 2,
-            started_wall_ns: 1_800_000_000_000_000_000,
-            label: "before".into(),
-        },
-        begin: ClockSample { ticks: 1000, monotonic_ns: 5, process_cpu_ns: 1 },
-        end: ClockSample { ticks: 5_200_001_000, monotonic_ns: 2_000_000_005, process_cpu_ns: 2 },
-        sites: [(1, name("cache")), (2, name("log"))].into(),
-        operations: [(1, name("get"))].into(),
-        threads: (1..4).map(thread).collect(),
-        modules: Vec::new(),
-        machine_cpu_ns: None,
-        switches: Switches::Recorded { lost: 7 },
-        ending: Ending::Complete,
-    }
+    sample::trace(50)
 }
 
 #[test]

@@ -253,6 +253,13 @@ impl<W: Deref<Target = Wal> + Unpin> Future for Ticket<W> {
     }
 }
 
+/// Another promise of the same.
+impl<W: Deref<Target = Wal> + Clone> Clone for Ticket<W> {
+    fn clone(&self) -> Self {
+        Self { wal: self.wal.clone(), commit: self.commit, is_quiet: self.is_quiet, id: None }
+    }
+}
+
 impl<W: Deref<Target = Wal>> Drop for Ticket<W> {
     fn drop(&mut self) {
         self.deregister();

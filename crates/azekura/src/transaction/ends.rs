@@ -80,6 +80,7 @@ impl Transaction {
                 waited_ms: u64::try_from(waited.as_millis()).unwrap_or(u64::MAX),
                 holders,
             },
+            LockError::WouldWait => Error::WouldWait { txn: self.id },
             // The log failed, and a transaction that wrote can be neither committed nor undone.
             LockError::Closed => self.db.wal.failure().map_or_else(|| Error::other(error), Error::from),
             other => Error::other(other),

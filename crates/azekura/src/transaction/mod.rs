@@ -113,6 +113,26 @@ impl Transaction {
         Ok(())
     }
 
+    /// Whether later calls wait for locks that other transactions hold, as they do unless this is said. If not, such a call ends with
+    /// [`Error::WouldWait`], leaves the transaction as it was before, and keeps the locks that it got: for one who has other things to do, or to finish first.
+    ///
+    /// A transaction that does not wait is in no deadlock. Devices and the log are waited for all the same.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Aborted`]: it is over.
+    pub fn set_lock_waits(&self, waits: bool) -> Result<(), Error> {
+        self.state()?.locks.set_waits(waits);
+        Ok(())
+    }
+
+    /// Whether another transaction waits for a lock of this one, or has waited since this one began: time to commit, for one that could go on. It may
+    /// say so without reason. Costs a few loads.
+    #[must_use]
+    pub fn is_awaited(&self) -> bool {
+        self.state().is_ok_and(|state| self.db.locks.is_awaited(&state.locks))
+    }
+
     /// Opens a table for reading and writing. A table that does not exist is made by the first insert into it; until then
     /// reading it finds nothing.
     ///

@@ -28,7 +28,7 @@ pub enum Access {
 /// what the caller does right after it, up to the
 /// next call, is one step that no other thread sees in halves.
 pub trait Machine {
-    /// The calling thread is about to do `access` to `bytes` at `address`, at this place in the source.
+    /// The calling thread is about to do `access` to `bytes` at `address`, at this place in the source; to none, nothing is done.
     fn access(&self, address: usize, bytes: usize, access: Access, place: &'static Location<'static>);
     /// A fence that makes earlier stores visible before later loads.
     fn full_fence(&self);
@@ -109,6 +109,21 @@ impl Drop for Enter {
     fn drop(&mut self) {
         CURRENT.set(None);
     }
+}
+
+/// Runs `f` as if the calling thread belonged to no machine: what a process does once is not to count in whichever run comes first. `f` must wait for nobody.
+pub fn outside<R>(f: impl FnOnce() -> R) -> R {
+    struct Back(Option<&'static dyn Machine>);
+    impl Drop for Back {
+        fn drop(&mut self) {
+            CURRENT.set(self.0);
+        }
+    }
+    let _back = simulated().map(|machine| {
+        CURRENT.set(None);
+        Back(Some(machine))
+    });
+    f()
 }
 
 /// Tells the machine, if there is one, that plain data is read that other threads write too, under a lock or latch.

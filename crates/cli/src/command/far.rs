@@ -56,8 +56,8 @@ pub(crate) struct Far {
     #[arg(long, value_name = "FILE")]
     auth_key: Option<PathBuf>,
 
-    /// The unit of transfer: 4K to 2M
-    #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = bytes)]
+    /// The unit of demand, 4K to 2M; what is used in sequence comes many pages at a time
+    #[arg(long, value_name = "SIZE", default_value = "16K", value_parser = bytes)]
     page: usize,
 
     /// Blocks from so many bytes on are far memory

@@ -368,7 +368,7 @@ impl Inner {
         let order =
             Order { verb, page: slot, at: self.buffers.at(buffer), bytes: self.buffers.page_bytes(), digest };
         let server = self.slots.server_of(slot);
-        self.connections[server].as_ref().is_some_and(|connection| connection.submit(order).is_ok())
+        self.connections[server].as_ref().is_some_and(|connection| connection.submit(vec![order]).is_ok())
     }
 }
 
@@ -399,11 +399,13 @@ impl Shared {
 }
 
 impl Sink for Shared {
-    fn finished(&self, _server: usize, order: Order, refused: Option<String>) {
+    fn finished(&self, _server: usize, run: Vec<Order>, refused: Option<String>) {
         let mut inner = self.lock();
-        match order.verb {
-            Verb::Put => self.put_ended(&mut inner, &order, refused.is_none()),
-            Verb::Get => self.get_ended(&mut inner, &order, refused.is_none()),
+        for order in &run {
+            match order.verb {
+                Verb::Put => self.put_ended(&mut inner, order, refused.is_none()),
+                Verb::Get => self.get_ended(&mut inner, order, refused.is_none()),
+            }
         }
         if refused.is_some() {
             inner.stats.last_loss = refused;

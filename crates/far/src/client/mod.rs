@@ -5,6 +5,8 @@
 //! | `connection` | one memory server: a writer and a reader thread, many requests in flight |
 //! | `spill` | a local file as one more keeper |
 //!
+//! Orders come and go in *runs*: of one verb, for pages that follow one another; their frames lie anywhere.
+//!
 //! - **KEEPER-1** From `submit` until the order comes back (`finished` or `lost`), the frame is the keeper's: nobody else writes it, and
 //!   for a `Get` nobody reads it.
 //! - **KEEPER-2** Every order comes back exactly once. `lost` is called at most once, and after it no order of this keeper is touched.
@@ -57,8 +59,8 @@ impl Order {
 
 /// Hears of what keepers did. Called by their threads, which hold no lock then.
 pub(crate) trait Sink: Send + Sync {
-    /// An order came back; with a text if this page was refused and the keeper is otherwise well.
-    fn finished(&self, keeper: usize, order: Order, refused: Option<String>);
+    /// A run came back, or a part of one; with a text if its pages were refused and the keeper is otherwise well.
+    fn finished(&self, keeper: usize, run: Vec<Order>, refused: Option<String>);
     /// It is reached by another way than before; nothing was lost.
     fn resumed(&self, _keeper: usize) {}
     /// The keeper is not to be asked again; these orders were not done.
@@ -67,8 +69,8 @@ pub(crate) trait Sink: Send + Sync {
 
 /// Keeps pages.
 pub(crate) trait Keeper: Send + Sync {
-    /// Takes an order; does not block. Gives it back if the keeper is lost or closed.
-    fn submit(&self, order: Order) -> Result<(), Order>;
+    /// Takes a run; does not block. Gives it back if the keeper is lost or closed.
+    fn submit(&self, run: Vec<Order>) -> Result<(), Vec<Order>>;
     /// The page need not be kept any longer.
     fn forget(&self, page: u32);
     /// Whether it is lost or closed: it takes no orders. It becomes so before `lost` is called.
@@ -90,8 +92,8 @@ pub(crate) trait Keeper: Send + Sync {
 pub(crate) struct Gone(pub(crate) String);
 
 impl Keeper for Gone {
-    fn submit(&self, order: Order) -> Result<(), Order> {
-        Err(order)
+    fn submit(&self, run: Vec<Order>) -> Result<(), Vec<Order>> {
+        Err(run)
     }
 
     fn forget(&self, _page: u32) {}

@@ -17,7 +17,7 @@ use std::thread::{self, JoinHandle};
 
 #[derive(Default)]
 struct Queue {
-    orders: VecDeque<Order>,
+    runs: VecDeque<Vec<Order>>,
     closed: bool,
 }
 
@@ -89,14 +89,15 @@ fn copy_data(from: &File, to: &File) -> io::Result<()> {
 }
 
 impl Keeper for Spill {
-    fn submit(&self, order: Order) -> Result<(), Order> {
+    fn submit(&self, run: Vec<Order>) -> Result<(), Vec<Order>> {
         let mut queue = self.shared.lock();
         if queue.closed {
-            return Err(order);
+            return Err(run);
         }
-        match order.verb {
-            Verb::Get => queue.orders.push_front(order),
-            Verb::Put => queue.orders.push_back(order),
+        match run.first().map(|order| order.verb) {
+            Some(Verb::Get) => queue.runs.push_front(run),
+            Some(Verb::Put) => queue.runs.push_back(run),
+            None => {}
         }
         drop(queue);
         self.shared.moved.notify_one();
@@ -152,32 +153,35 @@ impl Shared {
     }
 
     fn work(&self) {
-        while let Some(mut order) = self.next() {
-            let done = self.carry_out(&mut order);
+        while let Some(mut run) = self.next() {
+            let (done, error) = self.carry_out(&mut run);
             let Some(sink) = self.sink.upgrade() else { return };
-            match done {
-                Ok(()) => sink.finished(self.index, order, None),
+            let mut rest = run.split_off(done);
+            if !run.is_empty() {
+                sink.finished(self.index, run, None);
+            }
+            match error {
+                None => {}
                 // A full disk refuses pages; those it has it can still give.
-                Err(error) if order.verb == Verb::Put => {
-                    sink.finished(self.index, order, Some(error.to_string()))
+                Some(error) if rest[0].verb == Verb::Put => {
+                    sink.finished(self.index, rest, Some(error.to_string()));
                 }
-                Err(error) => {
+                Some(error) => {
                     let mut queue = self.lock();
                     queue.closed = true;
-                    let mut orders = vec![order];
-                    orders.extend(queue.orders.drain(..));
+                    rest.extend(queue.runs.drain(..).flatten());
                     drop(queue);
-                    return sink.lost(self.index, error.to_string(), orders);
+                    return sink.lost(self.index, error.to_string(), rest);
                 }
             }
         }
     }
 
-    fn next(&self) -> Option<Order> {
+    fn next(&self) -> Option<Vec<Order>> {
         let mut queue = self.lock();
         loop {
-            if let Some(order) = queue.orders.pop_front() {
-                return Some(order);
+            if let Some(run) = queue.runs.pop_front() {
+                return Some(run);
             }
             if queue.closed {
                 return None;
@@ -186,7 +190,17 @@ impl Shared {
         }
     }
 
-    fn carry_out(&self, order: &mut Order) -> io::Result<()> {
+    /// How many of the run's first orders are done, and why not the next.
+    fn carry_out(&self, run: &mut [Order]) -> (usize, Option<io::Error>) {
+        for (done, order) in run.iter_mut().enumerate() {
+            if let Err(error) = self.carry_out_one(order) {
+                return (done, Some(error));
+            }
+        }
+        (run.len(), None)
+    }
+
+    fn carry_out_one(&self, order: &mut Order) -> io::Result<()> {
         let offset = u64::from(order.page) * order.bytes as u64;
         match order.verb {
             Verb::Put => self.file.write_all_at(order.source(), offset),

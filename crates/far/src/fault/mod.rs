@@ -8,8 +8,8 @@
 //! `places` is where pages lie: a region of our own, and memory of the program that was there before. Both have the pages' bytes come and go through *frames*: page-sized pieces of an arena that the program never sees.
 //!
 //! - **FAULT-1** Between `map_out` and `map_in` no access of the program to the page succeeds; `map_out` takes it away at one instant, after which
-//!   the frame has its last bytes (F3).
-//! - **FAULT-2** `map_in` shows the page whole or not at all.
+//!   the frame has its last bytes (F3). Pages of a run may come and go one after the other.
+//! - **FAULT-2** `map_in` shows a page whole or not at all.
 //! - **FAULT-3** After `arm_write` the next write is told before it happens; so is the next access after `arm_access`.
 
 pub(crate) mod abi;
@@ -22,6 +22,7 @@ pub(crate) mod userfault;
 use crate::replace::Access;
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -115,6 +116,15 @@ pub(crate) struct Fault {
     pub(crate) access: Access,
 }
 
+/// Pages that follow one another, and frames that do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) page: u32,
+    pub(crate) frame: u32,
+    /// How many.
+    pub(crate) len: u32,
+}
+
 /// What is left in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
@@ -133,24 +143,24 @@ pub(crate) trait Backend: Send + Sync {
     fn frame(&self, frame: u32) -> *mut u8;
     /// Whether a page that was mapped with [`Allow::Read`] and is still so was certainly not written.
     fn tells_every_write(&self) -> bool;
-    /// Puts the frame's bytes into the region. `map_in` wakes nobody.
-    fn map_in(&self, page: u32, frame: u32, allow: Allow) -> io::Result<Frame>;
-    /// Takes the page out of the region; its bytes are in the frame then, which was empty.
-    fn map_out(&self, page: u32, frame: u32) -> io::Result<()>;
-    /// Lets the program do so with a mapped page.
-    fn open(&self, page: u32, allow: Allow) -> io::Result<()>;
+    /// Puts the frames' bytes into the region. `map_in` wakes nobody.
+    fn map_in(&self, run: Run, allow: Allow) -> io::Result<Frame>;
+    /// Takes the pages out of the region; their bytes are in the frames then, which were empty.
+    fn map_out(&self, run: Run) -> io::Result<()>;
+    /// Lets the program do so with mapped pages.
+    fn open(&self, pages: Range<u32>, allow: Allow) -> io::Result<()>;
     /// A mapped page was touched and yet told: makes whole what somebody took out of it past us. Returns whether its bytes changed by that.
     fn mend(&self, _page: u32) -> io::Result<bool> {
         Ok(false)
     }
-    /// The next access is told. Returns whether the page's bytes are now in the frame, from where `map_in` brings them back.
-    fn arm_access(&self, page: u32, frame: u32) -> io::Result<bool>;
+    /// The next access to each page is told. Returns whether the pages' bytes are now in the frames, from where `map_in` brings them back.
+    fn arm_access(&self, run: Run) -> io::Result<bool>;
     /// The page is empty.
     fn discard(&self, page: u32) -> io::Result<()>;
     /// The frame's memory goes back to the system.
     fn empty(&self, frame: u32);
-    /// Whoever waits for the page goes on.
-    fn wake(&self, page: u32);
+    /// Whoever waits for these pages goes on.
+    fn wake(&self, pages: Range<u32>);
     /// Waits for a fault; `None` after `stop`, or after so long.
     fn next_fault(&self, within: Option<Duration>) -> io::Result<Event>;
     /// Ends `next_fault` for good.

@@ -59,6 +59,17 @@ impl Places {
         at.wrapping_add((page - first) as usize * self.page_bytes)
     }
 
+    /// These pages in parts, each of which lies in one piece.
+    pub(super) fn pieces(&self, pages: Range<u32>) -> impl Iterator<Item = Range<u32>> {
+        let Range { mut start, end } = pages;
+        std::iter::from_fn(move || {
+            let next = self.adopted.iter().map(|place| place.first).find(|&first| first > start);
+            let piece = start..next.map_or(end, |next| next.min(end));
+            start = piece.end;
+            (!piece.is_empty()).then_some(piece)
+        })
+    }
+
     pub(super) fn page_of(&self, address: usize) -> Option<u32> {
         let within = |mapping: &Mapping| {
             let offset = address.wrapping_sub(mapping.at() as usize);
@@ -108,6 +119,9 @@ mod tests {
             assert_eq!(places.page_of(address), Some(page));
             assert_eq!(places.page_of(address + PAGE - 1), Some(page));
         }
+        assert!(places.pieces(0..8).eq([0..4, 4..7, 7..8]));
+        assert!(places.pieces(2..6).eq([2..4, 4..6]));
+        assert!(places.pieces(4..7).eq(std::iter::once(4..7)));
         assert_eq!(places.page_of(at[1] + 4095), None);
         assert_eq!(places.page_of(at[1] + 4096 + PAGE), None);
     }

@@ -16,10 +16,11 @@
 use super::arena::{Bell, Mapping, ring};
 use super::requests::Requests;
 use super::userfault::wait;
-use super::{Allow, Backend, Event, Fault, Frame, Mechanism};
+use super::{Allow, Backend, Event, Fault, Frame, Mechanism, Run};
 use crate::replace::Access;
 use std::ffi::{c_int, c_void};
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{
@@ -91,10 +92,25 @@ impl SigsegvBackend {
         Ok(Self { region, file, seen, alias, frames, page_bytes, bell, stopped: AtomicBool::new(false) })
     }
 
-    fn protect(&self, page: u32, protection: i32) -> io::Result<()> {
-        let at = self.seen.at().wrapping_add(page as usize * self.page_bytes);
-        // SAFETY: a page of our mapping; that the program can no longer touch it without a fault is what is wanted.
-        let done = unsafe { super::arena::sys_mprotect(at.cast(), self.page_bytes, protection) };
+    /// Bytes of so many pages.
+    fn bytes(&self, pages: u32) -> usize {
+        pages as usize * self.page_bytes
+    }
+
+    fn protect(&self, pages: Range<u32>, protection: i32) -> io::Result<()> {
+        let at = self.seen.at().wrapping_add(self.bytes(pages.start));
+        // SAFETY: pages of our mapping; that the program can no longer touch them without a fault is what is wanted.
+        let done =
+            unsafe { super::arena::sys_mprotect(at.cast(), self.bytes(pages.end - pages.start), protection) };
+        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Gives the memory of pages back that are closed to the program.
+    fn punch(&self, page: u32, pages: u32) -> io::Result<()> {
+        let (offset, bytes) = (self.bytes(page) as libc::off_t, self.bytes(pages) as libc::off_t);
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: no memory is passed; what is emptied is ours and closed to the program.
+        let done = unsafe { libc::fallocate(self.file.as_raw_fd(), mode, offset, bytes) };
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
@@ -127,46 +143,46 @@ impl Backend for SigsegvBackend {
         true
     }
 
-    fn map_in(&self, page: u32, frame: u32, allow: Allow) -> io::Result<Frame> {
-        // SAFETY: our view of the page and our frame; the program's view is closed, so nobody else looks.
-        unsafe { ptr::copy_nonoverlapping(self.frame(frame), self.alias(page), self.page_bytes) };
-        self.open(page, allow)?;
+    fn map_in(&self, run: Run, allow: Allow) -> io::Result<Frame> {
+        // SAFETY: our view of the pages and our frames; the program's view is closed, so nobody else looks.
+        unsafe {
+            ptr::copy_nonoverlapping(self.frame(run.frame), self.alias(run.page), self.bytes(run.len));
+        }
+        self.open(run.page..run.page + run.len, allow)?;
         Ok(Frame::Full)
     }
 
-    fn map_out(&self, page: u32, frame: u32) -> io::Result<()> {
-        self.protect(page, libc::PROT_NONE)?;
+    fn map_out(&self, run: Run) -> io::Result<()> {
+        self.protect(run.page..run.page + run.len, libc::PROT_NONE)?;
         // SAFETY: as in `map_in`.
-        unsafe { ptr::copy_nonoverlapping(self.alias(page), self.frame(frame), self.page_bytes) };
-        self.discard(page)
+        unsafe {
+            ptr::copy_nonoverlapping(self.alias(run.page), self.frame(run.frame), self.bytes(run.len));
+        }
+        self.punch(run.page, run.len)
     }
 
-    fn open(&self, page: u32, allow: Allow) -> io::Result<()> {
-        self.protect(page, protection(allow))
+    fn open(&self, pages: Range<u32>, allow: Allow) -> io::Result<()> {
+        self.protect(pages, protection(allow))
     }
 
-    fn arm_access(&self, page: u32, _frame: u32) -> io::Result<bool> {
-        self.protect(page, libc::PROT_NONE)?;
+    fn arm_access(&self, run: Run) -> io::Result<bool> {
+        self.protect(run.page..run.page + run.len, libc::PROT_NONE)?;
         Ok(false)
     }
 
     fn discard(&self, page: u32) -> io::Result<()> {
-        self.protect(page, libc::PROT_NONE)?;
-        let offset = (page as usize * self.page_bytes) as libc::off_t;
-        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        // SAFETY: no memory is passed; what is emptied is ours and closed to the program.
-        let done =
-            unsafe { libc::fallocate(self.file.as_raw_fd(), mode, offset, self.page_bytes as libc::off_t) };
-        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        self.protect(page..page + 1, libc::PROT_NONE)?;
+        self.punch(page, 1)
     }
 
     fn empty(&self, frame: u32) {
         let _ = super::arena::advise(self.frame(frame), self.page_bytes, libc::MADV_DONTNEED);
     }
 
-    fn wake(&self, page: u32) {
+    fn wake(&self, pages: Range<u32>) {
         let start = self.seen.at() as usize;
-        TABLE.finish(self.region, |address| (address - start) / self.page_bytes == page as usize);
+        let pages = self.bytes(pages.start)..self.bytes(pages.end);
+        TABLE.finish(self.region, |address| pages.contains(&(address - start)));
     }
 
     fn next_fault(&self, within: Option<Duration>) -> io::Result<Event> {

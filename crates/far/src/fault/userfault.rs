@@ -29,7 +29,7 @@
 use super::abi::{self, Userfault};
 use super::arena::{Bell, Mapping, advise, missing};
 use super::places::Places;
-use super::{Allow, Backend, Event, Fault, Frame, Mechanism};
+use super::{Allow, Backend, Event, Fault, Frame, Mechanism, Run};
 use crate::replace::Access;
 use std::io;
 use std::ops::Range;
@@ -96,13 +96,29 @@ impl UserfaultBackend {
         self.region.page(page)
     }
 
-    /// Moves a page's worth of memory to where nothing is; what is busy is tried again, then copied.
-    fn shift(&self, to: *mut u8, from: *mut u8) -> Result<(), (usize, io::Error)> {
+    /// Bytes of so many pages.
+    fn bytes(&self, pages: u32) -> usize {
+        pages as usize * self.page_bytes
+    }
+
+    /// The parts of a run whose pages lie in one piece.
+    fn pieces(&self, run: Run) -> impl Iterator<Item = Run> {
+        let frame = move |page: u32| run.frame + (page - run.page);
+        let pages = self.region.pieces(run.page..run.page + run.len);
+        pages.map(move |piece| Run {
+            page: piece.start,
+            frame: frame(piece.start),
+            len: piece.end - piece.start,
+        })
+    }
+
+    /// Moves memory to where nothing is; what is busy is tried again, then copied.
+    fn shift(&self, to: *mut u8, from: *mut u8, bytes: usize) -> Result<(), (usize, io::Error)> {
         let mut done = 0;
         let mut tries = 0;
-        while done < self.page_bytes {
+        while done < bytes {
             let mode = abi::MOVE_DONTWAKE | abi::MOVE_ALLOW_HOLES;
-            let left = self.page_bytes - done;
+            let left = bytes - done;
             let (told, error) = self.uffd.r#move(to as usize + done, from as usize + done, left, mode);
             done += told;
             let Some(error) = error else { continue };
@@ -133,14 +149,14 @@ impl UserfaultBackend {
         Ok(())
     }
 
-    /// Copies from a frame into the region, from byte `done` on.
-    fn copy_in(&self, page: u32, frame: u32, done: usize, allow: Allow) -> io::Result<()> {
+    /// Copies from frames into the region, from byte `done` on.
+    fn copy_in(&self, run: Run, done: usize, allow: Allow) -> io::Result<()> {
         let mode = abi::COPY_DONTWAKE | if allow == Allow::Read { abi::COPY_WP } else { 0 };
         let mut done = done;
         let mut tries = 0;
-        while done < self.page_bytes {
-            let (to, from) = (self.page(page) as usize + done, self.frame(frame) as usize + done);
-            let (copied, error) = self.uffd.copy(to, from, self.page_bytes - done, mode);
+        while done < self.bytes(run.len) {
+            let (to, from) = (self.page(run.page) as usize + done, self.frame(run.frame) as usize + done);
+            let (copied, error) = self.uffd.copy(to, from, self.bytes(run.len) - done, mode);
             done += copied;
             match error {
                 None => {}
@@ -177,16 +193,16 @@ impl UserfaultBackend {
     }
 
     /// Copies out of the region what cannot be moved, from byte `done` on: nobody writes it meanwhile, nobody reads it afterwards.
-    fn copy_out(&self, page: u32, frame: u32, done: usize) -> io::Result<()> {
+    fn copy_out(&self, run: Run, done: usize) -> io::Result<()> {
         let (from, to, left) = (
-            self.page(page).wrapping_add(done),
-            self.frame(frame).wrapping_add(done),
-            self.page_bytes - done,
+            self.page(run.page).wrapping_add(done),
+            self.frame(run.frame).wrapping_add(done),
+            self.bytes(run.len) - done,
         );
         // This thread may be the one that answers faults: it must not wait for one. Before the protection, which holds for what is there.
         self.fill(from, left)?;
         self.uffd.write_protect(from as usize, left, abi::WP_PROTECT)?;
-        // SAFETY: both lie in our mappings and are not the same. The page is present (it is resident, and has no holes), so reading it does not
+        // SAFETY: both lie in our mappings and are not the same. The pages are present (they are resident, and have no holes), so reading them does not
         // fault, and protected, so nobody writes it.
         unsafe { std::ptr::copy_nonoverlapping(from, to, left) };
         advise(from, left, libc::MADV_DONTNEED)
@@ -230,50 +246,58 @@ impl Backend for UserfaultBackend {
         !self.mechanism.moves()
     }
 
-    fn map_in(&self, page: u32, frame: u32, allow: Allow) -> io::Result<Frame> {
-        if !self.mechanism.moves() {
-            self.copy_in(page, frame, 0, allow)?;
-            return Ok(Frame::Full);
+    fn map_in(&self, run: Run, allow: Allow) -> io::Result<Frame> {
+        for run in self.pieces(run) {
+            let (to, from, bytes) = (self.page(run.page), self.frame(run.frame), self.bytes(run.len));
+            if !self.mechanism.moves() {
+                self.copy_in(run, 0, allow)?;
+                continue;
+            }
+            if self.page_bytes == HUGE {
+                advise(to, HUGE, libc::MADV_DONTNEED)?;
+            }
+            if let Err((done, _)) = self.shift(to, from, bytes) {
+                self.copy_in(run, done, Allow::ReadWrite)?;
+                // Whoever moves into it next finds nothing there.
+                advise(from, bytes, libc::MADV_DONTNEED)?;
+            }
+            if allow == Allow::Read {
+                self.uffd.write_protect(to as usize, bytes, abi::WP_PROTECT)?;
+            }
         }
-        if self.page_bytes == HUGE {
-            advise(self.page(page), HUGE, libc::MADV_DONTNEED)?;
-        }
-        if let Err((done, _)) = self.shift(self.page(page), self.frame(frame)) {
-            self.copy_in(page, frame, done, Allow::ReadWrite)?;
-            // Whoever moves into it next finds nothing there.
-            advise(self.frame(frame), self.page_bytes, libc::MADV_DONTNEED)?;
-        }
-        if allow == Allow::Read {
-            self.uffd.write_protect(self.page(page) as usize, self.page_bytes, abi::WP_PROTECT)?;
-        }
-        Ok(Frame::Empty)
+        Ok(if self.mechanism.moves() { Frame::Empty } else { Frame::Full })
     }
 
-    fn map_out(&self, page: u32, frame: u32) -> io::Result<()> {
-        if !self.mechanism.moves() {
-            return self.copy_out(page, frame, 0);
-        }
-        match self.shift(self.frame(frame), self.page(page)) {
-            Ok(()) => Ok(()),
-            // Something was in the frame: what is where is not known, so nothing may be filled.
-            Err((_, error)) if error.raw_os_error() == Some(libc::EEXIST) => Err(error),
-            // Shared with a child once, or pinned by the kernel.
-            Err((done, _)) => self.copy_out(page, frame, done),
-        }
+    fn map_out(&self, run: Run) -> io::Result<()> {
+        self.pieces(run).try_for_each(|run| {
+            if !self.mechanism.moves() {
+                return self.copy_out(run, 0);
+            }
+            match self.shift(self.frame(run.frame), self.page(run.page), self.bytes(run.len)) {
+                Ok(()) => Ok(()),
+                // Something was in the frame: what is where is not known, so nothing may be filled.
+                Err((_, error)) if error.raw_os_error() == Some(libc::EEXIST) => Err(error),
+                // Shared with a child once, or pinned by the kernel.
+                Err((done, _)) => self.copy_out(run, done),
+            }
+        })
     }
 
-    fn open(&self, page: u32, allow: Allow) -> io::Result<()> {
+    fn open(&self, pages: Range<u32>, allow: Allow) -> io::Result<()> {
         // Unprotecting wakes, and MODE_WP with MODE_DONTWAKE is refused.
         let mode = if allow == Allow::Read { abi::WP_PROTECT } else { abi::WP_DONTWAKE };
-        self.uffd.write_protect(self.page(page) as usize, self.page_bytes, mode)
+        self.region.pieces(pages).try_for_each(|pages| {
+            let (at, len) = (self.page(pages.start) as usize, pages.end - pages.start);
+            self.uffd.write_protect(at, self.bytes(len), mode)
+        })
     }
 
     fn mend(&self, page: u32) -> io::Result<bool> {
         self.fill(self.page(page), self.page_bytes)
     }
 
-    fn arm_access(&self, page: u32, frame: u32) -> io::Result<bool> {
-        self.map_out(page, frame)?;
+    fn arm_access(&self, run: Run) -> io::Result<bool> {
+        self.map_out(run)?;
         Ok(true)
     }
 
@@ -286,8 +310,11 @@ impl Backend for UserfaultBackend {
         let _ = advise(self.frame(frame), self.page_bytes, libc::MADV_DONTNEED);
     }
 
-    fn wake(&self, page: u32) {
-        let _ = self.uffd.wake(self.page(page) as usize, self.page_bytes);
+    fn wake(&self, pages: Range<u32>) {
+        for pages in self.region.pieces(pages) {
+            let (at, len) = (self.page(pages.start) as usize, pages.end - pages.start);
+            let _ = self.uffd.wake(at, self.bytes(len));
+        }
     }
 
     fn next_fault(&self, within: Option<Duration>) -> io::Result<Event> {
@@ -439,9 +466,10 @@ mod tests {
             let _ended = Ended(&ended); // also of a panic here
             for round in 0..ROUNDS {
                 let page = round as u32 % PAGES;
-                backend.map_in(page, page, Allow::ReadWrite).unwrap();
+                let run = Run { page, frame: page, len: 1 };
+                backend.map_in(run, Allow::ReadWrite).unwrap();
                 assert_eq!(missing(backend.page(page), PAGE).unwrap().0, [], "round {round}");
-                backend.map_out(page, page).unwrap();
+                backend.map_out(run).unwrap();
                 assert_eq!(missing(backend.frame(page), PAGE).unwrap().0, [], "round {round}");
             }
         });

@@ -1,55 +1,176 @@
 //! Which frames hold memory: a frame that a page left behind is filled again before memory is asked of the system.
+//!
+//! Those of a run lie side by side wherever that can be: then it comes and goes by one call of the system. Nothing but speed rests on that.
+
+/// Free frames of one kind, a bit each.
+#[derive(Debug)]
+struct Free {
+    words: Vec<u64>,
+    len: usize,
+    /// No word below has a free one.
+    first: usize,
+}
 
 /// Free frames.
 #[derive(Debug)]
 pub(super) struct Frames {
-    full: Vec<u32>,
-    empty: Vec<u32>,
+    full: Free,
+    empty: Free,
 }
 
 impl Frames {
     pub(super) fn new(frames: u32) -> Self {
-        Self { full: Vec::with_capacity(frames as usize), empty: (0..frames).rev().collect() }
+        let mut empty = Free::none(frames);
+        (0..frames).for_each(|frame| empty.give(frame));
+        Self { full: Free::none(frames), empty }
     }
 
     /// One to write into; whether it has memory does not matter.
     pub(super) fn take(&mut self) -> u32 {
         self.full
-            .pop()
-            .or_else(|| self.empty.pop())
+            .take()
+            .or_else(|| self.empty.take())
             .expect("there are frames for all pages that may be local or leaving")
+    }
+
+    /// So many of them, side by side if there are such.
+    pub(super) fn take_run(&mut self, frames: usize) -> Vec<u32> {
+        let run = self.full.take_run(frames).or_else(|| {
+            // Some with memory are worth more than a whole row of those without.
+            if self.full.len >= frames { None } else { self.empty.take_run(frames) }
+        });
+        run.unwrap_or_else(|| (0..frames).map(|_| self.take()).collect())
     }
 
     /// One without memory, for a page to be moved into; `empty` takes a frame's memory away.
     pub(super) fn take_empty(&mut self, empty: impl FnOnce(u32)) -> u32 {
-        self.empty.pop().unwrap_or_else(|| {
+        self.empty.take().unwrap_or_else(|| {
             let frame = self.take();
             empty(frame);
             frame
         })
     }
 
+    /// So many without memory, side by side if there are such.
+    pub(super) fn take_empty_run(&mut self, frames: usize, mut empty: impl FnMut(u32)) -> Vec<u32> {
+        let run = self.empty.take_run(frames);
+        run.unwrap_or_else(|| (0..frames).map(|_| self.take_empty(&mut empty)).collect())
+    }
+
     pub(super) fn give_full(&mut self, frame: u32) {
-        self.full.push(frame);
+        self.full.give(frame);
     }
 
     pub(super) fn give_empty(&mut self, frame: u32) {
-        self.empty.push(frame);
+        self.empty.give(frame);
     }
 
     /// How many free ones hold memory.
     pub(super) fn full(&self) -> usize {
-        self.full.len()
+        self.full.len
     }
 
     /// All of them.
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(super) fn free(&self) -> impl Iterator<Item = u32> + '_ {
-        self.full.iter().chain(&self.empty).copied()
+        let of = |free: &Free| {
+            let words = free.words.clone();
+            (0..words.len() as u32 * 64)
+                .filter(move |&frame| words[frame as usize / 64] >> (frame % 64) & 1 == 1)
+        };
+        of(&self.full).chain(of(&self.empty))
     }
 
     /// One that holds memory and need not.
     pub(super) fn surplus(&mut self) -> Option<u32> {
-        self.full.pop()
+        self.full.take()
+    }
+}
+
+impl Free {
+    fn none(frames: u32) -> Self {
+        Self { words: vec![0; (frames as usize).div_ceil(64)], len: 0, first: 0 }
+    }
+
+    fn give(&mut self, frame: u32) {
+        let word = frame as usize / 64;
+        self.words[word] |= 1 << (frame % 64);
+        self.len += 1;
+        self.first = self.first.min(word);
+    }
+
+    fn take(&mut self) -> Option<u32> {
+        if self.len == 0 {
+            return None;
+        }
+        while self.words[self.first] == 0 {
+            self.first += 1;
+        }
+        Some(self.take_from(self.first, self.words[self.first].trailing_zeros()))
+    }
+
+    fn take_from(&mut self, word: usize, bit: u32) -> u32 {
+        self.words[word] &= !(1 << bit);
+        self.len -= 1;
+        #[expect(clippy::cast_possible_truncation, reason = "frames are numbered with 32 bits")]
+        let first = word as u32 * 64;
+        first + bit
+    }
+
+    /// So many, in one word if they are at most 64.
+    fn take_run(&mut self, frames: usize) -> Option<Vec<u32>> {
+        if self.len < frames {
+            return None;
+        }
+        if frames > 64 {
+            return Some((0..frames).filter_map(|_| self.take()).collect());
+        }
+        let fits = |&word: &usize| bits_in_a_row(self.words[word], frames) != 0;
+        let word = (self.first..self.words.len()).find(fits)?;
+        let bit = bits_in_a_row(self.words[word], frames).trailing_zeros();
+        #[expect(clippy::cast_possible_truncation, reason = "at most 64")]
+        let end = bit + frames as u32;
+        Some((bit..end).map(|bit| self.take_from(word, bit)).collect())
+    }
+}
+
+/// The bits with which so many in a row begin.
+fn bits_in_a_row(word: u64, many: usize) -> u64 {
+    let (mut starts, mut known) = (word, 1);
+    while known < many {
+        let more = known.min(many - known);
+        starts &= starts >> more;
+        known += more;
+    }
+    starts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_in_a_row_are_found_where_they_are() {
+        for word in [0, 1, u64::MAX, 0b0111_0110, u64::MAX << 61, 0xf0f0_0000_0000_0ff7] {
+            for many in 1..=64 {
+                let starts = (0..=64 - many).filter(|at| (0..many).all(|bit| word >> (at + bit) & 1 == 1));
+                let expected = starts.fold(0_u64, |starts, at| starts | 1 << at);
+                assert_eq!(bits_in_a_row(word, many), expected, "{word:#x}, {many}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_run_has_frames_side_by_side_if_there_are_and_any_if_not() {
+        let mut frames = Frames::new(100);
+        assert_eq!(frames.take_run(64), (0..64).collect::<Vec<_>>());
+        assert_eq!(frames.take_run(36), (64..100).collect::<Vec<_>>());
+        [3, 4, 5, 70, 71].iter().for_each(|&frame| frames.give_full(frame));
+        [10, 12].iter().for_each(|&frame| frames.give_empty(frame));
+        assert_eq!(frames.take_run(2), [3, 4]);
+        assert_eq!(frames.take_empty_run(2, |_| unreachable!("there are two")), [10, 12]);
+        let mut emptied = Vec::new();
+        assert_eq!(frames.take_empty_run(2, |frame| emptied.push(frame)), [5, 70]);
+        assert_eq!((emptied, frames.full(), frames.take()), (vec![5, 70], 1, 71));
     }
 }

@@ -163,11 +163,12 @@ impl Pager {
 }
 
 impl Sink for Pager {
-    fn finished(&self, keeper: usize, order: Order, refused: Option<String>) {
+    fn finished(&self, keeper: usize, run: Vec<Order>, refused: Option<String>) {
         let mut core = self.lock();
-        match order.verb {
-            Verb::Get => core.arrived(order.page),
-            Verb::Put => core.put_answered(order.page, keeper, refused),
+        match run.first().map(|order| order.verb) {
+            Some(Verb::Get) => core.arrived(&run),
+            Some(Verb::Put) => core.put_answered(&run, keeper, refused),
+            None => {}
         }
         core.serve_waiting();
         core.recopy();

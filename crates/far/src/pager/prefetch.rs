@@ -1,10 +1,17 @@
 //! Which pages will be touched next: sequential and strided streams among the pages that were missed.
+//!
+//! Where pages are small a stream from one page to the next is taken for a stream of *runs*, as soon as it has gone on for some time: twice as many pages are guessed
+//! each time, up to `depth` runs.
+
+use std::ops::Range;
 
 /// Streams that are followed at once: a stencil reads several arrays in step.
 const STREAMS: usize = 16;
 /// Two misses further apart than this are not taken for one stride.
 const REACH: i64 = 64;
 const MAX_DEPTH: u32 = 8;
+/// Of a guess, as a power of two: more pages than any depth has.
+const MOST_DOUBLED: u32 = 20;
 
 #[derive(Clone, Copy, Debug)]
 struct Stream {
@@ -19,7 +26,10 @@ struct Stream {
 pub(super) struct Prefetch {
     streams: [Stream; STREAMS],
     clock: u64,
+    /// Of runs, or of pages in strides.
     depth: u32,
+    /// Pages of a run.
+    run: u32,
 }
 
 /// Pages that will probably be touched: `from + stride`, `from + 2·stride`, …, `depth` of them.
@@ -30,10 +40,23 @@ pub(super) struct Guess {
     pub(super) depth: u32,
 }
 
+impl Guess {
+    /// The same behind pages that are here.
+    pub(super) fn behind(self, pages: Range<u32>) -> Self {
+        let from = match self.stride {
+            1 => i64::from(pages.end) - 1,
+            -1 => i64::from(pages.start),
+            _ => self.from,
+        };
+        Self { from, ..self }
+    }
+}
+
 impl Prefetch {
-    pub(super) fn new() -> Self {
+    /// For runs of so many pages.
+    pub(super) fn new(run: u32) -> Self {
         let nothing = Stream { last: i64::MIN / 2, stride: 1, confirmed: 0, used: 0 };
-        Self { streams: [nothing; STREAMS], clock: 0, depth: 2 }
+        Self { streams: [nothing; STREAMS], clock: 0, depth: 2, run }
     }
 
     /// A page was missed, or found where it had been fetched to.
@@ -43,7 +66,12 @@ impl Prefetch {
         let clock = self.clock;
         if let Some(stream) = self.streams.iter_mut().find(|s| s.last + s.stride == page) {
             *stream = Stream { last: page, confirmed: stream.confirmed + 1, used: clock, ..*stream };
-            return Some(Guess { from: page, stride: stream.stride, depth: self.depth });
+            let depth = if self.run > 1 && stream.stride.abs() == 1 {
+                (self.depth * self.run).min(1 << stream.confirmed.min(MOST_DOUBLED))
+            } else {
+                self.depth
+            };
+            return Some(Guess { from: page, stride: stream.stride, depth });
         }
         let near = self
             .streams
@@ -64,6 +92,15 @@ impl Prefetch {
         None
     }
 
+    /// The page's neighbours came with it: the stream goes on behind them.
+    pub(super) fn came_with(&mut self, page: u32, pages: Range<u32>) {
+        let page = i64::from(page);
+        for stream in self.streams.iter_mut().filter(|stream| stream.last == page) {
+            let guess = Guess { from: page, stride: stream.stride, depth: 0 };
+            stream.last = guess.behind(pages.clone()).from;
+        }
+    }
+
     pub(super) fn was_right(&mut self) {
         self.depth = (self.depth + 1).min(MAX_DEPTH);
     }
@@ -79,7 +116,7 @@ mod tests {
 
     #[test]
     fn sequences_forwards_backwards_and_by_strides_are_seen_side_by_side() {
-        let mut prefetch = Prefetch::new();
+        let mut prefetch = Prefetch::new(1);
         assert_eq!(prefetch.touched(10), None);
         assert_eq!(prefetch.touched(11), Some(Guess { from: 11, stride: 1, depth: 2 }));
         assert_eq!(prefetch.touched(5000), None);
@@ -89,5 +126,28 @@ mod tests {
         assert_eq!(prefetch.touched(12), Some(Guess { from: 12, stride: 1, depth: 3 }));
         prefetch.was_wrong();
         assert_eq!(prefetch.touched(4979), Some(Guess { from: 4979, stride: -7, depth: 1 }));
+    }
+
+    #[test]
+    fn a_stream_of_small_pages_becomes_one_of_runs() {
+        let mut prefetch = Prefetch::new(16);
+        assert_eq!(prefetch.touched(100), None);
+        let mut at = 100;
+        for depth in [2, 4, 8, 16, 32, 32] {
+            assert_eq!(prefetch.touched(at + 1), Some(Guess { from: i64::from(at) + 1, stride: 1, depth }));
+            // What came with it is not touched.
+            prefetch.came_with(at + 1, at + 1..at + 1 + depth);
+            at += depth;
+        }
+        prefetch.came_with(7, 0..1000);
+        assert_eq!(prefetch.touched(at + 1).unwrap().depth, 32);
+        assert_eq!(prefetch.touched(5000), None);
+        assert_eq!(prefetch.touched(4999), None);
+        assert_eq!(prefetch.touched(4998), Some(Guess { from: 4998, stride: -1, depth: 2 }));
+        prefetch.came_with(4998, 4990..4999);
+        assert_eq!(prefetch.touched(4989), Some(Guess { from: 4989, stride: -1, depth: 4 }));
+        assert_eq!(prefetch.touched(9000), None);
+        assert_eq!(prefetch.touched(9003), None);
+        assert_eq!(prefetch.touched(9006), Some(Guess { from: 9006, stride: 3, depth: 2 }));
     }
 }

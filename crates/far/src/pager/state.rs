@@ -81,4 +81,6 @@ pub(super) struct Entry {
     pub(super) digest: Digest,
     /// Keepers that have bytes with this digest.
     pub(super) holders: Keepers,
+    /// Of a resident page: whom the policy knows in its place (RUN-2).
+    pub(super) lead: u32,
 }

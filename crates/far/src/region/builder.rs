@@ -19,6 +19,10 @@ use std::time::Duration;
 
 /// Local memory below this many pages makes no sense: an instruction can touch several at once.
 const LEAST_PAGES: usize = 8;
+/// A run lies in one of the region's pieces of so many bytes (`pager::core::runs`): with larger ones sweeps are no faster.
+const BLOCK: usize = 1 << 20;
+/// A run is at most such a part of what may be local.
+const PARTS: usize = 8;
 /// Frames beside those of pages that are local or leaving: for pages between two places.
 const SPARE_FRAMES: usize = 8;
 
@@ -47,7 +51,7 @@ impl Default for FarMemoryBuilder {
         Self {
             bytes: 0,
             local: 64 << 20,
-            page: 1 << 20,
+            page: FarMemory::PAGE,
             servers: Vec::new(),
             policy: Policy::default(),
             mechanism: Mechanism::Auto,
@@ -77,7 +81,8 @@ impl FarMemoryBuilder {
         /// How much may be local, with what is on its way out [unless set: 64 MiB].
         local(bytes: usize) -> local = bytes;
 
-        /// The unit of transfer and replacement, a power of two from 4 KiB to 2 MiB [unless set: 1 MiB].
+        /// The unit of demand, a power of two from 4 KiB to 2 MiB [unless set: [`FarMemory::PAGE`]]. Pages that are used one after the other come and go many at a time; large ones make
+        /// sweeps no faster, and touches by lot slower. With 2 MiB they are the system's huge pages.
         page(bytes: usize) -> page = bytes;
     }
 
@@ -111,7 +116,7 @@ impl FarMemoryBuilder {
         /// A server that answers nothing for so long is lost [unless set: 2 s].
         stall(stall: Duration) -> stall = stall;
 
-        /// Whether pages are fetched ahead of need [unless set: yes].
+        /// Whether pages are fetched ahead of need, and come and go many at a time [unless set: yes].
         prefetch(prefetch: bool) -> prefetch = prefetch;
 
         /// For policies that draw lots.
@@ -136,6 +141,12 @@ impl FarMemoryBuilder {
     pub unsafe fn adopt(mut self, addresses: Range<usize>) -> Self {
         self.adopted.push(addresses);
         self
+    }
+
+    /// Pages of a run, where so many may be local. Nothing is done ahead of need if nothing is to be.
+    fn run(&self, limit: usize) -> usize {
+        let most = (BLOCK / self.page).min(limit / PARTS).max(1);
+        if self.prefetch { 1 << most.ilog2() } else { 1 }
     }
 
     /// Makes it: connects to the servers, reserves room there, starts the threads.
@@ -181,11 +192,11 @@ impl FarMemoryBuilder {
             pages.ok_or(FarError::Size { bytes: self.bytes, page_bytes: self.page })
         };
         // What is not adopted in the end makes the region smaller: then frames for all of it are more than enough.
-        let frames = Budget::of(local, with(ranges)?).pages() + SPARE_FRAMES;
+        let frames = Budget::of(local, with(ranges)?, self.page).pages() + SPARE_FRAMES;
         let backend = self.choose(region_pages as usize * self.page, frames, ranges)?;
         let adopted = if backend.mechanism() == Mechanism::Sigsegv { Vec::new() } else { ranges.to_vec() };
         let pages = with(&adopted)?;
-        let Budget { limit, slack } = Budget::of(local, pages);
+        let Budget { limit, slack } = Budget::of(local, pages, self.page);
         #[expect(clippy::cast_possible_truncation, reason = "no more than there are pages")]
         let shape = Shape { pages, frames: limit as u32 };
         let plan = Plan {
@@ -199,6 +210,7 @@ impl FarMemoryBuilder {
             )]
             frames: frames as u32,
             policy: self.policy.build(shape, self.seed),
+            run: self.run(limit),
             prefetch: self.prefetch,
             copies: self.copies,
             on_loss: self.on_loss,
@@ -299,6 +311,9 @@ impl FarMemoryBuilder {
     }
 }
 
+/// Bytes that may be on their way out at once.
+const LEAVING: usize = 32 << 20;
+
 /// How local memory is shared out, in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Budget {
@@ -310,12 +325,12 @@ struct Budget {
 
 impl Budget {
     /// Where all pages find room nobody ever leaves, and nothing is set aside for that.
-    fn of(local: usize, pages: u32) -> Self {
+    fn of(local: usize, pages: u32, page_bytes: usize) -> Self {
         let pages = pages as usize;
         if local >= pages {
             return Self { limit: pages, slack: 0 };
         }
-        let slack = (local / 8).clamp(1, 32);
+        let slack = (local / 8).clamp(1, LEAVING / page_bytes);
         Self { limit: local - slack, slack }
     }
 
@@ -330,12 +345,13 @@ mod tests {
 
     #[test]
     fn where_all_pages_find_room_nothing_is_set_aside_for_those_that_leave() {
-        assert_eq!(Budget::of(256, 256), Budget { limit: 256, slack: 0 });
-        assert_eq!(Budget::of(1 << 30, 3), Budget { limit: 3, slack: 0 });
-        assert_eq!(Budget::of(255, 256), Budget { limit: 255 - 31, slack: 31 });
-        assert_eq!(Budget::of(8, 1000), Budget { limit: 7, slack: 1 });
+        let of = |local, pages| Budget::of(local, pages, 1 << 20);
+        assert_eq!(of(256, 256), Budget { limit: 256, slack: 0 });
+        assert_eq!(of(1 << 30, 3), Budget { limit: 3, slack: 0 });
+        assert_eq!(of(255, 256), Budget { limit: 255 - 31, slack: 31 });
+        assert_eq!(of(8, 1000), Budget { limit: 7, slack: 1 });
         for local in 8..600 {
-            assert!(Budget::of(local, 300).pages() <= local);
+            assert!(of(local, 300).pages() <= local);
         }
     }
 }

@@ -44,6 +44,9 @@ pub struct FarMemory {
 }
 
 impl FarMemory {
+    /// Bytes of a page unless it is set: a touch by lot brings so much.
+    pub const PAGE: usize = 16 << 10;
+
     /// Far memory to be set up.
     #[must_use]
     pub fn builder() -> FarMemoryBuilder {

@@ -7,12 +7,16 @@ use super::room::Share;
 use super::{HANDSHAKE, Seat, Shared};
 use crate::digest::Digest;
 use crate::wire::auth::{self, Meeting};
-use crate::wire::{HEADER, Header, Kind, Open, Opened, WireError};
-use std::io::{self, Read, Write};
+use crate::wire::{HEADER, Header, Kind, MAX_PAYLOAD, Open, Opened, WireError};
+use std::io::{self, IoSliceMut, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
+
+/// Bytes of pages that were forgotten and are kept for others, at most: a run can have so many.
+const SPARE: usize = MAX_PAYLOAD as usize;
 
 /// Why nothing more is read from a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -265,6 +269,7 @@ impl<S: Stream> Session<'_, S> {
             Kind::Put => self.put(&header),
             _ if header.length != 0 => Err(Ended::Nonsense),
             Kind::Get => self.get(&header),
+            _ if header.more != 0 => Err(Ended::Nonsense),
             Kind::Free => {
                 self.forget(header.page);
                 Ok(())
@@ -293,29 +298,72 @@ impl<S: Stream> Session<'_, S> {
     }
 
     fn put(&mut self, header: &Header) -> Result<(), Ended> {
-        if header.length as usize != self.page_bytes {
+        let pages = self.pages_of(header)?;
+        if u64::from(header.length) != (pages.end - pages.start) * self.page_bytes as u64 {
             return Err(Ended::Nonsense);
         }
-        let mut bytes = self.spare.pop().unwrap_or_else(|| vec![0; self.page_bytes].into());
-        self.stream.read_exact(&mut bytes)?;
-        header.check(&bytes)?;
-        let act = self.act(true, header.page)?;
-        if act == Act::Deny {
+        let run = self.receive(header)?;
+        let acts = pages.clone().map(|page| self.act(true, page)).collect::<Result<Vec<_>, _>>()?;
+        if acts.contains(&Act::Deny) {
             return self.refuse(header, "not today");
         }
-        if !self.book.has(header.page)
+        let mut stored = 0;
+        for (page, new) in pages.zip(run) {
+            if let Err(left) = self.store(page, new) {
+                if stored == 0 {
+                    let why = format!("no room: a page has {} bytes, {left} are left", self.page_bytes);
+                    return self.refuse(header, &why);
+                }
+                break;
+            }
+            stored += 1;
+        }
+        let answer = Header { more: stored - 1, ..Header::bare(Kind::Stored, header.tag, header.page) };
+        Ok(answer.send(&mut self.stream, &[])?)
+    }
+
+    /// The pages that are meant, if they can be a run.
+    fn pages_of(&self, header: &Header) -> Result<Range<u64>, Ended> {
+        let pages = u64::from(header.more) + 1;
+        let end = header.page.checked_add(pages).ok_or(Ended::Nonsense)?;
+        let fits = pages * self.page_bytes as u64 <= u64::from(MAX_PAYLOAD);
+        if fits { Ok(header.page..end) } else { Err(Ended::Nonsense) }
+    }
+
+    /// A run's bytes, as they were announced.
+    fn receive(&mut self, header: &Header) -> Result<Vec<Stored>, Ended> {
+        let blank = |spare: Option<Box<[u8]>>| spare.unwrap_or_else(|| vec![0; self.page_bytes].into());
+        let mut run: Vec<Box<[u8]>> = (0..=header.more).map(|_| blank(self.spare.pop())).collect();
+        let mut into: Vec<IoSliceMut<'_>> = run.iter_mut().map(|page| IoSliceMut::new(page)).collect();
+        let mut into = &mut into[..];
+        while !into.is_empty() {
+            match self.stream.read_vectored(into) {
+                Ok(0) => return Err(Ended::Gone),
+                Ok(n) => IoSliceMut::advance_slices(&mut into, n),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let stored = |bytes: Box<[u8]>| Stored { digest: Digest::of(&bytes), bytes };
+        let run: Vec<Stored> = run.into_iter().map(stored).collect();
+        header.check_run(run.iter().map(|page| page.digest))?;
+        Ok(run)
+    }
+
+    /// Holds a page, or says how much room is left.
+    fn store(&mut self, page: u64, new: Stored) -> Result<(), u64> {
+        if !self.book.has(page)
             && let Err(left) = with_room(self.shared, || self.share.take(self.page_bytes as u64))
         {
-            self.spare.push(bytes);
-            return self
-                .refuse(header, &format!("no room: a page has {} bytes, {left} are left", self.page_bytes));
+            self.keep_spare(Some(new.bytes));
+            return Err(left);
         }
-        match self.book.put(header.page, Stored { bytes, digest: header.digest }) {
-            Some(old) => self.spare.extend(Book::alone(old)),
+        match self.book.put(page, new) {
+            Some(old) => self.keep_spare(Book::alone(old)),
             None => drop(self.shared.counters.pages.fetch_add(1, Relaxed)),
         }
         self.shared.counters.puts.fetch_add(1, Relaxed);
-        self.answer(Kind::Stored, header)
+        Ok(())
     }
 
     fn refuse(&mut self, header: &Header, why: &str) -> Result<(), Ended> {
@@ -326,22 +374,31 @@ impl<S: Stream> Session<'_, S> {
     }
 
     fn get(&mut self, header: &Header) -> Result<(), Ended> {
-        let act = self.act(false, header.page)?;
-        let page = self.book.get(header.page).filter(|_| act != Act::Deny);
-        let Some(page) = page else { return self.answer(Kind::Missing, header) };
-        self.shared.counters.gets.fetch_add(1, Relaxed);
+        let pages = self.pages_of(header)?;
+        let mut wrong = None;
+        for page in pages.clone() {
+            match self.act(false, page)? {
+                Act::Serve => {}
+                act => wrong = Some(act),
+            }
+        }
+        let run: Option<Vec<_>> = pages.map(|page| self.book.get(page)).collect();
+        let Some(run) = run.filter(|_| wrong != Some(Act::Deny)) else {
+            return self.answer(Kind::Missing, header);
+        };
+        self.shared.counters.gets.fetch_add(run.len() as u64, Relaxed);
         let reply = Header {
             kind: Kind::Page,
-            #[expect(clippy::cast_possible_truncation, reason = "a page is at most MAX_PAYLOAD")]
-            length: page.bytes.len() as u32,
-            tag: header.tag,
-            page: header.page,
-            digest: page.digest,
+            #[expect(clippy::cast_possible_truncation, reason = "a run is at most MAX_PAYLOAD")]
+            length: run.iter().map(|page| page.bytes.len()).sum::<usize>() as u32,
+            digest: Digest::of_run(run.iter().map(|page| page.digest)),
+            ..*header
         };
-        if act == Act::Serve {
-            return Ok(reply.send(&mut self.stream, &page.bytes)?);
-        }
-        let (reply, bytes) = spoil(act, reply, page.bytes.to_vec());
+        let Some(act) = wrong else {
+            return Ok(reply.send_parts(&mut self.stream, run.iter().map(|page| &page.bytes[..]))?);
+        };
+        let bytes = run.iter().flat_map(|page| page.bytes.iter().copied()).collect();
+        let (reply, bytes) = spoil(act, reply, self.page_bytes, bytes);
         Ok(reply.send(&mut self.stream, &bytes)?)
     }
 
@@ -349,23 +406,31 @@ impl<S: Stream> Session<'_, S> {
         if let Some(old) = self.book.forget(page) {
             self.share.give_back(self.page_bytes as u64);
             self.shared.counters.pages.fetch_sub(1, Relaxed);
-            // A few are kept, the rest is memory that somebody else may want.
-            if self.spare.len() < 4 {
-                self.spare.extend(Book::alone(old));
-            }
+            self.keep_spare(Book::alone(old));
+        }
+    }
+
+    /// Some are kept, the rest is memory that somebody else may want.
+    fn keep_spare(&mut self, page: Option<Box<[u8]>>) {
+        if self.spare.len() * self.page_bytes < SPARE {
+            self.spare.extend(page);
         }
     }
 }
 
-/// A page as a server gives it that lies or is broken.
-fn spoil(act: Act, reply: Header, mut bytes: Vec<u8>) -> (Header, Vec<u8>) {
+/// A run as a server gives it that lies or is broken.
+fn spoil(act: Act, reply: Header, page_bytes: usize, mut bytes: Vec<u8>) -> (Header, Vec<u8>) {
     let middle = bytes.len() / 2;
     match act {
         Act::Zeros => bytes.fill(0),
         Act::Babble => return (Header { length: 0, ..reply }, vec![b'?'; bytes.len()]),
         _ => bytes[middle] ^= 4,
     }
-    let digest = if act == Act::Damage { reply.digest } else { Digest::of(&bytes) };
+    let digest = if act == Act::Damage {
+        reply.digest
+    } else {
+        Digest::of_run(bytes.chunks(page_bytes).map(Digest::of))
+    };
     (Header { digest, ..reply }, bytes)
 }
 

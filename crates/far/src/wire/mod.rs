@@ -11,18 +11,19 @@
 //! | 4..8 | length of the payload, at most [`MAX_PAYLOAD`] |
 //! | 8..16 | tag: a reply carries its request's |
 //! | 16..24 | page number |
-//! | 24..40 | [`Digest`] of the payload |
-//! | 40..44 | zero |
+//! | 24..40 | [`Digest`] of the payload; of a run of pages, of their digests ([`Digest::of_run`]) |
+//! | 40..44 | how many pages beyond that one are meant |
 //! | 44..48 | CRC-32C of bytes 0..44 |
 //!
-//! Numbers are little-endian. Requests may be sent without waiting; a server answers them in order.
+//! Numbers are little-endian. Requests may be sent without waiting; a server answers them in order. `Put` and `Get` may mean a *run*: pages that follow one another, at most
+//! [`MAX_PAYLOAD`] of bytes together; one request and one answer for all of them.
 //!
 //! | request | payload | answer |
 //! |---|---|---|
 //! | `Open` | [`Open`] | `Opened` with [`Opened`], or `Refused` |
 //! | `Resume` | [`Meeting::proof`](auth::Meeting::proof) | the same; the first frame of a connection, in the place of `Open`: goes on with a session whose connection broke |
-//! | `Put` | a page | `Stored`, or `Refused` (no room; the page is not held) |
-//! | `Get` | – | `Page` with the page and the digest it came with, or `Missing` |
+//! | `Put` | a run | `Stored`, which says how many of its pages are held now, from the first on; or `Refused` (no room for any) |
+//! | `Get` | – | `Page` with the run, whose digest follows from those that its pages came with; or `Missing`, if one of them is |
 //! | `Free` | – | none |
 //! | `Ping` | – | `Pong` |
 //! | `Bye` | – | none: the session has ended, and need not be kept |
@@ -34,11 +35,13 @@ use azekura_base::checksum::crc32c;
 use std::io::{self, IoSlice, Write};
 
 /// Of handshake and frames. Another one is refused.
-pub const VERSION: u8 = 3;
+pub const VERSION: u8 = 4;
 /// Bytes of a frame's header.
 pub const HEADER: usize = 48;
-/// The largest page.
+/// The largest page, and the largest run of smaller ones.
 pub const MAX_PAYLOAD: u32 = 2 << 20;
+/// Pages beyond the first that a run can have: of the smallest ones.
+const MOST_MORE: u32 = MAX_PAYLOAD / 4096 - 1;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,8 +93,10 @@ pub struct Header {
     pub length: u32,
     /// The request that is answered.
     pub tag: u64,
-    /// The page that is meant.
+    /// The page that is meant, the first of a run.
     pub page: u64,
+    /// Pages beyond it.
+    pub more: u32,
     /// Of the payload.
     pub digest: Digest,
 }
@@ -114,9 +119,12 @@ pub enum WireError {
     /// No such kind of frame.
     #[error("no frame has kind {0}")]
     Kind(u8),
-    /// Longer than any page.
+    /// Longer than any page or run.
     #[error("frame of {0} bytes, at most {MAX_PAYLOAD} are possible")]
     Length(u32),
+    /// More pages than a run can have.
+    #[error("a run of {0} pages and one, at most {MOST_MORE} and one are possible")]
+    Run(u32),
     /// Bytes that must be zero are not.
     #[error("reserved bytes of a frame header are not zero")]
     Reserved,
@@ -137,7 +145,7 @@ impl Header {
     /// A frame without payload.
     #[must_use]
     pub fn bare(kind: Kind, tag: u64, page: u64) -> Self {
-        Self { kind, length: 0, tag, page, digest: Digest::default() }
+        Self { kind, length: 0, tag, page, more: 0, digest: Digest::default() }
     }
 
     /// A frame with this payload.
@@ -150,7 +158,7 @@ impl Header {
         assert!(payload.len() <= MAX_PAYLOAD as usize);
         #[expect(clippy::cast_possible_truncation, reason = "just asserted")]
         let length = payload.len() as u32;
-        Self { kind, length, tag, page, digest: Digest::of(payload) }
+        Self { kind, length, tag, page, more: 0, digest: Digest::of(payload) }
     }
 
     /// As bytes.
@@ -163,6 +171,7 @@ impl Header {
         bytes[8..16].copy_from_slice(&self.tag.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.page.to_le_bytes());
         bytes[24..40].copy_from_slice(&self.digest.0.to_le_bytes());
+        bytes[40..44].copy_from_slice(&self.more.to_le_bytes());
         let crc = crc32c(&bytes[..44]);
         bytes[44..].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -186,11 +195,15 @@ impl Header {
         if length > MAX_PAYLOAD {
             return Err(WireError::Length(length));
         }
-        if bytes[2..4] != [0; 2] || bytes[40..44] != [0; 4] {
+        if bytes[2..4] != [0; 2] {
             return Err(WireError::Reserved);
         }
+        let more = u32_at(bytes, 40);
+        if more > MOST_MORE {
+            return Err(WireError::Run(more));
+        }
         let digest = Digest(u128_at(bytes, 24));
-        Ok(Self { kind, length, tag: u64_at(bytes, 8), page: u64_at(bytes, 16), digest })
+        Ok(Self { kind, length, tag: u64_at(bytes, 8), page: u64_at(bytes, 16), more, digest })
     }
 
     /// Whether this is the payload that the header announced.
@@ -199,7 +212,12 @@ impl Header {
     ///
     /// [`WireError::Digest`].
     pub fn check(&self, payload: &[u8]) -> Result<(), WireError> {
-        if payload.is_empty() && self.length == 0 || Digest::of(payload) == self.digest {
+        if payload.is_empty() && self.length == 0 { Ok(()) } else { self.check_run([Digest::of(payload)]) }
+    }
+
+    /// Whether these are the digests of the run that the header announced.
+    pub(crate) fn check_run(&self, pages: impl IntoIterator<Item = Digest>) -> Result<(), WireError> {
+        if Digest::of_run(pages) == self.digest {
             return Ok(());
         }
         Err(WireError::Digest { tag: self.tag, page: self.page })
@@ -207,17 +225,31 @@ impl Header {
 
     /// Sends the frame in one call of the system, or as few as the stream takes.
     pub(crate) fn send(&self, stream: &mut impl Write, payload: &[u8]) -> io::Result<()> {
+        self.send_parts(stream, [payload])
+    }
+
+    /// The same where the payload lies in several places.
+    pub(crate) fn send_parts<'p>(
+        &self,
+        stream: &mut impl Write,
+        payload: impl IntoIterator<Item = &'p [u8]>,
+    ) -> io::Result<()> {
         let head = self.encode();
-        let mut sent = 0;
-        while sent < HEADER {
-            match stream.write_vectored(&[IoSlice::new(&head[sent..]), IoSlice::new(payload)]) {
+        let mut parts = vec![IoSlice::new(&head)];
+        for part in payload {
+            parts.push(IoSlice::new(part));
+        }
+        let mut parts = &mut parts[..];
+        IoSlice::advance_slices(&mut parts, 0); // leaves out what is empty
+        while !parts.is_empty() {
+            match stream.write_vectored(parts) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(n) => sent += n,
+                Ok(n) => IoSlice::advance_slices(&mut parts, n),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
-        stream.write_all(&payload[sent - HEADER..])
+        Ok(())
     }
 }
 
@@ -317,7 +349,7 @@ mod tests {
 
     #[test]
     fn a_header_is_read_back_and_any_changed_bit_is_refused() {
-        let header = Header::with(Kind::Put, 7, u64::MAX, &[1; 4096]);
+        let header = Header { more: 7, ..Header::with(Kind::Put, 7, u64::MAX, &[1; 4096]) };
         let bytes = header.encode();
         assert_eq!(Header::decode(&bytes), Ok(header));
         for bit in 0..HEADER * 8 {
@@ -340,6 +372,7 @@ mod tests {
         assert_eq!(judge(&|b| b[1] = 0), Err(WireError::Kind(0)));
         assert_eq!(judge(&|b| b[7] = 1), Err(WireError::Length(1 << 24)));
         assert_eq!(judge(&|b| b[2] = 1), Err(WireError::Reserved));
+        assert_eq!(judge(&|b| b[41] = 2), Err(WireError::Run(512)));
         assert_eq!(Open::decode(&[0; 11]), Err(WireError::Payload(11)));
         assert_eq!(
             Open::decode(&Open { page_bytes: 5000, reserve_bytes: 0, like: 0 }.encode()),

@@ -33,12 +33,18 @@ fn frames(mut bytes: &[u8]) -> usize {
         let Ok(header) = Header::decode(head) else { return count };
         assert_eq!(header.encode(), *head);
         let Some((payload, rest)) = rest.split_at_checked(header.length as usize) else { return count };
-        if header.check(payload).is_err() {
+        if !payload.is_empty() && digest(payload, header.more) != header.digest {
             return count;
         }
         bytes = rest;
     }
     unreachable!("a counter of this width has no end")
+}
+
+/// Of a payload of so many pages and one.
+fn digest(payload: &[u8], more: u32) -> Digest {
+    let page = payload.len() / (more as usize + 1);
+    Digest::of_run(payload.chunks(page.max(1)).map(Digest::of))
 }
 
 /// The same bytes with the checksums that they should have.
@@ -50,7 +56,8 @@ fn mended(bytes: &[u8]) -> Vec<u8> {
         head[0] = VERSION;
         let length = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
         let payload = &rest[..length.min(rest.len())];
-        head[24..40].copy_from_slice(&Digest::of(payload).0.to_le_bytes());
+        let more = u32::from_le_bytes([head[40], head[41], head[42], head[43]]).min(511);
+        head[24..40].copy_from_slice(&digest(payload, more).0.to_le_bytes());
         let sum = azekura_base::checksum::crc32c(&head[..44]);
         head[44..48].copy_from_slice(&sum.to_le_bytes());
         at += HEADER + length.min(mended.len() - at - HEADER);
@@ -128,8 +135,19 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let opening = frame(Header::with(Kind::Open, 0, 0, &open), &open);
     let put = frame(Header::with(Put, 1, 5, &page), &page);
     let bare = |kind, tag, page| frame(Header::bare(kind, tag, page), &[]);
-    let talk =
-        [opening.clone(), put.clone(), bare(Get, 2, 5), bare(Ping, 3, 0), bare(Free, 4, 5), bare(Get, 5, 5)];
+    let run = |kind, tag, payload: &[u8]| {
+        frame(Header { more: 2, digest: digest(payload, 2), ..Header::with(kind, tag, 6, payload) }, payload)
+    };
+    let talk = [
+        opening.clone(),
+        put.clone(),
+        bare(Get, 2, 5),
+        bare(Ping, 3, 0),
+        bare(Free, 4, 5),
+        bare(Get, 5, 5),
+        run(Put, 6, &page.repeat(3)),
+        run(Get, 7, &[]),
+    ];
     let small = |kind| {
         [opening.clone(), frame(Header::with(kind, 1, 5, b"ten bytes!"), b"ten bytes!"), bare(Get, 2, 5)]
             .concat()

@@ -35,6 +35,8 @@ pub(crate) struct Spec {
     pub(crate) arity: i16,
     pub(crate) keys: KeyPositions,
     pub(crate) is_write: bool,
+    /// All it does to the store is to store its one key, or to leave it as it is: it may join a [group](crate::group).
+    pub(crate) stores_one: bool,
     pub(crate) group: &'static str,
     pub(crate) summary: &'static str,
     pub(crate) run: Run,

@@ -20,7 +20,7 @@ const fn reads(
     run: Run,
     summary: &'static str,
 ) -> Spec {
-    Spec { name, arity, keys, is_write: false, group, summary, run }
+    Spec { name, arity, keys, is_write: false, stores_one: false, group, summary, run }
 }
 
 const fn writes(
@@ -31,36 +31,47 @@ const fn writes(
     run: Run,
     summary: &'static str,
 ) -> Spec {
-    Spec { name, arity, keys, is_write: true, group, summary, run }
+    Spec { name, arity, keys, is_write: true, stores_one: false, group, summary, run }
+}
+
+/// What stores one key, and removes none.
+const fn stores(
+    group: &'static str,
+    name: &'static str,
+    arity: i16,
+    run: Run,
+    summary: &'static str,
+) -> Spec {
+    Spec { name, arity, keys: ONE, is_write: true, stores_one: true, group, summary, run }
 }
 
 /// All commands.
 #[rustfmt::skip] // a table
 pub(crate) static TABLE: &[Spec] = &[
-    writes("string", "append", 3, ONE, Data(string::append), "Appends to a value; makes the key if needed."),
+    stores("string", "append", 3, Data(string::append), "Appends to a value; makes the key if needed."),
     reads("bitmap", "bitcount", -2, ONE, Data(bit::bitcount), "How many bits of a value are set."),
     writes("bitmap", "bitop", -4, FROM_SECOND, Data(bit::bitop), "Combines values bit by bit into another."),
     reads("bitmap", "bitpos", -3, ONE, Data(bit::bitpos), "The first bit of a value that is set, or not."),
     reads("bitmap", "getbit", 3, ONE, Data(bit::getbit), "A bit of a value."),
-    writes("bitmap", "setbit", 4, ONE, Data(bit::setbit), "Sets a bit of a value."),
-    writes("string", "decr", 2, ONE, Data(number::add), "Takes one off a number."),
-    writes("string", "decrby", 3, ONE, Data(number::add), "Takes a number off a number."),
+    stores("bitmap", "setbit", 4, Data(bit::setbit), "Sets a bit of a value."),
+    stores("string", "decr", 2, Data(number::add), "Takes one off a number."),
+    stores("string", "decrby", 3, Data(number::add), "Takes a number off a number."),
     reads("string", "get", 2, ONE, Data(string::get), "The value of a key."),
     writes("string", "getdel", 2, ONE, Data(string::getdel), "The value of a key, which is removed."),
     writes("string", "getex", -2, ONE, Data(string::getex), "The value of a key, whose end is set."),
     reads("string", "getrange", 4, ONE, Data(string::getrange), "A part of a value."),
-    writes("string", "getset", 3, ONE, Data(string::getset), "The old value of a key, which gets a new one."),
-    writes("string", "incr", 2, ONE, Data(number::add), "Adds one to a number."),
-    writes("string", "incrby", 3, ONE, Data(number::add), "Adds a number to a number."),
-    writes("string", "incrbyfloat", 3, ONE, Data(number::add_float), "Adds a number with a fraction to one."),
+    stores("string", "getset", 3, Data(string::getset), "The old value of a key, which gets a new one."),
+    stores("string", "incr", 2, Data(number::add), "Adds one to a number."),
+    stores("string", "incrby", 3, Data(number::add), "Adds a number to a number."),
+    stores("string", "incrbyfloat", 3, Data(number::add_float), "Adds a number with a fraction to one."),
     reads("string", "mget", -2, ALL, Data(string::mget), "The values of several keys, as they are at one moment."),
     writes("string", "mset", -3, PAIRS, Data(string::mset), "Stores several values at once."),
     writes("string", "msetnx", -3, PAIRS, Data(string::msetnx), "Stores several values if none of the keys is there."),
-    writes("string", "psetex", 4, ONE, Data(string::setex), "Stores a value that ends after milliseconds."),
-    writes("string", "set", -3, ONE, Data(string::set), "Stores a value."),
-    writes("string", "setex", 4, ONE, Data(string::setex), "Stores a value that ends after seconds."),
-    writes("string", "setnx", 3, ONE, Data(string::setnx), "Stores a value if the key is not there."),
-    writes("string", "setrange", 4, ONE, Data(string::setrange), "Overwrites a part of a value."),
+    stores("string", "psetex", 4, Data(string::setex), "Stores a value that ends after milliseconds."),
+    stores("string", "set", -3, Data(string::set), "Stores a value."),
+    stores("string", "setex", 4, Data(string::setex), "Stores a value that ends after seconds."),
+    stores("string", "setnx", 3, Data(string::setnx), "Stores a value if the key is not there."),
+    stores("string", "setrange", 4, Data(string::setrange), "Overwrites a part of a value."),
     reads("string", "strlen", 2, ONE, Data(string::strlen), "The length of a value."),
     reads("string", "substr", 4, ONE, Data(string::getrange), "A part of a value."),
     writes("generic", "copy", -3, TWO, Data(keys::copy), "Copies a key with its end."),
@@ -110,7 +121,7 @@ pub(crate) static TABLE: &[Spec] = &[
     reads("transactions", "watch", -2, ALL, Session(SessionCommand::Watch), "Lets EXEC do nothing if one of the keys changes."),
     reads("azekura", "az.abort", 1, NONE, Session(SessionCommand::Abort), "Undoes the interactive transaction."),
     reads("azekura", "az.begin", -1, NONE, Session(SessionCommand::Begin), "Begins an interactive transaction."),
-    writes("azekura", "az.cas", 4, ONE, Data(ordered::compare_and_set), "Stores a value if the old one is as expected."),
+    stores("azekura", "az.cas", 4, Data(ordered::compare_and_set), "Stores a value if the old one is as expected."),
     reads("azekura", "az.cluster", -2, NONE, Session(SessionCommand::AzCluster), "The nodes of the cluster and where keys are; moves leaves."),
     reads("azekura", "az.commit", 1, NONE, Session(SessionCommand::Commit), "Ends the interactive transaction and makes it last."),
     reads("azekura", "az.count", 3, NONE, Data(ordered::count), "How many keys lie in a range."),

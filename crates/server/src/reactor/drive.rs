@@ -15,11 +15,13 @@ use std::time::{Duration, Instant};
 
 use azekura_base::blocking;
 
+use super::company::Company;
 use super::crew::Bunk;
 use super::fleet::{Fleet, Seat};
 use super::place::{Arrival, Posted};
 use super::{Parcel, Reactor};
 use crate::connection::Connection;
+use crate::group::Group;
 
 /// A spare thread that nobody needs for so long ends.
 const SPARE_PATIENCE: Duration = Duration::from_secs(10);
@@ -39,11 +41,12 @@ thread_local! {
 pub(super) fn work(fleet: &Arc<Fleet>, bunk: &Arc<Bunk<Box<Reactor>>>) {
     let _discharged = Discharged(fleet);
     blocking::on_block(Some(hand_over));
+    let mut company = Company::default();
     while let Some(reactor) = fleet.crew.rest(bunk, Some(SPARE_PATIENCE)) {
         let mut mine = Some(reactor);
         while let Some(reactor) = mine {
             // Relaxed: the stop wakes the reactor after it has set this.
-            mine = if fleet.is_stopping.load(Relaxed) { None } else { turn(fleet, reactor) };
+            mine = if fleet.is_stopping.load(Relaxed) { None } else { turn(fleet, reactor, &mut company) };
         }
     }
 }
@@ -57,19 +60,23 @@ impl Drop for Discharged<'_> {
 }
 
 /// Serves those that are queued, waits for the commits of a batch, or for events. `None`: the reactor was given away.
-fn turn(fleet: &Arc<Fleet>, mut reactor: Box<Reactor>) -> Option<Box<Reactor>> {
+pub(super) fn turn(
+    fleet: &Arc<Fleet>,
+    mut reactor: Box<Reactor>,
+    company: &mut Company,
+) -> Option<Box<Reactor>> {
     let number = reactor.number;
     // Not those that come again meanwhile: others have waited for longer.
     for _ in 0..reactor.slots.queued() {
         let Some(connection) = reactor.slots.take_next() else { break };
-        let token = connection.token;
+        reactor = serve_in(fleet, reactor, company, connection)?;
+    }
+    if company.group.is_open() {
         lend(reactor);
-        let served = serve(connection);
-        let Some(still_mine) = take_back(fleet) else {
-            return finish(fleet, number, token, served);
-        };
+        company.close();
+        let Some(still_mine) = take_back(fleet) else { return finish(fleet, number, company, None) };
         reactor = still_mine;
-        reactor.served(token, served);
+        company.part(None, |connection| reactor.served(connection.token, Some(connection)));
     }
     reactor.keep_spread();
     if reactor.waiting.is_empty() {
@@ -100,10 +107,7 @@ fn commit(
     while !batch.is_empty() {
         reactor = wait_for(fleet, reactor, seat, &mut batch);
         for connection in batch.drain(..) {
-            match &mut reactor {
-                Some(reactor) => reactor.answer(connection),
-                None => reactor = answer_from_afar(fleet, number, connection),
-            }
+            reactor = answer(fleet, number, reactor, connection);
         }
         seat.place.next_commits(&mut batch);
     }
@@ -136,7 +140,7 @@ fn wait_for(
 
 /// A step of a connection outside its requests. A panic in it ends the connection, and nothing else: a thread that unwound from here would
 /// take the reactor, or the others' commits, with it.
-pub(super) fn guarded(connection: &mut Connection, step: fn(&mut Connection)) {
+pub(super) fn guarded(connection: &mut Connection, step: impl FnOnce(&mut Connection)) {
     if catch_unwind(AssertUnwindSafe(|| step(connection))).is_err() {
         connection.abandon();
     }
@@ -148,27 +152,100 @@ pub(super) fn discard(connection: Box<Connection>) {
     let _ = catch_unwind(AssertUnwindSafe(|| drop(connection)));
 }
 
-/// Serves one connection; `None` if it has ended. A panic ends it too, and nothing else.
-fn serve(mut connection: Box<Connection>) -> Parcel {
-    let served = catch_unwind(AssertUnwindSafe(move || {
-        connection.serve();
-        (!connection.is_over()).then_some(connection)
-    }));
-    served.unwrap_or(None)
+/// Serves one connection, as often as the group has to be closed for it to go on. `None`: the reactor was given away, and the connection is on its way to it.
+fn serve_in(
+    fleet: &Arc<Fleet>,
+    mut reactor: Box<Reactor>,
+    company: &mut Company,
+    connection: Box<Connection>,
+) -> Option<Box<Reactor>> {
+    let (number, token) = (reactor.number, connection.token);
+    let mut step: Step = Connection::serve;
+    let mut next = connection;
+    loop {
+        lend(reactor);
+        let served = serve(next, step, company);
+        let Some(still_mine) = take_back(fleet) else {
+            return finish(fleet, number, company, Some((token, served)));
+        };
+        reactor = still_mine;
+        match served {
+            Some(connection) if connection.needs_the_end() => {
+                let mut waiting = connection;
+                company.part(Some(&mut waiting), |other| reactor.served(other.token, Some(other)));
+                (next, step) = (waiting, Connection::serve_on);
+            }
+            Some(connection) if connection.is_member() => {
+                company.keep(connection);
+                return Some(reactor);
+            }
+            served => {
+                reactor.served(token, served);
+                return Some(reactor);
+            }
+        }
+    }
 }
 
-/// Ends what was begun with a connection whose reactor went to another thread meanwhile.
-fn finish(fleet: &Arc<Fleet>, number: usize, token: Option<usize>, served: Parcel) -> Option<Box<Reactor>> {
+/// A part of serving a connection.
+type Step = fn(&mut Connection, &mut Group);
+
+/// Serves one connection, and ends the group if it needs that; `None` if it has ended. A panic ends it too, and those in its group.
+fn serve(mut connection: Box<Connection>, step: Step, company: &mut Company) -> Parcel {
+    let group = &mut company.group;
+    let served = catch_unwind(AssertUnwindSafe(|| {
+        step(&mut connection, group);
+        (!connection.is_over()).then_some(connection)
+    }));
+    let Ok(served) = served else {
+        company.lose();
+        return None;
+    };
+    if served.as_ref().is_some_and(|connection| connection.needs_the_end()) {
+        company.close();
+    }
+    served
+}
+
+/// Ends what was begun with connections whose reactor went to another thread meanwhile: the one that was served last, and those in its group.
+fn finish(
+    fleet: &Arc<Fleet>,
+    number: usize,
+    company: &mut Company,
+    last: Option<(Option<usize>, Parcel)>,
+) -> Option<Box<Reactor>> {
+    let (mut batch, mut reactor) = (Vec::new(), None);
+    let (token, mut served) = last.unwrap_or_default();
+    company.part(served.as_deref_mut(), |other| batch.push(other));
     match served {
-        Some(connection) if connection.must_wait() => {
-            let mut batch = vec![connection];
-            if fleet.seats[number].place.queue_commits(&mut batch) {
-                return None;
-            }
-            commit(fleet, number, None, batch)
+        Some(connection) => batch.push(connection),
+        None if token.is_some() => {
+            reactor = give_back(fleet, number, Arrival { token, item: None, is_ready: false });
         }
-        Some(connection) => answer_from_afar(fleet, number, connection),
-        None => give_back(fleet, number, Arrival { token, item: None, is_ready: false }),
+        None => {}
+    }
+    for connection in batch.extract_if(.., |connection| !connection.must_wait()) {
+        reactor = answer(fleet, number, reactor, connection);
+    }
+    if batch.is_empty() || fleet.seats[number].place.queue_commits(&mut batch) {
+        return reactor;
+    }
+    commit(fleet, number, reactor, batch)
+}
+
+/// Answers a connection of a reactor that this thread has, or not; returns it if it has.
+fn answer(
+    fleet: &Arc<Fleet>,
+    number: usize,
+    reactor: Option<Box<Reactor>>,
+    connection: Box<Connection>,
+) -> Option<Box<Reactor>> {
+    match reactor {
+        Some(mut reactor) => {
+            reactor.answer(connection);
+            Some(reactor)
+        }
+        None => answer_from_afar(fleet, number, connection),
     }
 }
 

@@ -46,6 +46,19 @@ pub(super) struct Seat {
 impl Fleet {
     /// Starts so many reactors, each on a thread; `adapts`: uses as many of them as serve the most.
     pub(crate) fn start(reactors: usize, adapts: bool) -> io::Result<Arc<Self>> {
+        let (fleet, reactors) = Self::idle(reactors, adapts)?;
+        for reactor in reactors {
+            if fleet.employ(reactor).is_err() {
+                fleet.stop(Duration::ZERO);
+                return Err(io::Error::other("the system gives no more threads"));
+            }
+        }
+        Ok(fleet)
+    }
+
+    /// So many reactors, and nobody who drives them.
+    #[expect(clippy::vec_box, reason = "reactors move between places and threads as boxes")]
+    pub(super) fn idle(reactors: usize, adapts: bool) -> io::Result<(Arc<Self>, Vec<Box<Reactor>>)> {
         let reactors = reactors.max(1);
         let polls: Vec<Poll> = (0..reactors).map(|_| Poll::new()).collect::<io::Result<_>>()?;
         let seat = |poll: &Poll| {
@@ -62,13 +75,9 @@ impl Fleet {
             #[cfg(test)]
             moved: AtomicU64::new(0),
         });
-        for (number, poll) in polls.into_iter().enumerate() {
-            if fleet.employ(Box::new(Reactor::new(&fleet, number, poll))).is_err() {
-                fleet.stop(Duration::ZERO);
-                return Err(io::Error::other("the system gives no more threads"));
-            }
-        }
-        Ok(fleet)
+        let polls = polls.into_iter().enumerate();
+        let reactors = polls.map(|(number, poll)| Box::new(Reactor::new(&fleet, number, poll))).collect();
+        Ok((fleet, reactors))
     }
 
     /// How many reactors the connections are spread over now.

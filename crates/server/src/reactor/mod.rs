@@ -23,6 +23,7 @@
 //!   in its place if it has no other connection, and afterwards the thread looks what is left of it. But for waits for commits that are expected
 //!   to be short: those wait for the log alone, which no connection of this reactor can hold up.
 //! - **REACT-3** Who gives a reactor away gives all of it but the connections it works on: those queued, and those that wait for their commits, go along.
+//!   Connections with requests in the open group of the thread (`group`) are among those it works on: they wait with it for the group's end.
 //! - **REACT-4** An event for a connection that is away is noted (PLACE-4); the connection is looked at when it is back.
 //! - **REACT-5** A connection belongs to one of the reactors in use, by its number (`spread` says how many are). One that is elsewhere, since another number was in use, goes there when
 //!   its reactor next looks: out of the slot, out of the poll, into the other one's post. What has arrived for it is told again by the other's poll.
@@ -31,12 +32,15 @@
 //! a reactor stays with its thread until that goes on.
 
 mod commit_time;
+mod company;
 mod crew;
 mod drive;
 mod fleet;
 mod place;
 mod slots;
 mod spread;
+#[cfg(test)]
+mod tests;
 
 use std::os::fd::AsRawFd;
 use std::sync::Arc;

@@ -120,6 +120,8 @@ const KEPT_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub struct RequestReader {
     limits: WireLimits,
+    /// Where the request that was handed out last begins.
+    began: usize,
     /// `bytes[start..end]` is what arrived and was not handed out.
     bytes: Vec<u8>,
     start: usize,
@@ -140,6 +142,7 @@ impl RequestReader {
         Self {
             limits,
             bytes: Vec::new(),
+            began: 0,
             start: 0,
             end: 0,
             at: 0,
@@ -198,13 +201,20 @@ impl RequestReader {
             if !is_whole {
                 return Ok(None);
             }
-            (self.start, self.missing) = (self.at, None);
+            (self.began, self.start, self.missing) = (self.start, self.at, None);
             if !self.arguments.is_empty() {
                 let bytes: &[u8] = if is_inline { &self.words } else { &self.bytes };
                 return Ok(Some(Request { bytes, arguments: &self.arguments }));
             }
         }
         Ok(None)
+    }
+
+    /// Takes back the request that [`next`](Self::next) has just given: it comes again.
+    pub(crate) fn take_back(&mut self) {
+        self.start = self.began;
+        // An array is read already: none of its arguments is missing.
+        self.missing = (self.bytes.get(self.start) == Some(&b'*')).then_some(0);
     }
 
     /// Moves what is left to the front and makes the buffer larger than what has arrived.
@@ -440,6 +450,33 @@ mod tests {
         assert!(refused(b"*1\r\n$1\r\nabc\r\n").contains("CR LF"));
         assert!(refused(b"GET \"a\r\n").contains("quotes"));
         assert!(refused(&[b'a'; MAX_LINE_BYTES + 10]).contains("line"));
+    }
+
+    #[test]
+    fn a_request_that_is_taken_back_comes_again_and_what_follows_it_once() {
+        let whole = read(STREAM, STREAM.len()).expect("valid");
+        for piece in 1..STREAM.len() {
+            let mut reader = RequestReader::new(WireLimits::default());
+            let mut found = Vec::new();
+            for mut bytes in STREAM.chunks(piece) {
+                // Something may arrive between.
+                let mut times = 0;
+                while !bytes.is_empty() {
+                    reader.fill(&mut bytes).expect("a slice reads");
+                    while let Some(request) = reader.next().expect("valid") {
+                        let words: Vec<Vec<u8>> = request.iter().map(<[u8]>::to_vec).collect();
+                        times += 1;
+                        if times % 3 == 0 {
+                            found.push(words);
+                        } else {
+                            reader.take_back();
+                            reader.fill(&mut &b""[..]).expect("a slice reads");
+                        }
+                    }
+                }
+            }
+            assert_eq!(found, whole, "pieces of {piece}");
+        }
     }
 
     #[test]

@@ -44,6 +44,11 @@ impl<'a> Request<'a> {
         self.iter().skip(at)
     }
 
+    /// Bytes from its first argument to its last.
+    pub(crate) fn bytes(self) -> usize {
+        self.arguments.first().zip(self.arguments.last()).map_or(0, |(first, last)| last.end - first.start)
+    }
+
     /// Bytes that keeping this request takes.
     pub(crate) fn kept_bytes(self) -> usize {
         self.iter().map(|a| a.len() + size_of::<Range<usize>>()).sum::<usize>() + size_of::<OwnedRequest>()

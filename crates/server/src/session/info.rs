@@ -145,6 +145,8 @@ fn stats(shared: &Shared, text: &mut String) {
     put(text, "acl_access_denied_auth", counters.failed_logins.recent());
     put(text, "expired_keys", counters.expired.recent());
     put(text, "evicted_keys", 0);
+    put(text, "write_groups", counters.groups.recent());
+    put(text, "grouped_writes", counters.grouped.recent());
     put(text, "lock_waits", locks.waits);
     put(text, "deadlocks", locks.deadlocks);
     put(text, "transaction_timeouts", counters.transaction_timeouts.recent());

@@ -24,6 +24,7 @@ use crate::cluster::{Errand, Flight, Watched};
 use crate::command::{self, Run, SessionCommand, Spec};
 use crate::engine::Pending;
 use crate::error::CommandError;
+use crate::group::{Group, Joined};
 use crate::resp::{Protocol, Reply, Request};
 use crate::server::Shared;
 use crate::watch::WatchSet;
@@ -36,6 +37,8 @@ pub(crate) enum Flow {
     Goes,
     /// Close it once the replies are sent.
     Ends,
+    /// Nothing was done: give the same request again when the group is closed (GROUP-2).
+    Again,
 }
 
 #[derive(Debug)]
@@ -52,6 +55,8 @@ pub(crate) struct Session {
     seen: Watched,
     /// Requests whose replies are not in yet; in a cluster only.
     flight: Flight,
+    /// The next request fell out of a group.
+    fell_out: bool,
     ends: bool,
 }
 
@@ -72,6 +77,7 @@ impl Session {
             open: Open::None,
             seen: Vec::new(),
             flight: Flight::default(),
+            fell_out: false,
             ends: false,
         }
     }
@@ -105,25 +111,36 @@ impl Session {
         }
     }
 
-    /// Does what a request asks and appends the reply to `out`. It may be sent once `pending` is durable. In a cluster a request may be kept back to
-    /// go with those after it: [`land`](Self::land) comes before the replies are sent, or anything else is appended to them.
-    pub(crate) fn execute(&mut self, request: Request<'_>, out: &mut Vec<u8>, pending: &mut Pending) -> Flow {
+    /// Does what a request asks and appends the reply to `out`. It may be sent once `pending` is durable, and the group closed if it joined that. In a cluster a request may
+    /// be kept back to go with those after it: [`land`](Self::land) comes before the replies are sent, or anything else is appended to them.
+    pub(crate) fn execute(
+        &mut self,
+        request: Request<'_>,
+        out: &mut Vec<u8>,
+        pending: &mut Pending,
+        group: &mut Group,
+    ) -> Flow {
         self.look_at_the_clock();
-        self.client.count_request();
         let reply = match self.admit(request) {
             Ok((at, spec)) => {
+                let joined = self.join(spec, request, group);
+                if joined.is_none() && group.is_open() {
+                    return Flow::Again;
+                }
+                self.client.count_request();
                 self.client.last_command.store(at, Relaxed);
                 self.shared.counters.calls.inc(at);
                 if self.takes_off(at, spec, request, out) {
                     return Flow::Goes;
                 }
-                let done = self.dispatch(spec, request, pending);
+                let done = joined.unwrap_or_else(|| self.dispatch(spec, request, pending));
                 if done.is_err() {
                     self.shared.counters.failed_calls.inc(at);
                 }
                 done
             }
             Err(error) => {
+                self.client.count_request();
                 self.land(out);
                 if let Some(queue) = &mut self.queue {
                     queue.is_spoilt = true;
@@ -134,6 +151,28 @@ impl Session {
         };
         reply.unwrap_or_else(Reply::Error).encode(self.protocol, out);
         if self.ends { Flow::Ends } else { Flow::Goes }
+    }
+
+    /// Runs a request in the group, if it may and can.
+    fn join(
+        &mut self,
+        spec: &Spec,
+        request: Request<'_>,
+        group: &mut Group,
+    ) -> Option<Result<Reply, CommandError>> {
+        let Run::Data(apply) = spec.run else { return None };
+        let is_plain = || self.queue.is_none() && matches!(self.open, Open::None);
+        let may_join = Group::takes(spec, request) && is_plain() && self.shared.cluster.get().is_none();
+        if !may_join || !self.shared.options.groups_writes || std::mem::take(&mut self.fell_out) {
+            return None;
+        }
+        match group.run(&self.shared, apply, request) {
+            Joined::Done(reply) => Some(reply),
+            Joined::FellOut => {
+                self.fell_out = group.is_open();
+                None
+            }
+        }
     }
 
     /// Whether a request goes together with others; if not, all before it are answered.

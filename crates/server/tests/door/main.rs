@@ -6,6 +6,7 @@ mod clients;
 mod commands;
 mod expiry;
 mod failure;
+mod groups;
 mod model;
 mod reactors;
 mod security;

@@ -7,7 +7,7 @@ use azekura_history::{Level, Recorder, check};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::support::{Client, Door, seed};
+use crate::support::{Client, Door, encoded, seed, told};
 
 const CLIENTS: u64 = 6;
 
@@ -64,23 +64,48 @@ fn list(reply: &str) -> Vec<u64> {
     }
 }
 
+/// One to six requests that are sent together, each a transaction of its own: appends next to each other may share the store's.
+fn singles(client: &mut Client, recorder: &Recorder, rng: &mut StdRng) {
+    let steps: Vec<(u64, Option<u64>)> = (0..rng.random_range(1..7))
+        .map(|_| (rng.random_range(0..4), rng.random_bool(0.7).then(|| recorder.value())))
+        .collect();
+    let running: Vec<_> = steps.iter().map(|_| recorder.begin()).collect();
+    let bytes: Vec<u8> =
+        steps.iter().flat_map(|&step| encoded(&request(step).split(' ').collect::<Vec<_>>())).collect();
+    client.send_raw(&bytes).unwrap();
+    for ((key, appended), mut running) in steps.into_iter().zip(running) {
+        let reply = client.reply();
+        match appended {
+            None => running.read(key, list(&reply)),
+            Some(value) => {
+                assert!(reply.starts_with(':'), "{reply}");
+                running.append(key, value);
+            }
+        }
+        running.committed();
+    }
+}
+
+fn request((key, appended): (u64, Option<u64>)) -> String {
+    match appended {
+        None => format!("GET list:{key}"),
+        Some(value) => format!("APPEND list:{key} {value},"),
+    }
+}
+
 /// One transaction of two to four steps on a few lists, by `MULTI` or interactively.
 fn transaction(client: &mut Client, recorder: &Recorder, rng: &mut StdRng) {
     let steps: Vec<(u64, Option<u64>)> = (0..rng.random_range(2..5))
         .map(|_| (rng.random_range(0..4), rng.random_bool(0.5).then(|| recorder.value())))
         .collect();
-    let request = |&(key, appended): &(u64, Option<u64>)| match appended {
-        None => format!("GET list:{key}"),
-        Some(value) => format!("APPEND list:{key} {value},"),
-    };
     let mut running = recorder.begin();
     let is_interactive = rng.random_bool(0.5);
     let replies: Vec<String> = if is_interactive {
         assert_eq!(client.ask("AZ.BEGIN"), "OK");
-        steps.iter().map(|step| client.ask(&request(step))).collect()
+        steps.iter().map(|&step| client.ask(&request(step))).collect()
     } else {
         assert_eq!(client.ask("MULTI"), "OK");
-        steps.iter().for_each(|step| assert_eq!(client.ask(&request(step)), "QUEUED"));
+        steps.iter().for_each(|&step| assert_eq!(client.ask(&request(step)), "QUEUED"));
         client.send(&["EXEC"]);
         let mut head = String::new();
         std::io::BufRead::read_line(&mut client.stream, &mut head).unwrap();
@@ -111,11 +136,18 @@ fn one_order_explains_what_all_clients_saw() {
             scope.spawn(move || {
                 let mut rng = StdRng::seed_from_u64(seed.wrapping_add(number));
                 let mut client = door.client();
-                (0..60).for_each(|_| transaction(&mut client, recorder, &mut rng));
+                for _ in 0..100 {
+                    let run = if rng.random_bool(0.5) { transaction } else { singles };
+                    run(&mut client, recorder, &mut rng);
+                }
             });
         }
     });
     let mut client = door.client();
+    assert!(
+        told(&mut client, "grouped_writes") > told(&mut client, "write_groups"),
+        "none shared a transaction"
+    );
     let mut last = recorder.begin();
     (0..4).for_each(|key| last.read(key, list(&client.ask(&format!("GET list:{key}")))));
     last.committed();

@@ -125,6 +125,13 @@ pub(crate) fn encoded<A: AsRef<[u8]>>(arguments: &[A]) -> Vec<u8> {
     bytes
 }
 
+/// A number that `INFO` tells.
+pub(crate) fn told(client: &mut Client, name: &str) -> u64 {
+    let info = client.ask("INFO stats");
+    let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap();
+    line.parse().unwrap()
+}
+
 /// The seed of a random test: of the environment, or a new one, which is printed.
 pub(crate) fn seed(variable: &str) -> u64 {
     let seed = std::env::var(variable).ok().and_then(|text| text.parse().ok());

@@ -110,9 +110,19 @@ pub(super) fn thread_id() -> u32 {
     }
 }
 
-/// The wall clock, ns since 1970: only to label the recording.
+/// What the system calls the calling thread. A simulated machine's threads have no names: the one that carries them has.
+pub(super) fn thread_name() -> String {
+    match simulated() {
+        Some(_) => String::new(),
+        None => {
+            rustix::thread::name().map_or_else(|_| String::new(), |name| name.to_string_lossy().into_owned())
+        }
+    }
+}
+
+/// The wall clock, ns since 1970: only to label the recording. A simulated machine was started in 1970.
 pub(super) fn wall_ns() -> u64 {
-    nanoseconds(ClockId::Realtime)
+    simulated().map_or_else(|| nanoseconds(ClockId::Realtime), |machine| machine.now().as_nanos() as u64)
 }
 
 #[cfg(test)]

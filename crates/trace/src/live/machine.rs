@@ -21,6 +21,11 @@ fn parse_stat(stat: &str) -> Option<u64> {
     (fields.len() >= 4).then(|| busy.sum::<u64>().saturating_mul(TICK_NS))
 }
 
+/// This process; a simulated machine's is 0, in each run.
+pub(super) fn process_id() -> u32 {
+    if simulated().is_some() { 0 } else { std::process::id() }
+}
+
 /// Processors.
 pub(super) fn processors() -> u32 {
     match simulated() {

@@ -13,6 +13,7 @@ mod collector;
 mod cpu;
 mod drawn;
 mod fork_mutex;
+mod instance;
 mod kept;
 mod lot;
 mod machine;
@@ -29,6 +30,7 @@ pub use session::{Suspension, forget_after_fork, start, stop, suspend, without_s
 use crate::event::{Event, EventKind, SHARED};
 use crate::{HoldMode, Operation, Site, ThreadTag, WaitKind};
 use azekura_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use azekura_base::sync::machine::simulated;
 use recorder::{Recorder, When};
 use registry::{OPERATIONS, Registry, SITES};
 use session::SESSION;
@@ -230,7 +232,7 @@ pub fn wait(site: &'static Site, object: usize, kind: WaitKind) -> WaitGuard {
 pub fn wait_for(site: &'static Site, object: usize, kind: WaitKind, holder: ThreadTag) -> WaitGuard {
     match SESSION.load(Relaxed) {
         0 => WaitGuard { session: 0, site: 0, object: 0, here: PhantomData },
-        session => begin_wait(session, site, object as u64, kind, holder),
+        session => begin_wait(session, site, instance::number(object), kind, holder),
     }
 }
 
@@ -304,7 +306,7 @@ pub fn hold(site: &'static Site, object: usize, mode: HoldMode) -> HoldGuard {
     if session == 0 || is_passed_over() {
         return HoldGuard { held: None, here: PhantomData };
     }
-    begin_hold(session, site, object as u64, mode)
+    begin_hold(session, site, instance::number(object), mode)
 }
 
 /// As [`hold`], for callers to whom the site is worth looking up only when the hold is recorded.
@@ -315,9 +317,10 @@ pub fn hold_at(site: impl FnOnce() -> &'static Site, object: usize, mode: HoldMo
     if session == 0 || is_passed_over() {
         return nothing;
     }
-    match drawn(session, mode, |waited| waited.1 == object as u64) {
+    let object = instance::number(object);
+    match drawn(session, mode, |waited| waited.1 == object) {
         Some(held) => {
-            let (site, object) = (SITES.id(&site().0), object as u64);
+            let site = SITES.id(&site().0);
             HoldGuard { held: Some(Held { site, object, ..held }), here: PhantomData }
         }
         None => nothing,
@@ -411,7 +414,9 @@ impl Watch {
     pub fn waited(self, site: &'static Site, object: usize, kind: WaitKind) {
         if self.session != 0 && self.session == SESSION.load(Relaxed) {
             let site = SITES.id(&site.0);
-            with_recorder(self.session, |r| r.record_past_wait(self.begin, site, object as u64, kind as u64));
+            with_recorder(self.session, |r| {
+                r.record_past_wait(self.begin, site, instance::number(object), kind as u64)
+            });
         }
     }
 }
@@ -423,7 +428,7 @@ impl Watch {
 pub fn released(site: &'static Site, object: usize) {
     match SESSION.load(Relaxed) {
         0 => {}
-        session => end_unseen_hold(session, site, object as u64),
+        session => end_unseen_hold(session, site, instance::number(object)),
     }
 }
 
@@ -461,10 +466,14 @@ pub fn thread_tag() -> ThreadTag {
     }
 }
 
+/// On a simulated machine it is the machine's number of the thread: what is drawn by lot goes by it, and is to be the same in each run.
 #[cold]
 fn draw_tag() -> u32 {
     static TAGS: AtomicU32 = AtomicU32::new(0);
-    let tag = TAGS.fetch_add(1, Relaxed) + 1; // a number and nothing else
+    let tag = match simulated() {
+        Some(machine) => machine.thread_number() as u32 + 1,
+        None => TAGS.fetch_add(1, Relaxed) + 1, // a number and nothing else
+    };
     TAG.set(tag);
     tag
 }

@@ -9,6 +9,7 @@ use azekura_base::sync::atomic::{
     AtomicPtr, AtomicU32,
     Ordering::{Acquire, Relaxed, Release},
 };
+use azekura_base::sync::machine;
 use std::ptr;
 
 /// A definition's place in its registry.
@@ -56,8 +57,13 @@ impl Registry {
         definition.registration.id.load(Relaxed) // as in `id`
     }
 
+    /// Outside of a simulated machine: it happens once in a process, so only the first run would see it.
     #[cold]
     fn register(&self, definition: &'static Definition) -> u32 {
+        machine::outside(|| self.push(definition))
+    }
+
+    fn push(&self, definition: &'static Definition) -> u32 {
         let drawn = self.ids.fetch_add(1, Relaxed) + 1;
         let registration = &definition.registration;
         if let Err(theirs) = registration.id.compare_exchange(0, drawn, Relaxed, Relaxed) {
@@ -82,8 +88,12 @@ impl Registry {
     }
 
     /// Definitions registered since `seen` was moved here last, newest first, with their ids. `seen` is null
-    /// at first.
+    /// at first. Outside of a simulated machine: how many there are depends on what ran before.
     pub(super) fn since(&self, seen: &mut *const Definition) -> Vec<(u32, &'static Definition)> {
+        machine::outside(|| self.walk(seen))
+    }
+
+    fn walk(&self, seen: &mut *const Definition) -> Vec<(u32, &'static Definition)> {
         // Acquire: pairs with the Release in `register`.
         let newest = self.newest.load(Acquire).cast_const();
         let mut found = Vec::new();

@@ -172,7 +172,7 @@ fn session_info(options: &Options) -> Result<SessionInfo, StartError> {
             TimeSource::Monotonic => 1_000_000_000,
             TimeSource::Tsc => (u128::from(ticks) * 1_000_000_000 / u128::from(ns)) as u64,
         },
-        process_id: std::process::id(),
+        process_id: machine::process_id(),
         processors: machine::processors(),
         started_wall_ns: clock::wall_ns(),
         label: options.label.clone(),
@@ -218,13 +218,8 @@ pub(super) fn join(tag: u32) -> Option<Recorder> {
     let session = common.session;
     let (producer, consumer) = ring::ring(ring_events);
     let recorder = Recorder::new(common, tag, producer);
-    let thread = ThreadInfo {
-        tag,
-        os_id: clock::thread_id(),
-        name: rustix::thread::name()
-            .map_or_else(|_| String::new(), |name| name.to_string_lossy().into_owned()),
-        cpu: recorder.cpu_source(),
-    };
+    let thread =
+        ThreadInfo { tag, os_id: clock::thread_id(), name: clock::thread_name(), cpu: recorder.cpu_source() };
     JOINING.lock().push(Joining { session, thread, consumer });
     Some(recorder)
 }

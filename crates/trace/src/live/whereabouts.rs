@@ -47,7 +47,10 @@ pub(super) struct Unrecorded {
 
 impl Whereabouts {
     pub(super) fn of(tag: u32) -> Self {
-        Self { line: line(tag), outside: u64::from(tag) << 32 }
+        let whereabouts = Self { line: line(tag), outside: u64::from(tag) << 32 };
+        // Else what a simulated thread of this number left that never ended.
+        whereabouts.is_within(0);
+        whereabouts
     }
 
     /// The thread is in `operation`, and has recorded all that it is in.

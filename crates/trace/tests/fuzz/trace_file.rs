@@ -1,13 +1,14 @@
 //! Entry: a trace file of rubbish. It is read and can be reported on, or there is a typed error.
 
+#[path = "sample.rs"]
+mod sample;
+
 use azekura_base::checksum::{crc32c, crc32c_append};
 use azekura_trace::analyze::{Analysis, AnalyzeOptions};
-use azekura_trace::event::{Event, EventKind};
-use azekura_trace::file::{
-    ClockSample, CpuSource, Encoder, Ending, Module, Name, OffCpu, Outline, SessionInfo, Switches,
-    ThreadInfo, ThreadTrace, TimeSource, Trace,
-};
+use azekura_trace::event::Event;
+use azekura_trace::file::{Encoder, Ending, Outline, ThreadInfo, Trace};
 use azekura_trace::report::{ReportOptions, report};
+use sample::trace;
 
 const HEAD_BYTES: usize = 16;
 const BLOCK_HEAD_BYTES: usize = 12;
@@ -46,9 +47,9 @@ fn in_windows(file: &[u8], whole: Option<&Trace>) {
 }
 
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
-    let whole = trace().to_bytes();
+    let whole = trace(12).to_bytes();
     let cut = whole[..whole.len() / 2].to_vec();
-    let rounds = in_rounds(&trace());
+    let rounds = in_rounds(&trace(12));
     (0..2).flat_map(|mode| [&whole, &cut, &rounds].map(|file| [&[mode], file.as_slice()].concat())).collect()
 }
 
@@ -87,50 +88,5 @@ fn reseal(file: &mut [u8]) {
         let crc = crc32c_append(crc32c(&plain), payload).to_le_bytes();
         rest[8..12].copy_from_slice(&crc);
         rest = &mut rest[BLOCK_HEAD_BYTES + len..];
-    }
-}
-
-fn trace() -> Trace {
-    let name = |n: &str| Name { name: n.into(), file: "src/x.rs".into(), line: 7 };
-    let event = |i: u64| Event {
-        operation: i as u16 % 3,
-        site: i as u32 % 5,
-        object: i % 3 * 64,
-        argument: i % 4,
-        ..Event::new(1000 + i * 10, EventKind::from_number(1 + i as u8 % 9).expect("1 to 9"))
-    };
-    let thread = |tag: u32| ThreadTrace {
-        tag,
-        os_id: tag + 100,
-        name: format!("worker {tag}"),
-        cpu: CpuSource::Rseq,
-        lost: u64::from(tag),
-        off: vec![
-            OffCpu { begin_ns: 3, end_ns: 9, preempted: true },
-            OffCpu { begin_ns: 10, end_ns: 10, preempted: false },
-        ],
-        events: (0..u64::from(tag) * 12).map(event).collect(),
-    };
-    Trace {
-        session: SessionInfo {
-            time: TimeSource::Tsc,
-            cpu: CpuSource::Rseq,
-            hold_sampling: 64,
-            event_cost_ps: 9_300,
-            ticks_per_second: 2_600_000_000,
-            process_id: 4711,
-            processors: 2,
-            started_wall_ns: 1_800_000_000_000_000_000,
-            label: "before".into(),
-        },
-        begin: ClockSample { ticks: 1000, monotonic_ns: 5, process_cpu_ns: 1 },
-        end: ClockSample { ticks: 5_200_001_000, monotonic_ns: 2_000_000_005, process_cpu_ns: 2 },
-        sites: [(1, name("cache")), (2, name("log"))].into(),
-        operations: [(1, name("get"))].into(),
-        threads: (1..4).map(thread).collect(),
-        modules: vec![Module { base: 0x5000, len: 4096, offset: 0, path: "/usr/bin/x".into() }],
-        machine_cpu_ns: Some((7, 9)),
-        switches: Switches::Recorded { lost: 7 },
-        ending: Ending::Complete,
     }
 }

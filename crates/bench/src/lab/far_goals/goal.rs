@@ -173,7 +173,7 @@ impl Measured {
             format!("{ours:.0} us"),
             format!("UMap, 64 KiB {:.0} us (quoted){swap}", UMAP.2),
             ours <= 0.5 * UMAP.2,
-            "a whole page of 1 MiB is fetched for it: there are no smaller units of demand within a page yet",
+            "the page that leaves for it is checked and sent, and program, pager and server share the processors",
         )
     }
 

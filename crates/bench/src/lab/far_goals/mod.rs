@@ -169,7 +169,7 @@ struct Program {
     swap_s: Result<f64, String>,
 }
 
-const PAGE: usize = 1 << 20;
+const PAGE: usize = FarMemory::PAGE;
 const SMALL_PAGE: usize = 4 << 10;
 const HUGE_PAGE: usize = 2 << 20;
 
@@ -240,9 +240,10 @@ impl Lab {
 
     fn settings(&self, sizes: Sizes) -> String {
         format!(
-            "{} MiB swept with half of it local, pages of 1 MiB, policy {}, fetched ahead of need, one memory server on this machine over TCP; one \
+            "{} MiB swept with half of it local, pages of {} KiB, policy {}, fetched ahead of need, one memory server on this machine over TCP; one \
              run; seed {}",
             sizes.sweep >> 20,
+            PAGE >> 10,
             self.policy,
             self.seed
         )
@@ -347,7 +348,7 @@ impl Lab {
 
     fn programs(&self, sizes: Sizes) -> Result<Vec<Program>, LabError> {
         let (names, page) =
-            if self.quick { (["himeno.xs", "mg.s"], 16 << 10) } else { (["himeno.s", "mg.w"], 256 << 10) };
+            if self.quick { (["himeno.xs", "mg.s"], SMALL_PAGE) } else { (["himeno.s", "mg.w"], PAGE) };
         let programs = names.map(|name| name.parse().expect("there is such a program"));
         programs.into_iter().map(|kernel| self.program(kernel, page, sizes.within)).collect()
     }

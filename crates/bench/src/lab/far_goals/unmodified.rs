@@ -11,15 +11,15 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use azekura_far::{Policy, Server};
+use azekura_far::{FarMemory, Policy, Server};
 
 /// Bytes of a page, and of the smallest block that is far.
-const PAGE: usize = 64 << 10;
+const PAGE: usize = FarMemory::PAGE;
 const BLOCK: usize = 256 << 10;
 /// Address space of large blocks.
 const SPACE: usize = 512 << 20;
 /// No program is given fewer local pages.
-const LEAST_PAGES: usize = 16;
+const LEAST_PAGES: usize = 64;
 /// Programs of the system only: one that this user has for himself may not be nobody's.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// By custom the user without rights.

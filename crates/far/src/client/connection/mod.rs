@@ -6,8 +6,8 @@
 //! | `queues` | what is to be sent, and what is unanswered |
 //! | `reader` | the thread that hears answers, and notices that a server is lost |
 //!
-//! `submit` puts an order into one of two queues (pages that somebody waits for go before pages that leave); the writer sends
-//! while not too many are unanswered; the reader finds the order by its reply's tag and receives straight into its frame. A page that somebody waits for is asked for
+//! `submit` puts a run of orders into one of two queues (pages that somebody waits for go before pages that leave); the writer sends
+//! while not too many are unanswered; the reader finds the run by its reply's tag and receives straight into its frames. A page that somebody waits for is asked for
 //! by the thread that orders it, where nothing else is being sent: waking the writer for it would take as long as the request.
 //!
 //! A *stream* that breaks is not yet a lost server: the reader goes on with the same session over another stream, and what was unanswered is
@@ -59,7 +59,7 @@ struct Shared {
 enum Next {
     /// The end of what another thread has begun to send.
     Rest(Rest),
-    Request(Header, Option<Source>),
+    Request(Header, Vec<Source>),
 }
 
 /// A memory server that pages go to.
@@ -110,12 +110,12 @@ impl Connection {
 }
 
 impl Keeper for Connection {
-    fn submit(&self, order: Order) -> Result<(), Order> {
+    fn submit(&self, run: Vec<Order>) -> Result<(), Vec<Order>> {
         let mut queues = self.shared.lock();
         if queues.closed {
-            return Err(order);
+            return Err(run);
         }
-        queues.take(order);
+        queues.take(run);
         // A writer that sends looks for more by itself.
         let wakes = queues.writing.is_none() && !queues.at_once(|bytes| self.shared.send_some(bytes));
         drop(queues);
@@ -222,12 +222,12 @@ impl Shared {
         while let Some(next) = self.next() {
             let done = match &next {
                 Next::Rest(rest) => stream.write_all(rest.bytes()),
-                Next::Request(header, source) => {
-                    let payload = source.as_ref().map_or(&[][..], |&Source(at, bytes)| {
-                        // SAFETY: KEEPER-1: the order does not come back before this thread has sent it (`sent`) or has ended.
+                Next::Request(header, sources) => {
+                    let payload = sources.iter().map(|&Source(at, bytes)| {
+                        // SAFETY: KEEPER-1: the run does not come back before this thread has sent it (`sent`) or has ended.
                         unsafe { std::slice::from_raw_parts(at, bytes) }
                     });
-                    header.send(&mut stream, payload)
+                    header.send_parts(&mut stream, payload)
                 }
             };
             if done.is_err() || matches!(next, Next::Request(Header { kind: Kind::Bye, .. }, _)) {
@@ -255,13 +255,13 @@ impl Shared {
                 self.moved.notify_all();
             }
             if std::mem::take(&mut queues.bids_farewell) && !queues.cut {
-                return Some(Next::Request(Header::bare(Kind::Bye, 0, 0), None));
+                return Some(Next::Request(Header::bare(Kind::Bye, 0, 0), Vec::new()));
             }
             if queues.closed || queues.cut {
                 return None;
             }
-            if let Some((header, source)) = queues.next() {
-                return Some(Next::Request(header, source));
+            if let Some((header, sources)) = queues.next() {
+                return Some(Next::Request(header, sources));
             }
             queues = self.moved.wait(queues).unwrap_or_else(PoisonError::into_inner);
         }

@@ -8,6 +8,7 @@
 //!   that somebody waits for sends the request itself then ([`at_once`](Queues::at_once)), as far as the stream takes it without waiting; the writer sends the rest.
 
 use crate::client::{Order, Verb};
+use crate::digest::Digest;
 use crate::wire::{HEADER, Header, Kind};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
@@ -17,7 +18,7 @@ const WINDOW: usize = 32;
 
 #[derive(Debug, Default)]
 pub(super) struct Queues {
-    urgent: VecDeque<Order>,
+    urgent: VecDeque<Vec<Order>>,
     bulk: VecDeque<Bulk>,
     /// By tag.
     pending: BTreeMap<u64, Pending>,
@@ -40,19 +41,19 @@ pub(super) struct Queues {
 
 #[derive(Debug)]
 enum Bulk {
-    Put(Order),
+    Put(Vec<Order>),
     Free(u32),
     Ping,
 }
 
 #[derive(Debug)]
 pub(super) struct Pending {
-    /// None: a ping.
-    pub(super) order: Option<Order>,
+    /// The run; none: a ping.
+    pub(super) run: Vec<Order>,
     pub(super) since: Instant,
 }
 
-/// A payload: its first byte and its length.
+/// A piece of a payload: its first byte and its length.
 pub(super) struct Source(pub(super) *const u8, pub(super) usize);
 
 /// The end of a request's header.
@@ -70,10 +71,11 @@ impl Rest {
 }
 
 impl Queues {
-    pub(super) fn take(&mut self, order: Order) {
-        match order.verb {
-            Verb::Get => self.urgent.push_back(order),
-            Verb::Put => self.bulk.push_back(Bulk::Put(order)),
+    pub(super) fn take(&mut self, run: Vec<Order>) {
+        match run.first().map(|order| order.verb) {
+            Some(Verb::Get) => self.urgent.push_back(run),
+            Some(Verb::Put) => self.bulk.push_back(Bulk::Put(run)),
+            None => {}
         }
     }
 
@@ -91,13 +93,13 @@ impl Queues {
     }
 
     /// What to send next, if the window is open; it counts as unanswered from here on.
-    pub(super) fn next(&mut self) -> Option<(Header, Option<Source>)> {
+    pub(super) fn next(&mut self) -> Option<(Header, Vec<Source>)> {
         if self.pending.len() >= WINDOW {
             return None;
         }
         let tag = self.next_tag;
-        let (header, source, order) = match self.urgent.pop_front() {
-            Some(order) => (Header::bare(Kind::Get, tag, order.page.into()), None, Some(order)),
+        let (header, sources, run) = match self.urgent.pop_front() {
+            Some(run) => (head(Kind::Get, tag, &run), Vec::new(), run),
             None => self.bulk.pop_front()?.frame(tag),
         };
         self.next_tag += 1;
@@ -105,9 +107,9 @@ impl Queues {
         match header.kind {
             #[expect(clippy::cast_possible_truncation, reason = "it came from as narrow a number")]
             Kind::Free => self.freed.push_back((tag, header.page as u32)),
-            _ => drop(self.pending.insert(tag, Pending { order, since: Instant::now() })),
+            _ => drop(self.pending.insert(tag, Pending { run, since: Instant::now() })),
         }
-        Some((header, source))
+        Some((header, sources))
     }
 
     /// Sends the next request, if it has no payload and nobody sends another, by `send`, which says how many bytes the stream took without waiting. Whether it went
@@ -161,9 +163,9 @@ impl Queues {
         let mut bulk: Vec<(u64, Bulk)> =
             self.freed.drain(..).map(|(tag, page)| (tag, Bulk::Free(page))).collect();
         for (tag, pending) in std::mem::take(&mut self.pending).into_iter().rev() {
-            match pending.order {
-                Some(order) if order.verb == Verb::Get => self.urgent.push_front(order),
-                Some(order) => bulk.push((tag, Bulk::Put(order))),
+            match pending.run.first().map(|order| order.verb) {
+                Some(Verb::Get) => self.urgent.push_front(pending.run),
+                Some(Verb::Put) => bulk.push((tag, Bulk::Put(pending.run))),
                 None => {}
             }
         }
@@ -174,39 +176,55 @@ impl Queues {
 
     /// All orders that were not done.
     pub(super) fn give_back(&mut self) -> Vec<Order> {
-        let pending = std::mem::take(&mut self.pending).into_values().filter_map(|pending| pending.order);
-        let mut orders: Vec<Order> = pending.chain(self.urgent.drain(..)).collect();
-        orders.extend(self.bulk.drain(..).filter_map(|bulk| match bulk {
-            Bulk::Put(order) => Some(order),
+        let pending = std::mem::take(&mut self.pending).into_values().map(|pending| pending.run);
+        let puts = self.bulk.drain(..).filter_map(|bulk| match bulk {
+            Bulk::Put(run) => Some(run),
             Bulk::Free(_) | Bulk::Ping => None,
-        }));
-        orders
+        });
+        pending.chain(self.urgent.drain(..)).chain(puts).flatten().collect()
     }
 }
 
 impl Bulk {
-    fn frame(self, tag: u64) -> (Header, Option<Source>, Option<Order>) {
+    fn frame(self, tag: u64) -> (Header, Vec<Source>, Vec<Order>) {
         match self {
-            Self::Put(order) => {
-                #[expect(clippy::cast_possible_truncation, reason = "pages are at most MAX_PAYLOAD")]
-                let length = order.bytes as u32;
-                let header =
-                    Header { kind: Kind::Put, length, tag, page: order.page.into(), digest: order.digest };
-                (header, Some(Source(order.at, order.bytes)), Some(order))
+            Self::Put(run) => {
+                #[expect(clippy::cast_possible_truncation, reason = "runs are at most MAX_PAYLOAD")]
+                let length = run.iter().map(|order| order.bytes).sum::<usize>() as u32;
+                let digest = Digest::of_run(run.iter().map(|order| order.digest));
+                (Header { length, digest, ..head(Kind::Put, tag, &run) }, sources(&run), run)
             }
-            Self::Free(page) => (Header::bare(Kind::Free, tag, page.into()), None, None),
-            Self::Ping => (Header::bare(Kind::Ping, tag, 0), None, None),
+            Self::Free(page) => (Header::bare(Kind::Free, tag, page.into()), Vec::new(), Vec::new()),
+            Self::Ping => (Header::bare(Kind::Ping, tag, 0), Vec::new(), Vec::new()),
         }
     }
+}
+
+/// Names the pages of a run.
+fn head(kind: Kind, tag: u64, run: &[Order]) -> Header {
+    #[expect(clippy::cast_possible_truncation, reason = "runs are at most MAX_PAYLOAD")]
+    let more = run.len() as u32 - 1;
+    Header { more, ..Header::bare(kind, tag, run[0].page.into()) }
+}
+
+/// Its bytes; frames that lie side by side are one piece.
+fn sources(run: &[Order]) -> Vec<Source> {
+    let mut sources: Vec<Source> = Vec::new();
+    for order in run {
+        match sources.last_mut() {
+            Some(Source(at, bytes)) if at.wrapping_add(*bytes) == order.at => *bytes += order.bytes,
+            _ => sources.push(Source(order.at, order.bytes)),
+        }
+    }
+    sources
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::digest::Digest;
 
-    fn order(verb: Verb, page: u32) -> Order {
-        Order { verb, page, at: std::ptr::null_mut(), bytes: 0, digest: Digest::default() }
+    fn order(verb: Verb, page: u32) -> Vec<Order> {
+        vec![Order { verb, page, at: std::ptr::null_mut(), bytes: 0, digest: Digest::default() }]
     }
 
     fn sent(queues: &mut Queues) -> Vec<(Kind, u64)> {
@@ -225,7 +243,7 @@ mod tests {
         let first = sent(&mut queues);
         assert_eq!(first[..3], [(Kind::Get, 5), (Kind::Get, 4), (Kind::Free, 9)]);
         // The put of page 1, tag 3, is answered: so the free before it was done, and the one behind it perhaps.
-        assert_eq!(queues.answered(3).unwrap().order.unwrap().page, 1);
+        assert_eq!(queues.answered(3).unwrap().run[0].page, 1);
         assert!(queues.answered(3).is_none());
         queues.take(order(Verb::Put, 7));
         queues.take(order(Verb::Get, 8));

@@ -5,7 +5,7 @@ use super::meeting::{self, ConnectError, Met};
 use crate::client::{Order, Verb};
 use crate::digest::Digest;
 use crate::wire::{HEADER, Header, Kind};
-use std::io::{self, Read};
+use std::io::{self, IoSliceMut, Read};
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
@@ -144,7 +144,7 @@ impl Shared {
     /// One reply.
     fn reply(&self, stream: &TcpStream) -> Result<(), End> {
         let mut head = [0; HEADER];
-        self.receive(stream, &mut head)?;
+        self.receive(stream, [&mut head[..]])?;
         let header = Header::decode(&head).map_err(|error| End::Lies(error.to_string()))?;
         let mut queues = self.lock();
         let pending = queues.answered(header.tag);
@@ -157,27 +157,31 @@ impl Shared {
         let Some(mut pending) = pending else {
             return Err(End::Lies("it answers what was not asked".into()));
         };
-        let Some(order) = &mut pending.order else {
+        if pending.run.is_empty() {
             return if header.kind == Kind::Pong && header.length == 0 {
                 Ok(())
             } else {
                 Err(End::Lies("a ping was not answered by a pong".into()))
             };
-        };
-        let judged = self.judge(stream, &header, order);
-        let outcome = judged.and_then(|refused| self.sent(header.tag).map(|()| refused));
-        match (outcome, pending.order.take()) {
-            (Ok(refused), Some(order)) => {
+        }
+        let judged = self.judge(stream, &header, &mut pending.run);
+        match judged.and_then(|judged| self.sent(header.tag).map(|()| judged)) {
+            Ok(Judged { done, why }) => {
+                let refused = pending.run.split_off(done);
                 if let Some(sink) = self.sink.upgrade() {
-                    sink.finished(self.index, order, refused);
+                    if !pending.run.is_empty() {
+                        sink.finished(self.index, pending.run, None);
+                    }
+                    if !refused.is_empty() {
+                        sink.finished(self.index, refused, Some(why));
+                    }
                 }
                 Ok(())
             }
-            (Err(end), order) => {
-                self.lock().unanswered(header.tag, super::queues::Pending { order, since: pending.since });
+            Err(end) => {
+                self.lock().unanswered(header.tag, pending);
                 Err(end)
             }
-            (Ok(_), None) => Ok(()),
         }
     }
 
@@ -196,50 +200,65 @@ impl Shared {
         if waited.timed_out() { Err(End::Lies("it answers before it was asked".into())) } else { Ok(()) }
     }
 
-    /// What the reply says about its order, its payload received.
-    fn judge(&self, stream: &TcpStream, header: &Header, order: &mut Order) -> Result<Option<String>, End> {
-        let page = order.page;
+    /// What the reply says about its run, its payload received.
+    fn judge(&self, stream: &TcpStream, header: &Header, run: &mut [Order]) -> Result<Judged, End> {
+        let Order { page, verb, .. } = run[0];
         if header.page != u64::from(page) {
             return Err(End::Lies(format!("asked for page {page}, it answers for page {}", header.page)));
         }
-        match (order.verb, header.kind) {
-            (Verb::Get, Kind::Page) if header.length as usize == order.bytes => {
-                self.receive(stream, order.target())?;
-                if Digest::of(order.source()) != order.digest {
-                    let why = format!("page {page} came back with other bytes than it left with");
-                    return Err(End::Lies(why));
+        let all = Judged { done: run.len(), why: String::new() };
+        match (verb, header.kind) {
+            (Verb::Get, Kind::Page)
+                if header.length as usize == run.iter().map(|order| order.bytes).sum() =>
+            {
+                self.receive(stream, run.iter_mut().map(Order::target))?;
+                match run.iter().find(|order| Digest::of(order.source()) != order.digest) {
+                    None => Ok(all),
+                    Some(Order { page, .. }) => {
+                        Err(End::Lies(format!("page {page} came back with other bytes than it left with")))
+                    }
                 }
-                Ok(None)
             }
-            (Verb::Put, Kind::Stored) if header.length == 0 => Ok(None),
+            (Verb::Put, Kind::Stored) if header.length == 0 && (header.more as usize) < run.len() => {
+                let done = header.more as usize + 1;
+                Ok(Judged { done, why: "no room for the rest of a run".into() })
+            }
             (Verb::Put, Kind::Refused) if header.length <= 4096 => {
                 let mut why = vec![0; header.length as usize];
-                self.receive(stream, &mut why)?;
-                Ok(Some(String::from_utf8_lossy(&why).into_owned()))
+                self.receive(stream, [&mut why[..]])?;
+                Ok(Judged { done: 0, why: String::from_utf8_lossy(&why).into_owned() })
             }
             (Verb::Get, Kind::Missing) => Err(End::Lies(format!("it no longer holds page {page}"))),
             (verb, kind) => Err(End::Lies(format!("it answers {verb:?} of page {page} with {kind:?}"))),
         }
     }
 
-    /// Fills `into`.
-    fn receive(&self, mut stream: &TcpStream, into: &mut [u8]) -> Result<(), End> {
+    /// Fills all parts, one after the other.
+    fn receive<'a>(
+        &self,
+        mut stream: &TcpStream,
+        into: impl IntoIterator<Item = &'a mut [u8]>,
+    ) -> Result<(), End> {
         let mut last = Instant::now();
-        let mut filled = 0;
-        while filled < into.len() {
-            match stream.read(&mut into[filled..]) {
+        let mut any = false;
+        let mut into: Vec<IoSliceMut<'_>> = into.into_iter().map(IoSliceMut::new).collect();
+        let mut into = &mut into[..];
+        IoSliceMut::advance_slices(&mut into, 0); // leaves out what is empty
+        while !into.is_empty() {
+            match stream.read_vectored(into) {
                 Ok(0) => return Err(End::Broken("it closed the connection".into())),
                 Ok(n) => {
-                    filled += n;
+                    IoSliceMut::advance_slices(&mut into, n);
+                    any = true;
                     last = Instant::now();
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-                    self.still_there(last, filled > 0)?;
+                    self.still_there(last, any)?;
                 }
                 Err(error) => return Err(End::Broken(format!("the connection failed: {error}"))),
             }
-            if filled < into.len() {
+            if !into.is_empty() {
                 self.not_overdue()?;
             }
         }
@@ -277,6 +296,12 @@ impl Shared {
             _ => Ok(()),
         }
     }
+}
+
+/// What came of a run: so many of its orders are done, the others were refused.
+struct Judged {
+    done: usize,
+    why: String,
 }
 
 /// What came of a stream.

@@ -6,36 +6,55 @@ use crate::error::Loss;
 use crate::pager::prefetch::Guess;
 use crate::pager::state::{Entry, State, Then, Touch};
 
+/// Runs that may be on their way or here before they are touched.
+const RUNS_AHEAD: usize = 16;
+
 impl Core {
-    /// Asks a holder for the page, for which there is room.
-    pub(super) fn fetch(&mut self, page: u32, touch: Option<Touch>, then: Then) {
-        let frame = self.frames.take();
-        self.local += 1;
-        self.pages[page as usize].state = State::Coming { frame, touch, then };
-        self.ask_for(page, frame);
+    /// Asks holders for pages, for which there is room; in the order of their numbers, so that they come as runs.
+    pub(super) fn fetch(&mut self, pages: &[u32], touch: Option<Touch>, then: Then) {
+        let frames = self.frames.take_run(pages.len());
+        self.local += pages.len();
+        for (&page, frame) in pages.iter().zip(frames) {
+            self.pages[page as usize].state = State::Coming { frame, touch, then };
+        }
+        self.ask_for(pages);
     }
 
-    pub(super) fn ask_for(&mut self, page: u32, frame: u32) {
-        loop {
-            let Entry { holders, digest, .. } = self.pages[page as usize];
-            if holders & self.live == 0 {
-                return self.is_lost(page);
-            }
-            // Servers come before the spill file.
-            let keeper = (holders & self.live).trailing_zeros() as usize;
-            let order = Order {
-                verb: Verb::Get,
-                page,
-                at: self.backend.frame(frame),
-                bytes: self.page_bytes,
-                digest,
+    /// Of pages that are to come.
+    pub(super) fn ask_for(&mut self, pages: &[u32]) {
+        let mut left = pages;
+        while let &[first, ref others @ ..] = left {
+            let Some(keeper) = self.giver(first) else {
+                self.is_lost(first);
+                left = others;
+                continue;
             };
-            match self.keepers[keeper].submit(order) {
-                Ok(()) => return,
+            let joins = |(&page, before): (&u32, &u32)| {
+                page == before + 1 && self.is_of_same_block(page, first) && self.giver(page) == Some(keeper)
+            };
+            let len = 1 + others.iter().zip(left).take_while(|&pair| joins(pair)).count();
+            let run = left[..len].iter().map(|&page| self.order(Verb::Get, page)).collect();
+            match self.keepers[keeper].submit(run) {
+                Ok(()) => left = &left[len..],
                 // It is being lost; what it held is marked when it says so itself.
                 Err(_) => self.live &= !(1 << keeper),
             }
         }
+    }
+
+    /// Who is asked for a page. Servers come before the spill file.
+    fn giver(&self, page: u32) -> Option<usize> {
+        let holders = self.pages[page as usize].holders & self.live;
+        (holders != 0).then(|| holders.trailing_zeros() as usize)
+    }
+
+    /// For a page with a frame.
+    pub(super) fn order(&self, verb: Verb, page: u32) -> Order {
+        let Entry { state, digest, .. } = self.pages[page as usize];
+        let (State::Coming { frame, .. } | State::Leaving { frame, .. }) = state else {
+            unreachable!("orders are for pages under way")
+        };
+        Order { verb, page, at: self.backend.frame(frame), bytes: self.page_bytes, digest }
     }
 
     /// Nobody has a page that was to come.
@@ -63,8 +82,18 @@ impl Core {
         Loss::Page { page, from, to: from + self.page_bytes }
     }
 
-    /// The page is in its frame, and is what it was.
-    pub(in crate::pager) fn arrived(&mut self, page: u32) {
+    /// These pages are in their frames, and are what they were.
+    pub(in crate::pager) fn arrived(&mut self, run: &[Order]) {
+        // Those that nobody waits for first: they come with their neighbours.
+        let is_awaited = |core: &Self, page: u32| {
+            matches!(core.pages[page as usize].state, State::Coming { touch: Some(_), .. })
+        };
+        let (awaited, guessed): (Vec<u32>, Vec<u32>) =
+            run.iter().map(|order| order.page).partition(|&page| is_awaited(self, page));
+        guessed.into_iter().chain(awaited).for_each(|page| self.arrived_one(page));
+    }
+
+    fn arrived_one(&mut self, page: u32) {
         let State::Coming { frame, touch, then } = self.pages[page as usize].state else { return };
         self.forget_guess(then, touch);
         match (then, touch) {
@@ -78,7 +107,8 @@ impl Core {
             }
             (_, Some(touch)) => {
                 self.stats.swap_ns += self.meter.came(touch.since);
-                self.make_resident(page, touch.access, frame);
+                self.pages[page as usize].state = State::Staged { frame };
+                self.come(page, touch.access);
             }
             (Then::Use, None) => {
                 self.pages[page as usize].state = State::Staged { frame };
@@ -88,37 +118,45 @@ impl Core {
                 self.local -= 1;
                 self.stats.recopied += 1;
                 let got = self.pages[page as usize].holders;
-                self.send(page, frame, got);
+                self.leaves(page, frame, got);
+                self.send_on(vec![page]);
             }
         }
+    }
+
+    /// A page was touched that was not there: what will be touched next?
+    pub(super) fn follow(&mut self, page: u32) -> Option<Guess> {
+        self.prefetch.as_mut().and_then(|prefetch| prefetch.touched(page))
     }
 
     /// What will be touched next is fetched now.
-    pub(super) fn look_ahead(&mut self, page: u32) {
-        let Some(guess) = self.prefetch.as_mut().and_then(|prefetch| prefetch.touched(page)) else { return };
-        let most = (self.limit / 4).min(16);
-        for next in pages_of(guess) {
-            let Some(entry) = u32::try_from(next).ok().and_then(|next| self.pages.get(next as usize)) else {
-                return;
-            };
-            if !matches!(entry.state, State::Away) || entry.holders & self.live == 0 {
-                continue;
+    pub(super) fn look_ahead(&mut self, guess: Option<Guess>) {
+        let Some(guess) = guess else { return };
+        let most = (self.limit / 4).min(RUNS_AHEAD * self.run);
+        let is_wanted = |core: &Self, page: u32| {
+            let entry = &core.pages[page as usize];
+            matches!(entry.state, State::Away) && entry.holders & core.live != 0
+        };
+        let in_region = pages_of(guess, self.pages.len());
+        let mut wanted: Vec<u32> = in_region.filter(|&page| is_wanted(self, page)).take(most).collect();
+        while self.guessed + self.staged.len() + wanted.len() > most {
+            if !self.drop_oldest_staged() {
+                wanted.truncate(most.saturating_sub(self.guessed + self.staged.len()));
+                break;
             }
-            if self.guessed + self.staged.len() >= most && !self.drop_oldest_staged() {
-                return;
-            }
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "just looked up")]
-            let next = next as u32;
-            if !self.make_room(Some(next)) || !matches!(self.pages[next as usize].state, State::Away) {
-                return;
-            }
-            self.guessed += 1;
-            self.stats.prefetches += 1;
-            self.fetch(next, None, Then::Use);
         }
+        let Some(&next) = wanted.first() else { return };
+        wanted.truncate(self.room_for(wanted.len(), next));
+        wanted.retain(|&page| is_wanted(self, page));
+        wanted.sort_unstable();
+        self.guessed += wanted.len();
+        self.stats.prefetches += wanted.len() as u64;
+        self.fetch(&wanted, None, Then::Use);
     }
 }
 
-fn pages_of(guess: Guess) -> impl Iterator<Item = i64> {
-    (1..=i64::from(guess.depth)).map(move |step| guess.from + guess.stride * step)
+/// Of a region of so many pages, in the order in which they are expected.
+pub(super) fn pages_of(guess: Guess, pages: usize) -> impl Iterator<Item = u32> {
+    let expected = (1..=i64::from(guess.depth)).map(move |step| guess.from + guess.stride * step);
+    expected.map_while(move |page| u32::try_from(page).ok().filter(|&page| (page as usize) < pages))
 }

@@ -1,11 +1,13 @@
 //! Pages that leave: chosen by the policy, sent to keepers, or given back by the program.
 
 use super::Core;
+use super::runs::side_by_side;
 use crate::client::{Order, Verb};
 use crate::digest::{Digest, is_zero};
 use crate::error::Loss;
 use crate::pager::state::{Entry, Keepers, Out, State, Then};
 use crate::replace::PageNo;
+use std::ops::Range;
 use std::sync::Arc;
 
 impl Core {
@@ -34,7 +36,7 @@ impl Core {
     }
 
     /// One page less is local.
-    fn evict(&mut self, incoming: Option<u32>) -> bool {
+    pub(super) fn evict(&mut self, incoming: Option<u32>) -> bool {
         if !self.may_leave() {
             return false;
         }
@@ -42,25 +44,50 @@ impl Core {
             return self.drop_oldest_staged();
         }
         let victim = self.with_policy(|policy, bits| policy.victim(incoming.map(PageNo), bits)).0;
-        let (frame, dirty) = match self.pages[victim as usize].state {
-            State::Armed { frame: Some(frame), dirty } => (frame, dirty),
-            State::Armed { frame: None, dirty } | State::Resident { dirty, .. } => {
-                let backend = Arc::clone(&self.backend);
-                let frame = self.frames.take_empty(|frame| backend.empty(frame));
-                self.check(victim, "out", backend.map_out(victim, frame));
-                (frame, dirty)
+        let run = self.leavers(victim);
+        let frames = self.take_out(run.clone());
+        self.resident -= run.len();
+        self.local -= run.len();
+        let mut leaving = Vec::new();
+        for (page, (frame, dirty)) in run.zip(frames) {
+            if page == victim {
+                self.with_policy(|policy, _| policy.page_out(PageNo(victim)));
             }
-            _ => unreachable!("REPLACE-1: a victim is resident"),
-        };
-        self.with_policy(|policy, _| policy.page_out(PageNo(victim)));
-        self.resident -= 1;
-        self.local -= 1;
-        self.left(victim, frame, dirty);
+            if self.left(page, frame, dirty) {
+                leaving.push(page);
+            }
+        }
+        self.send_on(leaving);
         true
     }
 
+    /// The frames into which pages of one run have left the region, and whether they were written.
+    fn take_out(&mut self, run: Range<u32>) -> Vec<(u32, bool)> {
+        let states = run.clone().map(|page| self.pages[page as usize].state);
+        let armed = states.clone().map_while(|state| match state {
+            State::Armed { frame: Some(frame), dirty } => Some((frame, dirty)),
+            _ => None,
+        });
+        let armed: Vec<(u32, bool)> = armed.collect();
+        if armed.len() == run.len() {
+            return armed;
+        }
+        let dirty = states.map(|state| match state {
+            State::Armed { frame: None, dirty } | State::Resident { dirty, .. } => dirty,
+            _ => unreachable!("REPLACE-1: a victim is resident"),
+        });
+        let dirty: Vec<bool> = dirty.collect();
+        let backend = Arc::clone(&self.backend);
+        let frames = self.frames.take_empty_run(run.len(), |frame| backend.empty(frame));
+        let pages: Vec<(u32, u32)> = run.zip(frames.iter().copied()).collect();
+        for run in side_by_side(&pages) {
+            self.check(run.page, "out", backend.map_out(run));
+        }
+        frames.into_iter().zip(dirty).collect()
+    }
+
     /// A page has left the region for the frame: is there anything to send?
-    fn left(&mut self, page: u32, frame: u32, dirty: bool) {
+    fn left(&mut self, page: u32, frame: u32, dirty: bool) -> bool {
         let Entry { digest, holders, .. } = self.pages[page as usize];
         let held = holders != 0 || digest == self.zero;
         if held && !dirty && self.backend.tells_every_write() {
@@ -72,7 +99,8 @@ impl Core {
         if is_zero(bytes) {
             self.stats.zero_drops += 1;
             self.make_empty(page);
-            return self.free(frame);
+            self.free(frame);
+            return false;
         }
         let now = Digest::of(bytes);
         if holders != 0 && now == digest {
@@ -81,17 +109,18 @@ impl Core {
         }
         self.pages[page as usize].digest = now;
         self.stats.swap_outs += 1;
-        self.send(page, frame, 0);
+        self.leaves(page, frame, 0)
     }
 
     /// A page that its holders have need not be sent, unless they are too few and another can have it now (PAGER-5): its bytes are here, and a holder may be
     /// lost without our knowing yet.
-    fn drop_unchanged(&mut self, page: u32, frame: u32) {
+    fn drop_unchanged(&mut self, page: u32, frame: u32) -> bool {
         if self.can_have_more_holders(page) {
-            return self.send(page, frame, self.pages[page as usize].holders);
+            return self.leaves(page, frame, self.pages[page as usize].holders);
         }
         self.goes_back(page);
         self.free(frame);
+        false
     }
 
     /// Whether some have the page, fewer than should, and another could.
@@ -114,7 +143,7 @@ impl Core {
     pub(super) fn make_empty(&mut self, page: u32) {
         let holders = self.pages[page as usize].holders;
         self.forget_at(page, holders);
-        self.pages[page as usize] = Entry { state: State::Empty, digest: self.zero, holders: 0 };
+        self.pages[page as usize] = Entry { state: State::Empty, digest: self.zero, holders: 0, lead: page };
     }
 
     fn forget_at(&mut self, page: u32, holders: Keepers) {
@@ -126,60 +155,100 @@ impl Core {
         }
     }
 
+    /// Gives up the page that was fetched ahead of need first, and those of its run that follow it.
     pub(super) fn drop_oldest_staged(&mut self) -> bool {
-        let Some(&page) = self.staged.front() else { return false };
-        let is_sent = self.pages[page as usize].holders == 0 || self.can_have_more_holders(page);
-        if is_sent && !self.may_leave() {
-            return false;
+        let Some(&oldest) = self.staged.front() else { return false };
+        let mut leaving = Vec::new();
+        let mut dropped = 0;
+        while let Some(&page) = self.staged.front() {
+            let is_sent = self.pages[page as usize].holders == 0 || self.can_have_more_holders(page);
+            let follows = page == oldest + dropped && self.is_of_same_block(page, oldest);
+            if !follows || is_sent && !self.may_leave() {
+                break;
+            }
+            dropped += 1;
+            if self.drop_staged(page) {
+                leaving.push(page);
+            }
         }
+        if let Some(prefetch) = self.prefetch.as_mut().filter(|_| dropped > 0) {
+            prefetch.was_wrong();
+        }
+        self.stats.prefetch_wasted += u64::from(dropped);
+        self.send_on(leaving);
+        dropped > 0
+    }
+
+    /// The first of the list. Whether it is to be sent.
+    fn drop_staged(&mut self, page: u32) -> bool {
         self.staged.pop_front();
         let State::Staged { frame } = self.pages[page as usize].state else {
             unreachable!("the list has the pages in this state")
         };
-        self.stats.prefetch_wasted += 1;
-        if let Some(prefetch) = &mut self.prefetch {
-            prefetch.was_wrong();
-        }
         self.local -= 1;
         if self.pages[page as usize].holders == 0 {
-            self.send(page, frame, 0);
+            self.leaves(page, frame, 0)
         } else {
-            self.drop_unchanged(page, frame);
+            self.drop_unchanged(page, frame)
         }
-        true
     }
 
-    /// Sends a page to keepers until enough have it; `got` have it already.
-    pub(super) fn send(&mut self, page: u32, frame: u32, got: Keepers) {
+    /// The page is to be sent to keepers until enough have it, by `send_on`, which the caller calls; `got` have it already. Always true.
+    pub(super) fn leaves(&mut self, page: u32, frame: u32, got: Keepers) -> bool {
         self.leaving += 1;
         let out = Out { open: 0, got, tried: got };
         self.pages[page as usize].state = State::Leaving { frame, touch: None, out, discard: false };
-        self.send_on(page);
+        true
     }
 
-    /// Asks as many keepers as are still wanted; if none is, or none is left, the page is away.
-    pub(super) fn send_on(&mut self, page: u32) {
-        let State::Leaving { frame, touch, mut out, discard } = self.pages[page as usize].state else {
-            return;
-        };
-        while let Some(keeper) = self.next_keeper(page, out) {
-            out.tried |= 1 << keeper;
-            let digest = self.pages[page as usize].digest;
-            let order = Order {
-                verb: Verb::Put,
-                page,
-                at: self.backend.frame(frame),
-                bytes: self.page_bytes,
-                digest,
-            };
-            match self.keepers[keeper].submit(order) {
-                Ok(()) => out.open |= 1 << keeper,
-                Err(_) => self.live &= !(1 << keeper),
+    /// Asks as many keepers as are still wanted for each of these pages, in runs; those for which none is, or none is left, are away.
+    pub(super) fn send_on(&mut self, pages: Vec<u32>) {
+        let mut unasked = pages.clone();
+        while !unasked.is_empty() {
+            let mut asked = Vec::new();
+            for page in unasked.drain(..) {
+                asked.extend(std::iter::from_fn(|| self.ask_next(page)).map(|keeper| (keeper, page)));
+            }
+            asked.sort_unstable();
+            let mut left = &asked[..];
+            while let &[(keeper, first), ref others @ ..] = left {
+                let joins = |(&(to, page), &(_, before)): (&(usize, u32), &(usize, u32))| {
+                    to == keeper && page == before + 1 && self.is_of_same_block(page, first)
+                };
+                let len = 1 + others.iter().zip(left).take_while(|&pair| joins(pair)).count();
+                let run = left[..len].iter().map(|&(_, page)| self.order(Verb::Put, page)).collect();
+                if self.keepers[keeper].submit(run).is_err() {
+                    self.live &= !(1 << keeper);
+                    for &(_, page) in &left[..len] {
+                        self.has_not(page, keeper);
+                        unasked.push(page);
+                    }
+                }
+                left = &left[len..];
             }
         }
-        self.pages[page as usize].state = State::Leaving { frame, touch, out, discard };
-        if out.open == 0 {
-            self.has_left(page);
+        for page in pages {
+            if let State::Leaving { out: Out { open: 0, .. }, .. } = self.pages[page as usize].state {
+                self.has_left(page);
+            }
+        }
+    }
+
+    /// The next keeper that is wanted for a page; it counts as asked.
+    fn ask_next(&mut self, page: u32) -> Option<usize> {
+        let State::Leaving { out, .. } = self.pages[page as usize].state else { return None };
+        let keeper = self.next_keeper(page, out)?;
+        if let State::Leaving { out, .. } = &mut self.pages[page as usize].state {
+            out.tried |= 1 << keeper;
+            out.open |= 1 << keeper;
+        }
+        Some(keeper)
+    }
+
+    /// A keeper does not answer any more.
+    pub(super) fn has_not(&mut self, page: u32, keeper: usize) {
+        if let State::Leaving { out, .. } = &mut self.pages[page as usize].state {
+            out.open &= !(1 << keeper);
         }
     }
 
@@ -201,17 +270,19 @@ impl Core {
         (spill != 0).then(|| spill.trailing_zeros() as usize)
     }
 
-    pub(in crate::pager) fn put_answered(&mut self, page: u32, keeper: usize, refused: Option<String>) {
-        let State::Leaving { out, .. } = &mut self.pages[page as usize].state else { return };
-        out.open &= !(1 << keeper);
-        match refused {
-            None => out.got |= 1 << keeper,
-            Some(why) => {
-                self.full |= 1 << keeper;
-                self.last_refusal = format!("{}: {why}", self.keepers[keeper].name());
+    pub(in crate::pager) fn put_answered(&mut self, run: &[Order], keeper: usize, refused: Option<String>) {
+        let took: Keepers = if refused.is_none() { 1 << keeper } else { 0 };
+        if let Some(why) = refused {
+            self.full |= 1 << keeper;
+            self.last_refusal = format!("{}: {why}", self.keepers[keeper].name());
+        }
+        for order in run {
+            if let State::Leaving { out, .. } = &mut self.pages[order.page as usize].state {
+                out.open &= !(1 << keeper);
+                out.got |= took;
             }
         }
-        self.send_on(page);
+        self.send_on(run.iter().map(|order| order.page).collect());
     }
 
     /// All keepers that were asked have answered, and no more are wanted.
@@ -234,7 +305,7 @@ impl Core {
         {
             self.local += 1;
             self.stats.swap_ns += self.meter.came(touch.since);
-            return self.make_resident(page, touch.access, frame);
+            return self.make_resident(&[(page, frame)], page, touch.access);
         } else {
             self.goes_back(page);
         }
@@ -253,6 +324,8 @@ impl Core {
     }
 
     fn discard_one(&mut self, page: u32) {
+        // The policy may change its state by that.
+        self.dissolve(page);
         match self.pages[page as usize].state {
             State::Resident { .. } => {
                 self.check(page, "out", self.backend.discard(page));

@@ -110,7 +110,7 @@ impl Core {
             State::Leaving { frame, .. } => {
                 let out = Out::default();
                 self.pages[page as usize].state = State::Leaving { frame, touch: None, out, discard: false };
-                self.send_on(page);
+                self.send_on(vec![page]);
             }
             State::Empty | State::Away | State::Staged { .. } | State::Armed { .. } | State::Lost => {}
         }

@@ -6,9 +6,9 @@ use crate::pager::state::{Entry, Keepers, State, Then};
 use crate::replace::PageNo;
 use std::sync::Arc;
 
-/// Copies that are made again at once.
+/// Copies that are made again at once: of so many runs.
 const RECOPIES: usize = 4;
-/// Pages that are looked at for that in one call.
+/// Pages that are looked at in vain for that in one call.
 const LOOKED_AT: u32 = 16;
 
 impl Core {
@@ -25,13 +25,14 @@ impl Core {
         let name = name.to_owned();
         let alone = self.mark_lost(keeper);
         crate::say(&format!("azekura far memory: {name} is lost: {why}; {alone} pages had no other copy\n"));
-        for order in orders {
-            match (order.verb, self.pages[order.page as usize].state) {
-                (Verb::Get, State::Coming { frame, .. }) => self.ask_for(order.page, frame),
-                (Verb::Put, State::Leaving { .. }) => self.put_failed(order.page, keeper),
-                _ => {}
-            }
-        }
+        let (gets, puts): (Vec<Order>, Vec<Order>) =
+            orders.into_iter().partition(|order| order.verb == Verb::Get);
+        let coming = |page: &u32| matches!(self.pages[*page as usize].state, State::Coming { .. });
+        let gets: Vec<u32> = gets.iter().map(|order| order.page).filter(coming).collect();
+        self.ask_for(&gets);
+        let puts: Vec<u32> = puts.iter().map(|order| order.page).collect();
+        puts.iter().for_each(|&page| self.has_not(page, keeper));
+        self.send_on(puts);
         self.serve_waiting();
     }
 
@@ -43,13 +44,6 @@ impl Core {
         self.stats.keepers_resumed += 1;
         let name = self.keepers[keeper].name();
         crate::say(&format!("azekura far memory: the connection to {name} broke, and is made again\n"));
-    }
-
-    fn put_failed(&mut self, page: u32, keeper: usize) {
-        if let State::Leaving { out, .. } = &mut self.pages[page as usize].state {
-            out.open &= !(1 << keeper);
-        }
-        self.send_on(page);
     }
 
     /// Nothing is at this keeper any more. Returns how many pages are nowhere else.
@@ -107,10 +101,9 @@ impl Core {
 
     /// Gives pages with too few copies another, a few at a time; those that nobody has room for now wait for a server.
     pub(in crate::pager) fn recopy(&mut self) {
-        for _ in 0..self.recopy.len().min(LOOKED_AT) {
-            if self.recopying >= RECOPIES {
-                return;
-            }
+        let mut in_vain = self.recopy.len().min(LOOKED_AT);
+        while in_vain > 0 && self.recopying < RECOPIES * self.run {
+            in_vain -= 1;
             let Some(PageNo(page)) = self.recopy.pop_front() else { return };
             let Entry { state, holders, .. } = self.pages[page as usize];
             if !matches!(state, State::Away) || !self.is_thin(holders) || holders & self.live == 0 {
@@ -124,7 +117,8 @@ impl Core {
                 continue;
             }
             self.recopying += 1;
-            self.fetch(page, None, Then::Recopy);
+            in_vain += 1;
+            self.fetch(&[page], None, Then::Recopy);
         }
     }
 

@@ -8,6 +8,7 @@
 //! | `fork` | the same in a child process |
 //! | `keepers` | keepers that are lost or come back, and copies made again |
 //! | `meter` | what all this costs |
+//! | `runs` | pages that come and go together |
 
 mod arrivals;
 pub(super) mod calibration;
@@ -17,6 +18,7 @@ mod keepers;
 mod meter;
 #[cfg(all(test, not(loom)))]
 mod model;
+mod runs;
 
 use super::frames::Frames;
 use super::prefetch::Prefetch;
@@ -42,6 +44,8 @@ pub(crate) struct Plan {
     pub(crate) limit: usize,
     pub(crate) slack: usize,
     pub(crate) frames: u32,
+    /// Pages of a run at the most; 1 for none.
+    pub(crate) run: usize,
     pub(crate) policy: Box<dyn Replacement>,
     pub(crate) prefetch: bool,
     pub(crate) copies: usize,
@@ -55,7 +59,7 @@ pub(super) struct Core {
     page_bytes: usize,
     zero: Digest,
     policy: Option<Box<dyn Replacement>>,
-    /// Pages that the policy knows.
+    /// Pages that are resident or armed.
     resident: usize,
     local: usize,
     leaving: usize,
@@ -63,6 +67,10 @@ pub(super) struct Core {
     slack: usize,
     /// Kept free ahead of need.
     reserve: usize,
+    /// See `runs`.
+    run: usize,
+    /// First touches that follow one another.
+    fills: Prefetch,
     meter: Meter,
     frames: Frames,
     staged: VecDeque<u32>,
@@ -114,10 +122,15 @@ impl AccessBits for Bits<'_> {
 impl Core {
     pub(super) fn new(backend: Arc<dyn Backend>, plan: Plan) -> Self {
         let zero = Digest::of(&vec![0; plan.page_bytes]);
+        #[expect(clippy::cast_possible_truncation, reason = "a run is at most some hundred pages")]
+        let follow = || Prefetch::new(plan.run as u32);
         let bytes = |pages: usize| (pages * plan.page_bytes) as u64;
         Self {
             backend,
-            pages: Sparse::new(Entry { state: State::Empty, digest: zero, holders: 0 }, plan.pages as usize),
+            pages: Sparse::new(
+                Entry { state: State::Empty, digest: zero, holders: 0, lead: 0 },
+                plan.pages as usize,
+            ),
             page_bytes: plan.page_bytes,
             zero,
             policy: Some(plan.policy),
@@ -127,13 +140,15 @@ impl Core {
             limit: plan.limit,
             slack: plan.slack,
             // Where all pages find room nobody leaves, also not ahead of need.
-            reserve: if plan.limit >= 32 && plan.limit < plan.pages as usize { 2 } else { 0 },
+            reserve: if plan.limit < plan.pages as usize { (2 * plan.run).min(plan.limit / 16) } else { 0 },
+            run: plan.run,
+            fills: follow(),
             meter: Meter::new(),
             frames: Frames::new(plan.frames),
             staged: VecDeque::new(),
             guessed: 0,
             waiting: VecDeque::new(),
-            prefetch: plan.prefetch.then(Prefetch::new),
+            prefetch: plan.prefetch.then(follow),
             keepers: Vec::new(),
             servers: 0,
             live: 0,
@@ -197,7 +212,7 @@ impl Core {
         match self.pages[page as usize].state {
             State::Resident { writable, dirty } => self.touched_resident(page, now, writable, dirty),
             State::Armed { frame, dirty } => self.touched_armed(page, now, frame, dirty),
-            State::Staged { frame } => self.touched_staged(page, now, frame),
+            State::Staged { .. } => self.touched_staged(page, now),
             State::Empty => self.touched_empty(page, now),
             State::Away => self.touched_away(page, now),
             State::Coming { frame, touch, then } => {
@@ -208,7 +223,8 @@ impl Core {
                 let touch = Some(Touch::join(touch, now));
                 self.pages[page as usize].state = State::Coming { frame, touch, then };
                 if then == Then::Use {
-                    self.look_ahead(page);
+                    let guess = self.follow(page);
+                    self.look_ahead(guess);
                 }
             }
             State::Leaving { frame, touch, out, discard } => {
@@ -222,58 +238,58 @@ impl Core {
     /// A first write, or a fault that another thread's fault has already answered.
     fn touched_resident(&mut self, page: u32, touch: Touch, writable: bool, dirty: bool) {
         if touch.access == Access::Write && !(writable && dirty) {
+            let mut pages = page..page + 1;
             if !writable {
-                self.check(page, "writable", self.backend.open(page, Allow::ReadWrite));
+                pages = self.members(page);
+                self.check(page, "writable", self.backend.open(pages.clone(), Allow::ReadWrite));
                 self.stats.bits_set += 1;
             }
-            self.pages[page as usize].state = State::Resident { writable: true, dirty: true };
+            for page in pages.clone() {
+                self.pages[page as usize].state = State::Resident { writable: true, dirty: true };
+            }
             self.stats.set_ns += self.meter.set(touch.since);
+            self.backend.wake(pages);
         } else {
             match self.backend.mend(page) {
                 Ok(false) => {}
                 Ok(true) => self.pages[page as usize].state = State::Resident { writable, dirty: true },
                 Err(source) => self.stop_program(&Loss::Map { page, how: "whole", source }),
             }
+            self.backend.wake(page..page + 1);
         }
-        self.backend.wake(page);
     }
 
     fn touched_armed(&mut self, page: u32, touch: Touch, frame: Option<u32>, dirty: bool) {
+        let run = self.members(page);
         let dirty = dirty || touch.access == Access::Write;
         let allow = self.allow(dirty);
         match frame {
-            Some(frame) => self.show(page, frame, allow),
-            None => self.check(page, "again", self.backend.open(page, allow)),
+            Some(_) => self.show(&self.with_frames(run.clone()), allow),
+            None => self.check(page, "again", self.backend.open(run.clone(), allow)),
         }
-        self.pages[page as usize].state = State::Resident { writable: allow == Allow::ReadWrite, dirty };
-        self.backend.wake(page);
-        self.with_policy(|policy, bits| policy.referenced(PageNo(page), touch.access, bits));
+        for page in run.clone() {
+            // Somebody may have written another of them before they were armed.
+            let State::Armed { dirty: before, .. } = self.pages[page as usize].state else {
+                unreachable!("RUN-2: what came together is armed together")
+            };
+            let writable = allow == Allow::ReadWrite;
+            self.pages[page as usize].state = State::Resident { writable, dirty: dirty || before };
+        }
+        self.backend.wake(run);
+        let lead = PageNo(self.pages[page as usize].lead);
+        self.with_policy(|policy, bits| policy.referenced(lead, touch.access, bits));
         self.stats.bits_set += 1;
         self.stats.set_ns += self.meter.set(touch.since);
     }
 
-    fn touched_staged(&mut self, page: u32, touch: Touch, frame: u32) {
-        self.staged.retain(|&other| other != page);
-        self.stats.prefetch_hits += 1;
+    fn touched_staged(&mut self, page: u32, touch: Touch) {
         if let Some(prefetch) = &mut self.prefetch {
             prefetch.was_right();
         }
         self.meter.came(touch.since);
-        self.make_resident(page, touch.access, frame);
-        self.look_ahead(page);
-    }
-
-    fn touched_empty(&mut self, page: u32, touch: Touch) {
-        if !self.make_room(Some(page)) {
-            return self.waiting.push_back((page, touch));
-        }
-        let frame = self.frames.take();
-        // SAFETY: a free frame is ours, and as long as a page.
-        unsafe { self.backend.frame(frame).write_bytes(0, self.page_bytes) };
-        self.local += 1;
-        self.stats.zero_fills += 1;
-        self.meter.filled(touch.since);
-        self.make_resident(page, touch.access, frame);
+        let guess = self.follow(page);
+        let came = self.come(page, touch.access);
+        self.look_ahead(guess.map(|guess| guess.behind(came)));
     }
 
     fn touched_away(&mut self, page: u32, touch: Touch) {
@@ -281,8 +297,9 @@ impl Core {
             return self.waiting.push_back((page, touch));
         }
         self.stats.swap_ins += 1;
-        self.fetch(page, Some(touch), Then::Use);
-        self.look_ahead(page);
+        self.fetch(&[page], Some(touch), Then::Use);
+        let guess = self.follow(page);
+        self.look_ahead(guess);
     }
 
     /// Faults that found no room.
@@ -300,22 +317,29 @@ impl Core {
         if dirty || !tells { Allow::ReadWrite } else { Allow::Read }
     }
 
-    /// The frame's bytes come to the program.
-    fn make_resident(&mut self, page: u32, access: Access, frame: u32) {
+    /// The frames' bytes come to the program, those of pages that follow one another, of which one was touched.
+    fn make_resident(&mut self, pages: &[(u32, u32)], touched: u32, access: Access) {
         let dirty = access == Access::Write;
         let allow = self.allow(dirty);
-        self.show(page, frame, allow);
-        self.pages[page as usize].state = State::Resident { writable: allow == Allow::ReadWrite, dirty };
-        self.backend.wake(page);
-        self.resident += 1;
-        self.with_policy(|policy, bits| policy.page_in(PageNo(page), access, bits));
+        self.show(pages, allow);
+        for &(page, _) in pages {
+            let entry = &mut self.pages[page as usize];
+            entry.state = State::Resident { writable: allow == Allow::ReadWrite, dirty };
+            entry.lead = touched;
+        }
+        self.backend.wake(pages[0].0..pages[pages.len() - 1].0 + 1);
+        self.resident += pages.len();
+        self.with_policy(|policy, bits| policy.page_in(PageNo(touched), access, bits));
     }
 
-    fn show(&mut self, page: u32, frame: u32, allow: Allow) {
-        match self.backend.map_in(page, frame, allow) {
-            Ok(Frame::Full) => self.free(frame),
-            Ok(Frame::Empty) => self.frames.give_empty(frame),
-            Err(source) => self.stop_program(&Loss::Map { page, how: "in", source }),
+    fn show(&mut self, pages: &[(u32, u32)], allow: Allow) {
+        for run in runs::side_by_side(pages) {
+            let frames = run.frame..run.frame + run.len;
+            match self.backend.map_in(run, allow) {
+                Ok(Frame::Full) => frames.for_each(|frame| self.free(frame)),
+                Ok(Frame::Empty) => frames.for_each(|frame| self.frames.give_empty(frame)),
+                Err(source) => self.stop_program(&Loss::Map { page: run.page, how: "in", source }),
+            }
         }
     }
 
@@ -342,21 +366,29 @@ impl Core {
         answer
     }
 
-    /// Clears a reference bit. If the system does not let us, the bit stays set.
+    /// Clears a reference bit, of a page and what came with it.
     fn arm(&mut self, page: u32) {
-        let State::Resident { dirty, .. } = self.pages[page as usize].state else { return };
+        let State::Resident { .. } = self.pages[page as usize].state else { return };
         let since = Instant::now();
+        let run = self.members(page);
         let backend = Arc::clone(&self.backend);
-        let frame = self.frames.take_empty(|frame| backend.empty(frame));
-        let armed = match backend.arm_access(page, frame) {
-            Ok(true) => Some(frame),
-            Ok(false) => {
-                self.frames.give_empty(frame);
-                None
+        let frames = self.frames.take_empty_run(run.len(), |frame| backend.empty(frame));
+        let pages: Vec<(u32, u32)> = run.zip(frames).collect();
+        for run in runs::side_by_side(&pages) {
+            let moved = match backend.arm_access(run) {
+                Ok(moved) => moved,
+                Err(source) => self.stop_program(&Loss::Map { page, how: "out", source }),
+            };
+            for (page, frame) in (run.page..).zip(run.frame..run.frame + run.len) {
+                let State::Resident { dirty, .. } = self.pages[page as usize].state else {
+                    unreachable!("RUN-2: what came together is armed together")
+                };
+                if !moved {
+                    self.frames.give_empty(frame);
+                }
+                self.pages[page as usize].state = State::Armed { frame: moved.then_some(frame), dirty };
             }
-            Err(source) => self.stop_program(&Loss::Map { page, how: "out", source }),
-        };
-        self.pages[page as usize].state = State::Armed { frame: armed, dirty };
+        }
         self.stats.bits_cleared += 1;
         self.stats.clear_ns += self.meter.cleared(since);
     }

@@ -59,6 +59,8 @@ struct World {
     writes: u64,
     /// All servers were there, and no page had too few copies, and none was lost since.
     whole: bool,
+    /// A server that takes no more orders, of which the pager has not been told.
+    shut: Option<usize>,
 }
 
 fn lost(message: &str) -> ! {
@@ -82,6 +84,7 @@ impl World {
             limit,
             slack,
             frames: frames as u32,
+            run: *[1, 2, 4, 8].choose(&mut rng).expect("there are some"),
             policy: policy.build(shape, seed),
             prefetch: rng.random(),
             copies,
@@ -102,6 +105,7 @@ impl World {
             threads: [None; THREADS],
             writes: 0,
             whole: false,
+            shut: None,
         }
     }
 
@@ -159,17 +163,22 @@ impl World {
         self.pager.lock().answer(fault);
     }
 
-    /// A keeper answers one order.
+    /// A keeper answers one run of orders.
     fn answer_order(&mut self) {
         let index = self.rng.random_range(0..self.stores.len());
+        if self.shut == Some(index) {
+            return;
+        }
         // With two copies only the first ever is full: two others always have room, or one of them while the other is lost.
         let may_refuse = match self.care {
             Care::Copies => index == 0,
             Care::Spill => index < self.servers,
             Care::None => false,
         } && self.rng.random_ratio(1, 30);
-        let Some((order, refused)) = self.stores[index].answer(self.rng.random(), may_refuse) else { return };
-        self.pager.finished(index, order, refused);
+        let takes = if may_refuse { self.rng.random_range(0..4) } else { usize::MAX };
+        for (part, refused) in self.stores[index].answer(self.rng.random(), takes) {
+            self.pager.finished(index, part, refused);
+        }
     }
 
     /// The program gives a page back that no thread of it is at.
@@ -189,12 +198,25 @@ impl World {
         core.serve_waiting();
     }
 
+    /// First it takes no more orders, some time later the pager is told.
     fn lose_server(&mut self) {
+        if self.shut.is_some() {
+            return self.tell_loss();
+        }
         let index = self.rng.random_range(0..self.servers);
         if self.stores[index].is_closed() || self.care == Care::Copies && !self.whole {
             return;
         }
         self.whole = false;
+        self.stores[index].shut();
+        self.shut = Some(index);
+        if self.rng.random() {
+            self.tell_loss();
+        }
+    }
+
+    fn tell_loss(&mut self) {
+        let Some(index) = self.shut.take() else { return };
         let orders = self.stores[index].lose();
         self.pager.lost(index, "drawn by lot".into(), orders);
     }
@@ -209,7 +231,7 @@ impl World {
     }
 
     fn check(&mut self) {
-        let is_whole = self.is_whole();
+        let is_whole = self.is_whole() && self.shut.is_none();
         assert!(
             is_whole || !self.whole || self.care != Care::Copies,
             "PAGER-5: no server was lost, and a page has too few copies again"
@@ -220,6 +242,7 @@ impl World {
         self.check_frames(&core);
         for page in 0..PAGES {
             self.check_bytes(&core, page);
+            check_run(&core, page);
         }
         let moves = core.leaving > 0 || core.pages.iter().any(|e| matches!(e.state, State::Coming { .. }));
         assert!(core.waiting.is_empty() || moves, "PAGER-4: {:?} wait for nothing", core.waiting);
@@ -250,7 +273,7 @@ impl World {
     /// PAGER-2: what the program wrote last is where the page's state says.
     fn check_bytes(&self, core: &Core, page: u32) {
         let truth = self.machine.truth(page);
-        let Entry { state, holders, digest } = core.pages[page as usize];
+        let Entry { state, holders, digest, .. } = core.pages[page as usize];
         let is_there = match state {
             State::Resident { .. } | State::Armed { frame: None, .. } => {
                 self.machine.region_has(page, &truth)
@@ -264,7 +287,8 @@ impl World {
             State::Coming { then: crate::pager::state::Then::Discard, .. } => is_zero(&truth),
             State::Away | State::Coming { .. } => {
                 let of_holder = |index: usize| self.stores[index].has(page, &truth);
-                holders & core.live == holders
+                let shut = self.shut.map_or(0, |index| 1 << index);
+                holders & (core.live | shut) == holders
                     && digest == Digest::of(&truth)
                     && (0..self.stores.len()).filter(|i| holders & 1 << i != 0).all(of_holder)
             }
@@ -275,6 +299,7 @@ impl World {
 
     /// All that is under way comes to its end; then no thread may be stopped.
     fn settle(&mut self) {
+        self.tell_loss();
         for _ in 0..100_000 {
             let open = self.stores.iter().any(|store| store.has_orders());
             let stopped = self.threads.iter().flatten().count();
@@ -344,6 +369,27 @@ fn check_counts(core: &Core, slack: usize) {
     );
 }
 
+/// RUN-1, RUN-2.
+fn check_run(core: &Core, page: u32) {
+    let kind = |page: u32| match core.pages[page as usize].state {
+        State::Resident { .. } => Some("resident"),
+        State::Armed { .. } => Some("armed"),
+        _ => None,
+    };
+    let lead = core.pages[page as usize].lead;
+    if kind(page).is_some() {
+        let run = core.members(lead);
+        assert!(run.contains(&page) && run.contains(&lead), "RUN-2: {page} came with {lead}, of {run:?}");
+        assert!(run.len() <= core.run && core.is_of_same_block(run.start, run.end - 1), "RUN-1: {run:?}");
+        assert!(
+            run.clone().all(|other| kind(other) == kind(page)),
+            "RUN-2: {run:?} are not all {:?}",
+            kind(page)
+        );
+        assert_eq!(core.pages[lead as usize].lead, lead, "RUN-2: of {run:?}");
+    }
+}
+
 fn run(seed: u64, care: Care) {
     let mut world = World::new(seed, care);
     for _ in 0..STEPS {
@@ -388,7 +434,7 @@ fn without_a_second_copy_the_program_is_stopped_before_it_reads_a_wrong_byte() {
 #[test]
 fn what_was_fetched_ahead_is_sent_again_before_it_is_dropped_if_its_other_copy_was_lost() {
     let mut seen = 0;
-    for seed in 0..2000 {
+    for seed in 0..6000 {
         let mut world = World::new(seed, Care::Copies);
         for _ in 0..STEPS {
             world.step();

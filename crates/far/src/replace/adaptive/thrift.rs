@@ -13,7 +13,8 @@
 //!
 //! A stretch is as many pages that come as there are frames. *Burden* is the time of swaps and of bits, by the time that the program itself had; it
 //! is what there is to be made small, whatever a swap, a change of protection and a fault take here. After a change of manner a stretch is left out: what is
-//! local then was chosen in the manner before.
+//! local then was chosen in the manner before. Cheap bits are looked at sooner, where there are many frames: each page that comes by lot pays for as many clearings as a
+//! run of pages does, and what a sweep of runs has taught of prices does not hold for it.
 //!
 //! So where swaps are cheap it costs what Swap-in history costs, and a sixteenth of the swaps' time at the most; where they are dear it looks from the
 //! first swaps on.
@@ -29,6 +30,8 @@ pub const FEW: u32 = 4;
 const FIRST: u64 = 4;
 /// A stretch is not shorter, however few the frames.
 const LEAST_STRETCH: u64 = 32;
+/// And not longer while bits are cheap, when nothing is compared with another stretch.
+const CHEAP_STRETCH: u64 = 256;
 /// Trials may cost such a part of all swaps.
 const TRIAL_PART: f64 = 16.0;
 /// Stretches of a trial before the one that counts.
@@ -112,17 +115,23 @@ impl Thrift {
             return;
         }
         self.came += 1;
-        if self.came >= self.stretch {
+        if self.came >= self.stretch() {
             self.end_stretch(spent);
         }
     }
 
+    /// Pages that come in a stretch of this manner.
+    fn stretch(&self) -> u64 {
+        if self.manner == Manner::Cheap { self.stretch.min(CHEAP_STRETCH) } else { self.stretch }
+    }
+
     fn end_stretch(&mut self, spent: Spent) {
         let stretch = spent.since(self.then);
+        let came = self.stretch();
         self.then = spent;
         self.came = 0;
         self.stretches += 1;
-        if stretch.swaps < self.stretch / 2 {
+        if stretch.swaps < came / 2 {
             // Most pages came for the first time: that says nothing of swaps.
             return;
         }
@@ -249,6 +258,18 @@ mod tests {
                 assert_eq!(thrift.budget(), budget, "a swap as dear as {bits} bits, {between:?}");
             }
         }
+    }
+
+    #[test]
+    fn cheap_bits_that_become_dear_are_cleared_for_a_few_hundred_pages_more_however_many_frames_there_are() {
+        let (mut thrift, mut spent) =
+            (Thrift::new(Shape { pages: 100_000, frames: 50_000 }), Spent::default());
+        let runs = World { swap: 1000.0, bit: 20.0, between: [500.0; 2] };
+        run(&mut thrift, &mut spent, &runs, 10_000);
+        let by_lot = World { swap: 100.0, bit: 20.0, between: [500.0; 2] };
+        // What is left of the stretch that was begun says nothing yet.
+        let looking = run(&mut thrift, &mut spent, &by_lot, 20_000);
+        assert!((1..=2 * CHEAP_STRETCH as u32).contains(&looking), "{looking}");
     }
 
     #[test]

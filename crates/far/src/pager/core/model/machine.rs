@@ -1,13 +1,14 @@
 //! The operating system's part: which pages are mapped, and who is stopped at one that is not.
 
 use super::PAGE;
-use crate::fault::{Allow, Backend, Event, Frame, Mechanism};
+use crate::fault::{Allow, Backend, Event, Frame, Mechanism, Run};
 use crate::replace::Access;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use std::cell::UnsafeCell;
 use std::collections::HashMap;
 use std::io;
+use std::ops::Range;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -115,6 +116,38 @@ impl Machine {
     }
 }
 
+impl Machine {
+    fn map_one_in(&self, page: u32, frame: u32, allow: Allow) {
+        let bytes = self.frame_bytes(frame);
+        let mut inner = self.inner();
+        let at = page as usize;
+        assert!(!std::mem::replace(&mut inner.present[at], true), "page {page} is mapped twice");
+        inner.region[at] = bytes;
+        inner.mapped[at] = Some(allow);
+        assert_eq!(inner.region[at], inner.truth[at], "page {page} comes in wrong");
+        if !self.moves {
+            return;
+        }
+        inner.filled[frame as usize] = false;
+        if inner.rng.random_ratio(1, 4) {
+            // Another thread writes between the move and the protection, unseen.
+            let value = inner.rng.random();
+            inner.write(at, value);
+        }
+    }
+
+    fn map_one_out(&self, page: u32, frame: u32) {
+        let mut inner = self.inner();
+        inner.mapped[page as usize] = None;
+        assert!(std::mem::take(&mut inner.present[page as usize]), "page {page} is not mapped");
+        assert!(!self.moves || !inner.filled[frame as usize], "frame {frame} is not empty");
+        inner.filled[frame as usize] = true;
+        // SAFETY: a world has one thread, and no reference is kept.
+        unsafe { *self.frames[frame as usize].get() = inner.region[page as usize] };
+        inner.region[page as usize] = [0xee; PAGE];
+    }
+}
+
 impl Inner {
     fn write(&mut self, page: usize, value: u64) {
         // Now and then zeros, which are never sent.
@@ -142,50 +175,36 @@ impl Backend for Machine {
         !self.moves
     }
 
-    fn map_in(&self, page: u32, frame: u32, allow: Allow) -> io::Result<Frame> {
-        let bytes = self.frame_bytes(frame);
-        let mut inner = self.inner();
-        let at = page as usize;
-        assert!(!std::mem::replace(&mut inner.present[at], true), "page {page} is mapped twice");
-        inner.region[at] = bytes;
-        inner.mapped[at] = Some(allow);
-        assert_eq!(inner.region[at], inner.truth[at], "page {page} comes in wrong");
-        if !self.moves {
-            return Ok(Frame::Full);
+    fn map_in(&self, run: Run, allow: Allow) -> io::Result<Frame> {
+        for i in 0..run.len {
+            self.map_one_in(run.page + i, run.frame + i, allow);
         }
-        inner.filled[frame as usize] = false;
-        if inner.rng.random_ratio(1, 4) {
-            // Another thread writes between the move and the protection, unseen.
-            let value = inner.rng.random();
-            inner.write(at, value);
-        }
-        Ok(Frame::Empty)
+        Ok(if self.moves { Frame::Empty } else { Frame::Full })
     }
 
-    fn map_out(&self, page: u32, frame: u32) -> io::Result<()> {
-        let mut inner = self.inner();
-        inner.mapped[page as usize] = None;
-        assert!(std::mem::take(&mut inner.present[page as usize]), "page {page} is not mapped");
-        assert!(!self.moves || !inner.filled[frame as usize], "frame {frame} is not empty");
-        inner.filled[frame as usize] = true;
-        // SAFETY: a world has one thread, and no reference is kept.
-        unsafe { *self.frames[frame as usize].get() = inner.region[page as usize] };
-        inner.region[page as usize] = [0xee; PAGE];
+    fn map_out(&self, run: Run) -> io::Result<()> {
+        for i in 0..run.len {
+            self.map_one_out(run.page + i, run.frame + i);
+        }
         Ok(())
     }
 
-    fn open(&self, page: u32, allow: Allow) -> io::Result<()> {
+    fn open(&self, pages: Range<u32>, allow: Allow) -> io::Result<()> {
         let mut inner = self.inner();
-        assert!(inner.present[page as usize], "page {page} is not mapped");
-        inner.mapped[page as usize] = Some(allow);
+        for page in pages {
+            assert!(inner.present[page as usize], "page {page} is not mapped");
+            inner.mapped[page as usize] = Some(allow);
+        }
         Ok(())
     }
 
-    fn arm_access(&self, page: u32, frame: u32) -> io::Result<bool> {
-        if self.moves {
-            self.map_out(page, frame)?;
-        } else {
-            self.inner().mapped[page as usize] = None;
+    fn arm_access(&self, run: Run) -> io::Result<bool> {
+        for i in 0..run.len {
+            if self.moves {
+                self.map_one_out(run.page + i, run.frame + i);
+            } else {
+                self.inner().mapped[(run.page + i) as usize] = None;
+            }
         }
         Ok(self.moves)
     }
@@ -204,9 +223,9 @@ impl Backend for Machine {
         unsafe { *self.frames[frame as usize].get() = [0xaa; PAGE] };
     }
 
-    fn wake(&self, page: u32) {
+    fn wake(&self, pages: Range<u32>) {
         for (at, woken) in self.inner().stopped.values_mut() {
-            *woken |= *at == page;
+            *woken |= pages.contains(at);
         }
     }
 

@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 #[derive(Debug)]
 enum Bulk {
-    Put(Order),
+    Put(Vec<Order>),
     Free(u32),
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    gets: VecDeque<Order>,
+    gets: VecDeque<Vec<Order>>,
     /// In the order in which they were sent, as on a connection.
     bulk: VecDeque<Bulk>,
     pages: HashMap<u32, [u8; PAGE]>,
@@ -47,62 +47,73 @@ impl Store {
         self.inner().pages.keys().copied().collect()
     }
 
+    /// Takes no more orders; nobody has been told yet.
+    pub(super) fn shut(&self) {
+        self.inner().closed = true;
+    }
+
     /// All its orders come back, and its pages are gone.
     pub(super) fn lose(&self) -> Vec<Order> {
         let mut inner = self.inner();
         inner.closed = true;
         inner.pages.clear();
-        let mut orders: Vec<Order> = inner.gets.drain(..).collect();
-        orders.extend(inner.bulk.drain(..).filter_map(|bulk| match bulk {
-            Bulk::Put(order) => Some(order),
-            Bulk::Free(_) => None,
+        let mut orders: Vec<Order> = inner.gets.drain(..).flatten().collect();
+        orders.extend(inner.bulk.drain(..).flat_map(|bulk| match bulk {
+            Bulk::Put(run) => run,
+            Bulk::Free(_) => Vec::new(),
         }));
         orders
     }
 
-    /// Answers one order, a page that somebody waits for or the longest waiting one of the others; perhaps with a refusal.
-    pub(super) fn answer(&self, urgent: bool, may_refuse: bool) -> Option<(Order, Option<String>)> {
+    /// Answers one run, one that somebody waits for or the longest waiting one of the others. The first so many of its pages are taken, if it is a put; the
+    /// others are refused.
+    pub(super) fn answer(&self, urgent: bool, takes: usize) -> Vec<(Vec<Order>, Option<String>)> {
         let mut inner = self.inner();
         if (urgent || inner.bulk.is_empty())
-            && let Some(mut order) = inner.gets.pop_front()
+            && let Some(mut run) = inner.gets.pop_front()
         {
-            let bytes = inner.pages.get(&order.page).expect("KEEPER: it is asked for what it has");
-            assert_eq!(Digest::of(bytes), order.digest, "it is asked for what it has");
-            order.target().copy_from_slice(bytes);
-            return Some((order, None));
-        }
-        match inner.bulk.pop_front()? {
-            Bulk::Free(page) => {
-                inner.pages.remove(&page);
-                None
+            for order in &mut run {
+                let bytes = inner.pages.get(&order.page).expect("KEEPER: it is asked for what it has");
+                assert_eq!(Digest::of(bytes), order.digest, "it is asked for what it has");
+                order.target().copy_from_slice(bytes);
             }
-            Bulk::Put(order) if may_refuse => Some((order, Some("not today".into()))),
-            Bulk::Put(order) => {
-                assert_eq!(
-                    Digest::of(order.source()),
-                    order.digest,
-                    "KEEPER-1: the frame was written meanwhile"
-                );
-                let bytes = order.source().try_into().expect("a page");
-                inner.pages.insert(order.page, bytes);
-                Some((order, None))
+            return vec![(run, None)];
+        }
+        match inner.bulk.pop_front() {
+            None => Vec::new(),
+            Some(Bulk::Free(page)) => {
+                inner.pages.remove(&page);
+                Vec::new()
+            }
+            Some(Bulk::Put(mut run)) => {
+                let refused = run.split_off(takes.min(run.len()));
+                for order in &run {
+                    let bytes: [u8; PAGE] = order.source().try_into().expect("a page");
+                    assert_eq!(Digest::of(&bytes), order.digest, "KEEPER-1: the frame was written meanwhile");
+                    inner.pages.insert(order.page, bytes);
+                }
+                let parts = [(run, None), (refused, Some("not today".into()))];
+                parts.into_iter().filter(|(part, _)| !part.is_empty()).collect()
             }
         }
     }
 }
 
 impl Keeper for Store {
-    fn submit(&self, mut order: Order) -> Result<(), Order> {
+    fn submit(&self, mut run: Vec<Order>) -> Result<(), Vec<Order>> {
         let mut inner = self.inner();
+        let first = (run[0].verb, run[0].page);
+        let is_run = |(page, order): (u32, &Order)| (order.verb, order.page) == (first.0, page);
+        assert!((first.1..).zip(&run).all(is_run), "no run: {run:?}");
         if inner.closed {
-            return Err(order);
+            return Err(run);
         }
-        match order.verb {
+        match first.0 {
             Verb::Get => {
-                order.target().fill(0x77); // half received
-                inner.gets.push_back(order);
+                run.iter_mut().for_each(|order| order.target().fill(0x77)); // half received
+                inner.gets.push_back(run);
             }
-            Verb::Put => inner.bulk.push_back(Bulk::Put(order)),
+            Verb::Put => inner.bulk.push_back(Bulk::Put(run)),
         }
         Ok(())
     }

@@ -1,0 +1,260 @@
+//! A reactor driven by the test's own thread, so that each step comes when it is to come; the sockets are real.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use azekura::{Database, Table};
+use rustix::net::sockopt::set_socket_send_buffer_size;
+
+use super::company::Company;
+use super::drive::turn;
+use super::fleet::Fleet;
+use super::slots::Missed;
+use super::{Connection, Reactor};
+use crate::channel::Channel;
+use crate::clients::Released;
+use crate::server::{Server, Shared};
+use crate::{Clock, ServerOptions};
+
+/// A test that hangs fails instead.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Bench {
+    /// `None` only while a turn goes on.
+    reactor: Option<Box<Reactor>>,
+    company: Company,
+    fleet: Arc<Fleet>,
+    shared: Arc<Shared>,
+    /// The last to go: it waits for the connections.
+    server: Server,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let listen = "127.0.0.1:0".parse().expect("an address");
+        let options =
+            ServerOptions { listen, reactors: 1, clock: Clock::Manual(Arc::default()), ..Default::default() };
+        let server = Server::start(Database::in_memory().expect("memory"), options).expect("a server");
+        let (fleet, mut reactors) = Fleet::idle(1, false).expect("a poll");
+        Self { shared: server.shared(), server, fleet, reactor: reactors.pop(), company: Company::default() }
+    }
+
+    fn reactor(&mut self) -> &mut Reactor {
+        self.reactor.as_mut().expect("no turn goes on")
+    }
+
+    /// A client of this reactor, and none of the server's own.
+    fn client(&mut self) -> TcpStream {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let client = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+        client.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        let (stream, _) = listener.accept().expect("it connects");
+        stream.set_nonblocking(true).expect("a socket");
+        set_socket_send_buffer_size(&stream, 32 << 10).expect("a socket");
+        let shared = Arc::clone(&self.shared);
+        let about = shared.clients.admit(stream, 100).expect("there is room");
+        let released = Released::of(Arc::clone(&shared.clients), about.id);
+        let connection = Connection::new(&shared, about, released, Channel::Clear);
+        self.reactor().register(Box::new(connection));
+        self.answer(); // it looks and finds nothing
+        client
+    }
+
+    /// Waits until so many connections have something to do.
+    fn arrive(&mut self, count: usize) {
+        let until = Instant::now() + PATIENCE;
+        while self.reactor().slots.queued() < count {
+            assert!(Instant::now() < until, "nothing arrives");
+            self.reactor().poll(true);
+        }
+    }
+
+    /// Takes the first of them out.
+    fn next(&mut self) -> Box<Connection> {
+        self.arrive(1);
+        self.reactor().slots.take_next().expect("it is queued")
+    }
+
+    /// Serves so many connections in one turn, and then until all of them are answered.
+    fn serve(&mut self, count: usize) {
+        self.arrive(count);
+        self.answer();
+    }
+
+    fn answer(&mut self) {
+        self.turns_until(|reactor| reactor.slots.queued() == 0 && reactor.waiting.is_empty());
+    }
+
+    fn turns_until(&mut self, is_so: impl Fn(&Reactor) -> bool) {
+        let until = Instant::now() + PATIENCE;
+        while !is_so(self.reactor()) {
+            assert!(Instant::now() < until);
+            let mut reactor = self.reactor.take().expect("no turn goes on");
+            reactor.next_scan = Some(Instant::now()); // it does not wait for events
+            self.reactor = turn(&self.fleet, reactor, &mut self.company);
+            assert!(!self.company.group.is_open(), "GROUP-2");
+        }
+    }
+
+    fn groups(&self) -> (u64, u64) {
+        let counters = &self.shared.counters;
+        (counters.groups.get(), counters.grouped.get())
+    }
+
+    fn value(&self, key: &str) -> Option<Vec<u8>> {
+        let keys = Table::<[u8], [u8]>::new("redis.keys");
+        let db = &self.shared.engine.db;
+        db.transact(|tx| tx.table(&keys)?.get(key.as_bytes())).expect("a store in memory")
+    }
+}
+
+fn say(client: &mut TcpStream, text: &str) {
+    client.write_all(text.as_bytes()).expect("it listens");
+}
+
+fn expect(client: &mut TcpStream, wanted: &str) {
+    let mut got = vec![0; wanted.len()];
+    client.read_exact(&mut got).expect("an answer");
+    assert_eq!(String::from_utf8_lossy(&got), wanted);
+}
+
+fn expect_the_end(client: &mut TcpStream) {
+    // The end, or a reset if something of the client's was not read.
+    assert!(matches!(client.read(&mut [0; 64]), Ok(0) | Err(_)), "it goes on");
+}
+
+#[test]
+fn writes_of_several_clients_in_one_turn_are_one_transaction() {
+    let mut bench = Bench::new();
+    let mut clients: Vec<TcpStream> = (0..5).map(|_| bench.client()).collect();
+    for (i, client) in clients.iter_mut().enumerate() {
+        say(client, &format!("SET k{i} {i}\r\nINCR n\r\n"));
+    }
+    bench.serve(5);
+    for (i, client) in clients.iter_mut().enumerate() {
+        expect(client, "+OK\r\n:");
+        let mut rest = [0; 3];
+        client.read_exact(&mut rest).expect("a number");
+        assert_eq!(bench.value(&format!("k{i}")), Some(format!("\0{i}").into_bytes()));
+    }
+    assert_eq!((bench.value("n"), bench.groups()), (Some(b"\x005".to_vec()), (1, 10)));
+}
+
+/// GROUP-5
+#[test]
+fn a_group_takes_no_more_than_so_many() {
+    let mut bench = Bench::new();
+    let mut client = bench.client();
+    say(&mut client, &"INCR n\r\n".repeat(200));
+    bench.serve(1);
+    (1..=200).for_each(|n| expect(&mut client, &format!(":{n}\r\n")));
+    assert_eq!(bench.groups(), (4, 200));
+    let long = "x".repeat(5000);
+    say(&mut client, &format!("SET long {long}\r\n").repeat(8));
+    bench.serve(1);
+    (0..8).for_each(|_| expect(&mut client, "+OK\r\n"));
+    let (groups, grouped) = bench.groups();
+    assert!(groups >= 6 && grouped == 208, "four of them are beyond the bound: {groups}");
+    say(&mut client, &format!("SET long {}\r\nSET short 1\r\n", long.repeat(4)));
+    bench.serve(1);
+    expect(&mut client, "+OK\r\n+OK\r\n");
+    assert_eq!(bench.groups().1, 209, "one that is too large joins none");
+}
+
+/// GROUP-5
+#[test]
+fn a_group_that_somebody_waits_for_takes_no_more() {
+    let mut bench = Bench::new();
+    let mut client = bench.client();
+    say(&mut client, "SET k 1\r\n");
+    let until = Instant::now() + PATIENCE;
+    let mut connection = bench.next();
+    connection.serve(&mut bench.company.group);
+    assert!(connection.is_member() && !bench.company.group.is_full());
+    std::thread::scope(|scope| {
+        let (server, key) = (&bench.server, "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n");
+        let waiter = scope.spawn(|| {
+            let mut client = TcpStream::connect(server.address()).expect("it listens");
+            client.set_read_timeout(Some(PATIENCE)).expect("a socket");
+            say(&mut client, key);
+            expect(&mut client, "$1\r\n1\r\n");
+        });
+        while !bench.company.group.is_full() {
+            assert!(Instant::now() < until);
+            std::thread::yield_now();
+        }
+        bench.company.part(Some(&mut connection), |_| unreachable!("nobody else is kept"));
+        waiter.join().expect("the value that the group left");
+    });
+    connection.wait();
+    connection.send();
+    expect(&mut client, "+OK\r\n");
+}
+
+/// GROUP-4
+#[test]
+fn a_panic_in_a_group_ends_its_connections_without_a_reply_that_is_wrong_and_no_other() {
+    let mut bench = Bench::new();
+    let (mut first, mut broken, mut last) = (bench.client(), bench.client(), bench.client());
+    say(&mut first, "SET a 1\r\nGET a\r\nSET a 2\r\n");
+    bench.serve(1);
+    expect(&mut first, "+OK\r\n$1\r\n1\r\n+OK\r\n");
+    say(&mut first, "SET a 3\r\n");
+    let mut connection = bench.next();
+    connection.serve(&mut bench.company.group);
+    bench.company.keep(connection);
+    bench.shared.engine.breaks_next_member.store(true, Relaxed);
+    say(&mut broken, "SET b 1\r\n");
+    bench.arrive(1);
+    say(&mut last, "SET c 1\r\n");
+    bench.serve(2);
+    expect(&mut first, "-UNAVAIL the transaction");
+    let mut text = String::new();
+    first.read_to_string(&mut text).expect("text");
+    expect_the_end(&mut broken);
+    expect(&mut last, "+OK\r\n");
+    assert_eq!((bench.value("a"), bench.value("b")), (Some(b"\x002".to_vec()), None));
+    assert_eq!(bench.value("c"), Some(b"\x001".to_vec()));
+}
+
+/// A client that takes its replies slowly gets the rest as soon as it has taken what there was room for, also if it did that while its connection was away: the
+/// event that there is room comes once.
+#[test]
+fn replies_that_waited_for_room_go_on_though_the_room_came_while_their_connection_was_away() {
+    const BYTES: usize = 12 << 20;
+    let mut bench = Bench::new();
+    let keys = Table::<[u8], [u8]>::new("redis.keys");
+    let db = bench.shared.engine.db.clone();
+    db.transact(|tx| tx.table(&keys)?.insert(b"big", &vec![0; BYTES + 1])).expect("a store in memory");
+    let mut client = bench.client();
+    say(&mut client, "GET big\r\n");
+    let until = Instant::now() + PATIENCE;
+    let mut connection = bench.next();
+    let token = connection.token.expect("it is registered");
+    connection.serve(&mut bench.company.group);
+    connection.wait();
+    connection.send();
+    assert!(connection.has_unsent(), "the socket took all of it");
+    // The client takes all that there is, and the event comes while the connection is with us.
+    client.set_nonblocking(true).expect("a socket");
+    let (mut taken, mut some) = (0, vec![0; 1 << 20]);
+    while bench.reactor().slots.missed(token) == Missed::None {
+        assert!(Instant::now() < until, "no event");
+        taken += client.read(&mut some).unwrap_or(0);
+        bench.reactor().poll(true);
+    }
+    assert_eq!(bench.reactor().slots.missed(token), Missed::Room);
+    bench.reactor().put_back(token, Some(connection));
+    assert_eq!(bench.reactor().slots.queued(), 1, "it is tried again, though no event will come");
+    client.set_nonblocking(false).expect("a socket");
+    let rest = std::thread::spawn(move || {
+        let mut rest = vec![0; format!("${BYTES}\r\n").len() + BYTES + 2 - taken];
+        client.read_exact(&mut rest).is_ok()
+    });
+    // Until the client has it all, and goes.
+    bench.turns_until(|reactor| reactor.slots.here() == 0);
+    assert!(rest.join().expect("no panic"));
+}
