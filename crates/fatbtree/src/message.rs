@@ -31,6 +31,15 @@ pub struct FarewellId {
     pub number: u64,
 }
 
+/// Why a farewell is not kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Unkept {
+    /// The node goes by this version of the list of members.
+    List(u64),
+    /// It has not its keys yet, or answers nothing.
+    NotReady(String),
+}
+
 /// What is to be done at a leaf.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Work {
@@ -361,12 +370,12 @@ pub enum Message {
         /// Which part.
         part: u32,
     },
-    /// The sender does not: it goes by another version of the list of members.
+    /// The sender does not.
     FarewellRefused {
         /// Which farewell.
         id: FarewellId,
-        /// Its version.
-        list: u64,
+        /// Why.
+        why: Unkept,
     },
     /// A node has left the cluster, for good.
     Left {

@@ -202,7 +202,12 @@ impl Node {
 
     async fn apply_here(&self, id: RequestId, page: PageNo, facts: &[Fact]) {
         self.pages.fix(page, Access::Change).await;
-        facts.iter().for_each(|fact| self.learn(fact));
+        // Also what is about this node: under locks on all copies it is not old.
+        let mut state = self.state.borrow_mut();
+        for fact in facts {
+            state.index.learn(fact);
+        }
+        drop(state);
         self.release(id, PageCopy { pe: self.me, page });
     }
 

@@ -30,7 +30,7 @@ use crate::error::StoreError;
 use crate::id::{PageNo, PeId};
 use crate::leaf::{Fact, MoveId};
 use crate::lock_service::LockMode;
-use crate::message::{FarewellId, Message};
+use crate::message::{FarewellId, Message, Unkept};
 use crate::node::state::facts;
 use crate::node::transfer::DECISIONS;
 use crate::node::{MoveError, Node};
@@ -51,7 +51,7 @@ pub enum LeaveError {
     /// There is nobody else.
     #[error("{0} is the last node; stop it instead")]
     Last(PeId),
-    /// It has not its own keys yet, or answers nothing.
+    /// It, or one that has to keep its farewell, has not its own keys yet, or answers nothing.
     #[error("{0}")]
     NotReady(String),
     /// It is leaving already.
@@ -119,7 +119,7 @@ pub(super) struct Leaving {
 struct Farewell {
     id: FarewellId,
     kept: BTreeSet<(PeId, u32)>,
-    refused: Option<(PeId, u64)>,
+    refused: Option<LeaveError>,
 }
 
 /// While it is there, something arrives that leaving has to wait for.
@@ -286,9 +286,10 @@ impl Node {
             self.world
                 .timeout(left.min(self.options.remind_interval), self.all_is_answered(parts.len() as u32))
                 .await;
-            let refused = self.leaving.farewell.borrow().as_ref().and_then(|farewell| farewell.refused);
-            if let Some((pe, theirs)) = refused {
-                return Err(LeaveError::Version { me: self.me, ours: list, pe, theirs });
+            let refused =
+                self.leaving.farewell.borrow_mut().as_mut().and_then(|farewell| farewell.refused.take());
+            if let Some(error) = refused {
+                return Err(error);
             }
         }
     }
@@ -329,13 +330,12 @@ impl Node {
         part: u32,
         facts: &[Fact],
     ) {
-        if !self.is_settled() || self.failure().is_some() {
-            return; // LEAVE-5
-        }
         let own = self.list_versions().0;
-        if list != own {
+        // LEAVE-5; at once, since it may be who leaves that is waited for.
+        let not_ready = self.failure().or_else(|| self.unsettled()).map(Unkept::NotReady);
+        if let Some(why) = not_ready.or_else(|| (list != own).then_some(Unkept::List(own))) {
             self.heard_of_list(from, list);
-            return self.send(from, &Message::FarewellRefused { id, list: own });
+            return self.send(from, &Message::FarewellRefused { id, why });
         }
         if let Err(error) = self.keep_facts(facts).await {
             return self.fail(&error);
@@ -366,13 +366,21 @@ impl Node {
         self.leaving.bell.ring();
     }
 
-    pub(super) fn farewell_refused(&self, from: PeId, id: FarewellId, list: u64) {
+    pub(super) fn farewell_refused(&self, from: PeId, id: FarewellId, why: Unkept) {
+        if let Unkept::List(theirs) = why {
+            self.heard_of_list(from, theirs);
+        }
+        let (me, ours) = (self.me, self.list_versions().0);
         if let Some(farewell) =
             self.leaving.farewell.borrow_mut().as_mut().filter(|farewell| farewell.id == id)
         {
-            farewell.refused = Some((from, list));
+            farewell.refused = Some(match why {
+                Unkept::List(theirs) => LeaveError::Version { me, ours, pe: from, theirs },
+                Unkept::NotReady(reason) => {
+                    LeaveError::NotReady(format!("{from} cannot keep the farewell: {reason}"))
+                }
+            });
         }
-        self.heard_of_list(from, list);
         self.leaving.bell.ring();
     }
 

@@ -369,8 +369,10 @@ impl Node {
         let mut wrong = self.state.borrow().index.verify(&self.leaves());
         // LEAVE-1.
         let state = self.state.borrow();
+        // A store without its keys keeps nothing but the founding shares; it is told the rest before it settles (LEAVE-5).
+        let is_kept = |fact: &Fact| self.is_settled() || fact.version > 1;
         let leads_astray = facts(&state.given)
-            .filter(|fact| self.is_settled() && !self.has_left(self.me) && self.has_left(fact.pe));
+            .filter(|fact| is_kept(fact) && !self.has_left(self.me) && self.has_left(fact.pe));
         wrong
             .extend(leads_astray.map(|fact| {
                 format!("what is kept of {:?} leads to {}, which has left", fact.range, fact.pe)
@@ -449,7 +451,7 @@ impl Node {
                 });
             }
             Message::FarewellKept { id, part } => self.farewell_kept(from, id, part),
-            Message::FarewellRefused { id, list } => self.farewell_refused(from, id, list),
+            Message::FarewellRefused { id, why } => self.farewell_refused(from, id, why),
             Message::Left { pe } => {
                 self.spawn(|node| Box::pin(async move { node.learn_left(from, pe).await }))
             }

@@ -156,6 +156,10 @@ fn heal(cluster: &Cluster, plan: &impl Debug) {
             cluster.dismiss(pe);
         }
     }
+    for pe in cluster.members() {
+        let node = cluster.node(pe).expect("it runs");
+        assert!(node.is_settled(), "{plan:?}: {pe} never came to its keys");
+    }
     let wrong = cluster.verify();
     assert!(wrong.is_empty(), "{plan:?}: {wrong:#?}");
     for pe in cluster.members() {

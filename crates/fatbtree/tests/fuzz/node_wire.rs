@@ -10,7 +10,7 @@ use azekura_fatbtree::tcp::handshake::{self, Identity};
 use azekura_fatbtree::tcp::receive_all;
 use azekura_fatbtree::{
     Credentials, Fact, FarewellId, Find, KeyRange, Message, MoveId, PageNo, PeId, RequestId, Staged, Target,
-    TransactionId, Work,
+    TransactionId, Unkept, Work,
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -150,7 +150,8 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         Message::Declined { id: move_id },
         Message::Farewell { id: farewell, list: 3, part: 1, facts: vec![fact.clone()] },
         Message::FarewellKept { id: farewell, part: 1 },
-        Message::FarewellRefused { id: farewell, list: 4 },
+        Message::FarewellRefused { id: farewell, why: Unkept::List(4) },
+        Message::FarewellRefused { id: farewell, why: Unkept::NotReady("not yet".to_owned()) },
         Message::Left { pe: PeId(2) },
         Message::LeftNoted { pe: PeId(2) },
         Message::List { version: 4 },
