@@ -124,7 +124,10 @@ impl Node {
 
     fn send_on(&self, from: PeId, find: &mut Find, route: &Route) {
         let is_newer = route.owner_at.is_none_or(|version| version > find.floor);
-        if let Some(reason) = self.unsettled().filter(|_| route.to.pe == self.me) {
+        // It knows the founding shares only, which may be of one that has left since.
+        if let Some(reason) =
+            self.unsettled().filter(|_| route.to.pe == self.me || self.has_left(route.to.pe))
+        {
             return self.away(find, self.me, reason);
         }
         if route.to.pe == self.me || !is_newer || find.hops >= MOST_HOPS {

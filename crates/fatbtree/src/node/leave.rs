@@ -17,7 +17,7 @@
 //! - **LEAVE-3** An answer to a farewell counts for that farewell: its name has the number of the node's start, and its own. Before another one the node
 //!   may have taken leaves, and given them to whom who answered knows nothing of.
 //! - **LEAVE-4** Step 3 is the decision: only the node itself makes it, once, for good. Nobody believes that it has left before that.
-//! - **LEAVE-5** Who has not its own keys yet keeps no farewell, who leaves admits no new store, and who is hearing what the others know
+//! - **LEAVE-5** Who has not its own keys yet keeps no farewell, and says so at once, who leaves admits no new store, and who is hearing what the others know
 //!   hears all of it again when one of them has left: what it heard first may be older than the farewell.
 //! - **LEAVE-6** A node leaves when nothing is open that it has decided. So a leaf of a node that has left which still waits for the decision was given up; and
 //!   what was decided *for* a node that has left was installed there.

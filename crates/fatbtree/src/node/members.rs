@@ -187,6 +187,9 @@ impl Node {
                 self.settle(id).await;
             }
             self.hear_anew();
+            // Who left is told of by whoever knows it: it may be stopped before it has heard of all who wait for it.
+            let others = self.others().into_iter().filter(|other| *other != from);
+            others.for_each(|other| self.send(other, &Message::Left { pe }));
         }
         self.send(from, &Message::LeftNoted { pe });
     }
