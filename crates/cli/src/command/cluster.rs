@@ -38,6 +38,10 @@ For nodes on several machines write the list of members yourself and give it, wi
   azekura serve node-0.db --cluster cluster.toml --node 0
 docs/cluster.md says how, and what is not there yet: a row is at one node only, so keep copies of what you cannot lose.";
 
+const LEAVE_EXAMPLE: &str = "\
+Example:
+  azekura cluster leave --dir try 1               all nodes have to run; if it stays a member, the message says why: give the command again";
+
 /// Start, look at and stop a cluster of nodes on this machine
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
@@ -104,6 +108,7 @@ enum Action {
         without: Option<u16>,
     },
     /// Take a node out: its leaves go to the others while clients go on, and then it is stopped. Its store can be deleted afterwards
+    #[command(after_help = LEAVE_EXAMPLE)]
     Leave {
         #[command(flatten)]
         dir: Directory,
@@ -326,8 +331,11 @@ fn tell_of_new_list(home: &Home, but: PeId) -> Result<()> {
 const LEAVE_PATIENCE: Duration = Duration::from_secs(3600);
 
 fn leave(home: &Home, pe: PeId, out: &mut dyn Write) -> Result<Outcome> {
+    if home.members.left().iter().any(|member| member.pe == pe) {
+        bail!("node {} has left already", pe.0);
+    }
     let member = home.members.node(pe).with_context(|| format!("there is no node {}", pe.0))?;
-    let fewer = home.members.without(pe).context("the last node cannot leave; stop it instead")?;
+    let fewer = home.members.without(pe).ok().context("the last node cannot leave; stop it instead")?;
     let version = home.members.version().to_string();
     ask::ask_patiently(member, &["AZ.CLUSTER", "LEAVE", "VERSION", &version], LEAVE_PATIENCE)?;
     let home = home.with(fewer)?;

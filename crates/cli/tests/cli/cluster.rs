@@ -218,7 +218,7 @@ fn a_node_leaves_and_the_others_have_what_it_had() {
         map.lines().skip(1).filter_map(|line| line.split_whitespace().rev().nth(2)).collect();
     assert!(owners.len() >= 3 && !owners.contains(&"1"), "{map}");
     let again = leave("1");
-    assert!(again.code == 1 && again.stderr.contains("there is no node 1"), "{again:?}");
+    assert!(again.code == 1 && again.stderr.contains("node 1 has left already"), "{again:?}");
     // It is not started with the others; one that joins has the next number.
     cluster.run("stop", &[]);
     let started = cluster.run("start", &[]);

@@ -164,8 +164,8 @@ impl Node {
         self.leaving.is_begun.set(true);
         let done = self.go_away().await;
         self.leaving.farewell.replace(None);
-        // LEAVE-2: who has left never takes a leaf again.
-        self.leaving.is_begun.set(self.has_left(self.me));
+        // LEAVE-2: who has left never takes a leaf again; nor does one whose store failed, which may have kept that it has left.
+        self.leaving.is_begun.set(self.has_left(self.me) || self.failure().is_some());
         done
     }
 
