@@ -72,10 +72,10 @@ pub use key::{Key, KeyRange, Target};
 pub use leaf::{Fact, LeafHead, MoveId, Row, Staged};
 pub use lock_service::{Acquire, Held, LockMode, LockService};
 pub use membership::{FileMeta, Member, Membership, MembershipError, Meta, even_shares};
-pub use message::{Answer, Find, Message, Refusal, RequestId, TransactionId, Work};
+pub use message::{Answer, FarewellId, Find, Message, Refusal, RequestId, TransactionId, Unkept, Work};
 pub use node::{
-    Application, Asked, Counts, Credentials, MoveError, NoApplication, Node, OpenTransaction, Parts, Ran,
-    Rows, RunError, Stepped,
+    Application, Asked, Counts, Credentials, LeaveError, MoveError, NoApplication, Node, OpenTransaction,
+    Parts, Ran, Rows, RunError, StaleList, Stepped,
 };
 pub use options::{Options, Protocol};
 pub use page_service::{Access, PageService, StorePages};

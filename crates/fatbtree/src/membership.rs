@@ -7,6 +7,7 @@
 //! let text = r#"
 //!     cluster = "00000000000000a7"    # its name: 16 hexadecimal digits
 //!     key_file = "cluster.key"        # what nodes show that they know; beside this file
+//!     version = 3                     # of this list: grows with each change
 //!
 //!     [[node]]
 //!     id = 0
@@ -22,6 +23,11 @@
 //!     [[node]]                        # came later, with no keys
 //!     id = 2
 //!     address = "127.0.0.1:7102"
+//!
+//!     [[node]]                        # has left; its number is not given again
+//!     id = 3
+//!     address = "127.0.0.1:7103"
+//!     left = true
 //! "#;
 //! let members = Membership::parse(text)?;
 //! assert_eq!(members.nodes().len(), 3);
@@ -46,7 +52,9 @@ use crate::store::Founding;
 pub struct Membership {
     cluster: u64,
     key_file: PathBuf,
+    version: u64,
     nodes: Vec<Member>,
+    left: Vec<Member>,
 }
 
 /// A node of a cluster.
@@ -64,6 +72,14 @@ pub struct Member {
     /// When the cluster began its keys began here; `None`: it came later.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
+    /// It has left the cluster. It stays on the list for its number, and for what was its when the cluster began.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub left: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde asks")]
+const fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 #[derive(Serialize, Deserialize)]
@@ -71,8 +87,15 @@ pub struct Member {
 struct File {
     cluster: String,
     key_file: PathBuf,
+    #[serde(default = "first")]
+    version: u64,
     #[serde(default)]
     node: Vec<Member>,
+}
+
+/// The version of a list that does not say one.
+const fn first() -> u64 {
+    1
 }
 
 /// Why a membership is none.
@@ -93,6 +116,16 @@ pub enum MembershipError {
     /// What it says cannot be.
     #[error("list of members: {0}")]
     Content(String),
+    /// Somebody else has changed it meanwhile: look at it again.
+    #[error(
+        "wrong version: the list of members is version {found} by now, the change was made to version {expected}"
+    )]
+    Stale {
+        /// What it is.
+        found: u64,
+        /// What it was.
+        expected: u64,
+    },
 }
 
 /// Where a node learns who else there is. A file, or a service such as etcd: it may change while nodes run, and be away for a time.
@@ -103,6 +136,13 @@ pub trait Meta {
     ///
     /// [`MembershipError`]; a node that runs goes on with what it knows.
     fn members(&self) -> Result<Membership, MembershipError>;
+
+    /// Puts a newer list in the place of the one that it was made from ([`with`](Membership::with), [`without`](Membership::without)), at once and for all.
+    ///
+    /// # Errors
+    ///
+    /// [`MembershipError::Stale`]: it was changed meanwhile; others if it cannot be changed here. It is as it was.
+    fn change(&self, newer: &Membership) -> Result<(), MembershipError>;
 }
 
 /// A file, read anew each time.
@@ -121,21 +161,53 @@ impl Meta for FileMeta {
     fn members(&self) -> Result<Membership, MembershipError> {
         Membership::read(&self.0)
     }
+
+    /// Under a lock on a file beside it, so that of two who change it at once the second is told.
+    fn change(&self, newer: &Membership) -> Result<(), MembershipError> {
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source| MembershipError::File { path, source }
+        };
+        let beside = |what: &str| self.0.with_extension(what);
+        let (lock, new) = (beside("toml.lock"), beside("toml.new"));
+        let held = fs::File::create(&lock).map_err(failed(&lock))?;
+        held.lock().map_err(failed(&lock))?;
+        let found = self.members()?.version;
+        if found + 1 != newer.version {
+            return Err(MembershipError::Stale { found, expected: newer.version.saturating_sub(1) });
+        }
+        let key_file = newer.key_file.file_name().map_or(newer.key_file.as_path(), Path::new);
+        fs::write(&new, newer.to_text(key_file)).map_err(failed(&new))?;
+        fs::rename(&new, &self.0).map_err(failed(&self.0))
+    }
 }
 
 impl Meta for Membership {
     fn members(&self) -> Result<Membership, MembershipError> {
         Ok(self.clone())
     }
+
+    fn change(&self, _: &Membership) -> Result<(), MembershipError> {
+        Err(MembershipError::Content("this list is part of the program".to_owned()))
+    }
 }
 
 impl Membership {
-    /// A cluster of these nodes.
+    /// A cluster of these nodes, its first version.
     ///
     /// # Errors
     ///
     /// [`MembershipError::Content`]: two are the same, none has the first keys, and the like.
-    pub fn new(cluster: u64, key_file: PathBuf, mut nodes: Vec<Member>) -> Result<Self, MembershipError> {
+    pub fn new(cluster: u64, key_file: PathBuf, nodes: Vec<Member>) -> Result<Self, MembershipError> {
+        Self::of_version(first(), cluster, key_file, nodes)
+    }
+
+    fn of_version(
+        version: u64,
+        cluster: u64,
+        key_file: PathBuf,
+        mut nodes: Vec<Member>,
+    ) -> Result<Self, MembershipError> {
         nodes.sort_by_key(|member| member.pe);
         let wrong = |what: String| Err(MembershipError::Content(what));
         if let Some(member) = nodes.iter().find(|member| member.pe > PeId::MAX) {
@@ -145,7 +217,7 @@ impl Membership {
             return wrong(format!("two nodes have id {}", two[0].pe.0));
         }
         let mut addresses = BTreeSet::new();
-        if let Some(member) = nodes.iter().find(|member| !addresses.insert(member.address)) {
+        if let Some(member) = nodes.iter().find(|member| !member.left && !addresses.insert(member.address)) {
             return wrong(format!("two nodes have address {}", member.address));
         }
         let mut firsts: Vec<_> = nodes.iter().filter_map(|member| member.from.as_ref()).collect();
@@ -156,7 +228,11 @@ impl Membership {
         if let Some(two) = firsts.windows(2).find(|two| two[0] == two[1]) {
             return wrong(format!("the keys of two nodes begin at {:?}", two[0]));
         }
-        Ok(Self { cluster, key_file, nodes })
+        let (left, nodes): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|member| member.left);
+        if nodes.is_empty() {
+            return wrong("all nodes have left".to_owned());
+        }
+        Ok(Self { cluster, key_file, version, nodes, left })
     }
 
     /// From a file. Paths in it are relative to its directory.
@@ -180,12 +256,12 @@ impl Membership {
     ///
     /// [`MembershipError`].
     pub fn parse(text: &str) -> Result<Self, MembershipError> {
-        let File { cluster, key_file, node } = toml::from_str(text)?;
+        let File { cluster, key_file, version, node } = toml::from_str(text)?;
         let name = (cluster.len() == 16).then(|| u64::from_str_radix(&cluster, 16).ok()).flatten();
         let name = name.ok_or_else(|| {
             MembershipError::Content(format!("cluster = {cluster:?} is not 16 hexadecimal digits"))
         })?;
-        Self::new(name, key_file, node)
+        Self::of_version(version, name, key_file, node)
     }
 
     /// As the text of a file, whose key file has this name.
@@ -198,7 +274,8 @@ impl Membership {
         let file = File {
             cluster: format!("{:016x}", self.cluster),
             key_file: key_file.to_owned(),
-            node: self.nodes.clone(),
+            version: self.version,
+            node: self.all().cloned().collect(),
         };
         let mut text = String::new();
         let _ = writeln!(text, "# The nodes of a cluster. Every node has this file and the key file.");
@@ -217,7 +294,29 @@ impl Membership {
         &self.key_file
     }
 
-    /// The nodes, by number.
+    /// Which version of the list it is: grows with each change.
+    #[must_use]
+    pub const fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Those that have left.
+    #[must_use]
+    pub fn left(&self) -> &[Member] {
+        &self.left
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Member> {
+        self.nodes.iter().chain(&self.left)
+    }
+
+    /// A number that no node has had.
+    #[must_use]
+    pub fn next_number(&self) -> PeId {
+        PeId(self.all().map(|member| member.pe.0).max().map_or(0, |last| last.saturating_add(1)))
+    }
+
+    /// The nodes that belong to it, by number.
     #[must_use]
     pub fn nodes(&self) -> &[Member] {
         &self.nodes
@@ -235,15 +334,29 @@ impl Membership {
     ///
     /// [`MembershipError::Content`]: its number or address is taken.
     pub fn with(&self, member: Member) -> Result<Self, MembershipError> {
-        let nodes = self.nodes.iter().cloned().chain([member]).collect();
-        Self::new(self.cluster, self.key_file.clone(), nodes)
+        let nodes = self.all().cloned().chain([member]).collect();
+        Self::of_version(self.version + 1, self.cluster, self.key_file.clone(), nodes)
+    }
+
+    /// This cluster after a node has left it.
+    ///
+    /// # Errors
+    ///
+    /// [`MembershipError::Content`]: there is no such node, or it is the last.
+    pub fn without(&self, pe: PeId) -> Result<Self, MembershipError> {
+        if self.node(pe).is_none() {
+            return Err(MembershipError::Content(format!("node {} does not belong to it", pe.0)));
+        }
+        let leaves = |member: &Member| Member { left: member.left || member.pe == pe, ..member.clone() };
+        let nodes = self.all().map(leaves).collect();
+        Self::of_version(self.version + 1, self.cluster, self.key_file.clone(), nodes)
     }
 
     /// How the cluster began, for the store of one of its nodes.
     #[must_use]
     pub fn founding(&self, pe: PeId) -> Founding {
         let share = |member: &Member| Some((Key::from(member.from.as_ref()?.as_bytes()), member.pe));
-        let mut shares: Vec<_> = self.nodes.iter().filter_map(share).collect();
+        let mut shares: Vec<_> = self.all().filter_map(share).collect();
         shares.sort_unstable();
         Founding { cluster: self.cluster, pe, shares }
     }
@@ -276,7 +389,7 @@ mod tests {
 
     fn member(pe: u16, from: Option<&str>) -> Member {
         let address = SocketAddr::from(([127, 0, 0, 1], 7100 + pe));
-        Member { pe: PeId(pe), address, clients: None, from: from.map(str::to_owned) }
+        Member { pe: PeId(pe), address, clients: None, from: from.map(str::to_owned), left: false }
     }
 
     fn of(nodes: &[(u16, Option<&str>)]) -> Result<Membership, MembershipError> {
@@ -292,6 +405,38 @@ mod tests {
         let founding = read.founding(PeId(5));
         assert_eq!(founding.shares, [(b"".to_vec(), PeId(0)), (b"m\"\n".to_vec(), PeId(1))]);
         assert_eq!(founding.heads(), []);
+    }
+
+    #[test]
+    fn a_list_grows_by_versions_and_who_has_left_keeps_number_and_share() {
+        let members = of(&[(0, Some("")), (1, Some("m"))]).expect("fine");
+        let fewer = members.without(PeId(1)).expect("it is there");
+        assert_eq!((members.version(), fewer.version(), fewer.nodes().len()), (1, 2, 1));
+        assert_eq!(fewer.founding(PeId(0)), members.founding(PeId(0)));
+        assert_eq!(fewer.next_number(), PeId(2));
+        let again = fewer.with(member(1, None)).expect_err("its number was given");
+        assert!(again.to_string().contains("two nodes have id 1"), "{again}");
+        let more = fewer.with(Member { address: member(1, None).address, ..member(2, None) });
+        assert_eq!(more.expect("its address is free").version(), 3);
+        assert!(fewer.without(PeId(0)).expect_err("the last").to_string().contains("all nodes have left"));
+        assert!(fewer.without(PeId(1)).is_err(), "it has left");
+        assert_eq!(Membership::parse(&fewer.to_text(Path::new("cluster.key"))).expect("fine"), fewer);
+    }
+
+    #[test]
+    fn of_two_changes_to_one_version_of_a_file_the_second_is_told() {
+        let path = std::env::temp_dir().join(format!("azekura-list-{}.toml", std::process::id()));
+        let members = of(&[(0, Some("")), (1, Some("m"))]).expect("fine");
+        fs::write(&path, members.to_text(Path::new("cluster.key"))).expect("a file");
+        let meta = FileMeta::new(&path);
+        let read = meta.members().expect("fine");
+        meta.change(&read.without(PeId(1)).expect("it is there")).expect("nobody else");
+        let late = meta.change(&read.with(member(2, None)).expect("it is new"));
+        assert!(matches!(late, Err(MembershipError::Stale { found: 2, expected: 1 })), "{late:?}");
+        assert_eq!(meta.members().expect("fine").nodes().len(), 1);
+        for extension in ["toml", "toml.lock"] {
+            let _ = fs::remove_file(path.with_extension(extension));
+        }
     }
 
     #[test]

@@ -22,6 +22,24 @@ pub struct RequestId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TransactionId(pub RequestId);
 
+/// A farewell's name: a node that was started again has to say another, for it may have taken leaves since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct FarewellId {
+    /// How often the node that leaves had been started.
+    pub incarnation: u64,
+    /// The number of the farewell since then.
+    pub number: u64,
+}
+
+/// Why a farewell is not kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Unkept {
+    /// The node goes by this version of the list of members.
+    List(u64),
+    /// It has not its keys yet, or answers nothing.
+    NotReady(String),
+}
+
 /// What is to be done at a leaf.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Work {
@@ -295,11 +313,15 @@ pub enum Message {
     },
     /// A node with a new store asks what the receiver knows for good of where keys are.
     Account {
+        /// Which hearing of all others it belongs to: the start of the node that asks, and a number since then.
+        hearing: (u64, u64),
         /// From this key on.
         from: Key,
     },
     /// Some of that, in key order.
     Accounted {
+        /// For which hearing.
+        hearing: (u64, u64),
         /// Since which key.
         from: Key,
         /// Its leaves, and to whom it gave others.
@@ -324,5 +346,50 @@ pub enum Message {
         birth: u64,
         /// If not, it knows another.
         is_admitted: bool,
+    },
+    /// The receiver of a staged leaf takes none: it is leaving. Nothing is kept.
+    Declined {
+        /// Which move.
+        id: MoveId,
+    },
+    /// A node that is about to leave tells what it knows for good of where keys are; a part of it.
+    Farewell {
+        /// Which farewell.
+        id: FarewellId,
+        /// The version of the list of members that it goes by.
+        list: u64,
+        /// Which part.
+        part: u32,
+        /// To whom it gave leaves.
+        facts: Vec<Fact>,
+    },
+    /// The sender keeps that for good.
+    FarewellKept {
+        /// Of which farewell.
+        id: FarewellId,
+        /// Which part.
+        part: u32,
+    },
+    /// The sender does not.
+    FarewellRefused {
+        /// Which farewell.
+        id: FarewellId,
+        /// Why.
+        why: Unkept,
+    },
+    /// A node has left the cluster, for good.
+    Left {
+        /// Which one.
+        pe: PeId,
+    },
+    /// The sender remembers that.
+    LeftNoted {
+        /// Who has left.
+        pe: PeId,
+    },
+    /// The version of the list of members that the sender goes by.
+    List {
+        /// Version.
+        version: u64,
     },
 }

@@ -43,6 +43,7 @@ fn node() -> (NodeThread, TcpListener) {
         address: listener.local_addr().expect("it listens"),
         clients: None,
         from: Some(from.to_owned()),
+        left: false,
     };
     let members = vec![member(NODE, &own, ""), member(PLAYED, &played, "m")];
     let members = Membership::new(CLUSTER, "unused".into(), members).expect("fine");

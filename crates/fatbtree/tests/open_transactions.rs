@@ -146,6 +146,9 @@ struct Plan {
     moves: usize,
     crashes: usize,
     cuts: usize,
+    /// Nodes that come, and tries of nodes to leave.
+    joins: u16,
+    leaves: usize,
 }
 
 impl Plan {
@@ -163,11 +166,14 @@ impl Plan {
             moves: if pick(5, 4) == 0 { 150 } else { 4 + pick(6, 12) as usize },
             crashes: if has_faults { pick(7, 4) as usize } else { 0 },
             cuts: if has_faults { pick(8, 3) as usize } else { 0 },
+            joins: pick(9, 2) as u16,
+            leaves: pick(10, 2) as usize,
         }
     }
 
     fn options(&self) -> ClusterOptions {
         let mut options = ClusterOptions::evenly(3);
+        options.spares = self.joins;
         options.node.leaf_rows = 4;
         options.node.index_entries = 4;
         options.node.request_timeout = Duration::from_secs(2);
@@ -393,6 +399,8 @@ fn run(plan: Plan) -> (Cluster, Shared, usize) {
     }
     tasks.push(Box::pin(chaos::mover(cluster.clone(), plan.moves, Rc::clone(&moved))));
     tasks.push(Box::pin(chaos::nemesis(cluster.clone(), plan.crashes, plan.cuts)));
+    tasks.push(Box::pin(chaos::joiner(cluster.clone(), usize::from(plan.joins))));
+    tasks.push(Box::pin(chaos::leaver(cluster.clone(), plan.leaves, Rc::new(Cell::new(0)))));
     chaos::run_all(&cluster, &plan, tasks);
     (cluster, seen, moved.get())
 }

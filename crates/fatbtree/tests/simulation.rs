@@ -29,11 +29,15 @@ struct Plan {
     moves: usize,
     crashes: usize,
     cuts: usize,
+    /// Nodes that come, and tries of nodes to leave.
+    joins: u16,
+    leaves: usize,
 }
 
 impl Plan {
     fn of(seed: u64) -> Self {
         let pick = |number, end| chaos::pick(seed, number, end);
+        let again = |number, end| chaos::pick(seed + (1 << 40), number, end);
         let has_faults = pick(0, 4) > 0;
         Self {
             seed,
@@ -56,11 +60,14 @@ impl Plan {
             moves: if pick(11, 4) == 0 { 150 } else { 4 + pick(9, 12) as usize },
             crashes: if has_faults { pick(10, 4) as usize } else { 0 },
             cuts: if has_faults { pick(3, 3) as usize } else { 0 },
+            joins: again(0, 3) as u16,
+            leaves: again(1, 4) as usize,
         }
     }
 
     fn options(&self) -> ClusterOptions {
         let mut options = ClusterOptions::evenly(self.pes);
+        options.spares = self.joins;
         options.node.placement = self.placement;
         options.node.leaf_rows = self.leaf_rows;
         options.node.index_entries = 4;
@@ -85,6 +92,7 @@ struct Ran {
     answered: usize,
     unknown: usize,
     moved: usize,
+    left: usize,
 }
 
 fn key(number: usize) -> Key {
@@ -153,6 +161,7 @@ fn run(plan: Plan) -> Ran {
         answered: 0,
         unknown: 0,
         moved: 0,
+        left: 0,
     }));
     let moved = Rc::new(Cell::new(0));
     let mut tasks: Vec<std::pin::Pin<Box<dyn Future<Output = ()>>>> = Vec::new();
@@ -161,9 +170,15 @@ fn run(plan: Plan) -> Ran {
     }
     tasks.push(Box::pin(chaos::mover(cluster.clone(), plan.moves, Rc::clone(&moved))));
     tasks.push(Box::pin(chaos::nemesis(cluster.clone(), plan.crashes, plan.cuts)));
+    tasks.push(Box::pin(chaos::joiner(cluster.clone(), usize::from(plan.joins))));
+    let left = Rc::new(Cell::new(0));
+    for leaver in 0..2 {
+        let leaves = (plan.leaves + leaver) / 2;
+        tasks.push(Box::pin(chaos::leaver(cluster.clone(), leaves, Rc::clone(&left))));
+    }
     chaos::run_all(&cluster, &plan, tasks);
     let ran = Rc::into_inner(ran).expect("all tasks have ended").into_inner();
-    Ran { moved: moved.get(), ..ran }
+    Ran { moved: moved.get(), left: left.get(), ..ran }
 }
 
 /// Every node finds what every other finds, scans agree with it, both ways, and all of it is explained by one order.
@@ -214,12 +229,14 @@ fn seeds() -> std::ops::Range<u64> {
 fn every_acknowledged_write_is_found_from_every_node_whatever_happens() {
     let (mut answered, mut unknown, mut moved, mut splits, mut merges, mut right, mut sent) =
         (0, 0, 0, 0, 0, 0, 0);
+    let mut left = 0;
     for seed in seeds() {
         let plan = Plan::of(seed);
         let ran = judge(plan, run(plan));
         answered += ran.answered;
         unknown += ran.unknown;
         moved += ran.moved;
+        left += ran.left;
         for pe in ran.cluster.members() {
             let counts = ran.cluster.node(pe).expect("it runs").counts();
             splits += counts.splits;
@@ -229,11 +246,11 @@ fn every_acknowledged_write_is_found_from_every_node_whatever_happens() {
         }
     }
     println!(
-        "{answered} answered, {unknown} unknown, {moved} moves, {splits} splits, {merges} merges, {right} right moves, {sent} sent on"
+        "{answered} answered, {unknown} unknown, {moved} moves, {splits} splits, {merges} merges, {right} right moves, {sent} sent on, {left} left"
     );
     assert!(
         seeds().count() == 1
-            || (answered > unknown * 5 && moved > 0 && splits > 0 && merges > 0 && right > 0)
+            || (answered > unknown * 5 && moved > 0 && left > 0 && splits > 0 && merges > 0 && right > 0)
     );
 }
 

@@ -11,6 +11,7 @@ mod process;
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use azekura_fatbtree::{Member, Membership, PeId, even_shares};
@@ -30,11 +31,16 @@ Examples:
   azekura cluster status --dir try
   azekura cluster join --dir try                  one more node; it gets keys when leaves are moved to it
   azekura cluster balance --dir try               moves leaves until all nodes have as many; --without 1 moves all of node 1's away
+  azekura cluster leave --dir try 1               node 1 gives its leaves to the others and is taken off the list
   azekura cluster stop --dir try                  start again by: azekura cluster start --dir try
 
 For nodes on several machines write the list of members yourself and give it, with the key file, to each:
   azekura serve node-0.db --cluster cluster.toml --node 0
 docs/cluster.md says how, and what is not there yet: a row is at one node only, so keep copies of what you cannot lose.";
+
+const LEAVE_EXAMPLE: &str = "\
+Example:
+  azekura cluster leave --dir try 1               all nodes have to run; if it stays a member, the message says why: give the command again";
 
 /// Start, look at and stop a cluster of nodes on this machine
 #[derive(Args, Debug)]
@@ -101,6 +107,14 @@ enum Action {
         #[arg(long, value_name = "N")]
         without: Option<u16>,
     },
+    /// Take a node out: its leaves go to the others while clients go on, and then it is stopped. Its store can be deleted afterwards
+    #[command(after_help = LEAVE_EXAMPLE)]
+    Leave {
+        #[command(flatten)]
+        dir: Directory,
+        /// The node; its number is not given again
+        node: u16,
+    },
     /// Add a node, which has no keys until leaves are moved to it
     Join {
         #[command(flatten)]
@@ -132,6 +146,7 @@ impl Cluster {
                 administer(&Home::open(&dir.path)?, &["MOVE", key, &node.to_string()], out)
             }
             Action::Balance { dir, without } => balance::balance(&Home::open(&dir.path)?, *without, out),
+            Action::Leave { dir, node } => leave(&Home::open(&dir.path)?, PeId(*node), out),
             Action::Join { dir } => join(&Home::open(&dir.path)?, out),
             Action::Stop { dir, node, kill } => stop(&Home::open(&dir.path)?, *node, *kill, out),
         }
@@ -277,20 +292,14 @@ fn administer(home: &Home, words: &[&str], out: &mut dyn Write) -> Result<Outcom
 }
 
 fn join(home: &Home, out: &mut dyn Write) -> Result<Outcome> {
-    let next = home.members.nodes().iter().map(|member| member.pe.0).max().map_or(0, |last| last + 1);
+    let next = home.members.next_number().0;
     let [address, clients] = home::free_addresses()?;
-    let member = Member { pe: PeId(next), address, clients: Some(clients), from: None };
+    let member = Member { pe: PeId(next), address, clients: Some(clients), from: None, left: false };
     let members: Membership = home.members.with(member.clone())?;
     let home = home.with(members)?;
     let child = home.spawn(member.pe, false)?;
     home.wait_until_it_serves(&member, child)?;
-    for other in home.members.nodes().iter().filter(|other| other.pe != member.pe) {
-        if home.process(other.pe).is_some() {
-            ask::ask(other, &["AZ.CLUSTER", "RELOAD"]).with_context(|| {
-                format!("node {} did not read the new list; tell it: redis-cli az.cluster reload", other.pe.0)
-            })?;
-        }
-    }
+    tell_of_new_list(&home, member.pe)?;
     let away: Vec<_> = home.members.nodes().iter().filter(|other| home.process(other.pe).is_none()).collect();
     if let Some(other) = away.first() {
         writeln!(
@@ -303,6 +312,47 @@ fn join(home: &Home, out: &mut dyn Write) -> Result<Outcome> {
     }
     told(&member, out)?;
     writeln!(out, "it has no keys yet: azekura cluster move --dir {} KEY {next}", home.dir.display())?;
+    Ok(Outcome::Well)
+}
+
+/// Has all nodes that run read the list, but for one.
+fn tell_of_new_list(home: &Home, but: PeId) -> Result<()> {
+    for other in home.members.nodes().iter().filter(|other| other.pe != but) {
+        if home.process(other.pe).is_some() {
+            ask::ask(other, &["AZ.CLUSTER", "RELOAD"]).with_context(|| {
+                format!("node {} did not read the new list; tell it: redis-cli az.cluster reload", other.pe.0)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Moving all leaves of a node away takes so long at most.
+const LEAVE_PATIENCE: Duration = Duration::from_secs(3600);
+
+fn leave(home: &Home, pe: PeId, out: &mut dyn Write) -> Result<Outcome> {
+    if home.members.left().iter().any(|member| member.pe == pe) {
+        bail!("node {} has left already", pe.0);
+    }
+    let member = home.members.node(pe).with_context(|| format!("there is no node {}", pe.0))?;
+    let fewer = home.members.without(pe).ok().context("the last node cannot leave; stop it instead")?;
+    let version = home.members.version().to_string();
+    ask::ask_patiently(member, &["AZ.CLUSTER", "LEAVE", "VERSION", &version], LEAVE_PATIENCE)?;
+    let home = home.with(fewer)?;
+    tell_of_new_list(&home, pe)?;
+    writeln!(out, "node {} has left, and will not come back; its store can be deleted", pe.0)?;
+    stop_process(&home, pe, out)
+}
+
+fn stop_process(home: &Home, pe: PeId, out: &mut dyn Write) -> Result<Outcome> {
+    let Some(process) = home.process(pe) else { return Ok(Outcome::Well) };
+    process.terminate();
+    if !process.wait() {
+        writeln!(out, "node {} (process {}) does not end", pe.0, process.id())?;
+        return Ok(Outcome::Failed);
+    }
+    home.forget(pe);
+    writeln!(out, "node {} has stopped", pe.0)?;
     Ok(Outcome::Well)
 }
 

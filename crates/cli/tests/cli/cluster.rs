@@ -175,3 +175,59 @@ fn a_cluster_is_started_looked_at_changed_and_stopped_by_commands() {
     let none = Run::of(&["cluster", "status", "--dir", scratch.path("nothing").to_str().unwrap()]);
     assert!(none.code == 1 && none.stderr.contains("no cluster in"), "{none:?}");
 }
+
+#[test]
+fn a_node_leaves_and_the_others_have_what_it_had() {
+    let scratch = Scratch::new();
+    let cluster = Started::start(&scratch, &["--nodes", "3", "--split-at", "h,p"]);
+    for letter in 'a'..='z' {
+        assert_eq!(cluster.client(0).ask(&format!("SET {letter} {letter}1")).as_deref(), Some("+OK"));
+    }
+    let dir = scratch.path("try");
+    let leave = |node: &str| Run::of(&["cluster", "leave", "--dir", dir.to_str().unwrap(), node]);
+    let nobody = leave("7");
+    assert!(nobody.code == 1 && nobody.stderr.contains("there is no node 7"), "{nobody:?}");
+    // All of the others have to be reached; it stays a member with its keys until they are.
+    cluster.run("stop", &["--node", "2", "--kill"]);
+    let refused = leave("1");
+    assert!(refused.code == 1 && refused.stderr.contains("not"), "{refused:?}");
+    cluster.run("start", &[]);
+    // On a busy machine the receiver may take longer than a leaf is kept from writers.
+    let left = (0..100).map(|_| leave("1")).find(|run| run.code == 0).unwrap();
+    assert!(
+        left.stdout.contains("node 1 has left") && left.stdout.contains("node 1 has stopped"),
+        "{left:?}"
+    );
+    let has_all = || {
+        for node in [0, 2] {
+            let mut client = cluster.client(node);
+            for letter in 'a'..='z' {
+                let value = client.ask(&format!("GET {letter}"));
+                assert_eq!(value, Some(format!("{letter}1")), "{letter} from node {node}");
+            }
+        }
+    };
+    has_all();
+    let status = cluster.run("status", &[]);
+    assert!(
+        status.contains(" 2 nodes") && status.contains("1 of 1") && !status.contains("takes no"),
+        "{status}"
+    );
+    let map = cluster.run("map", &[]);
+    let owners: Vec<_> =
+        map.lines().skip(1).filter_map(|line| line.split_whitespace().rev().nth(2)).collect();
+    assert!(owners.len() >= 3 && !owners.contains(&"1"), "{map}");
+    let again = leave("1");
+    assert!(again.code == 1 && again.stderr.contains("node 1 has left already"), "{again:?}");
+    // It is not started with the others; one that joins has the next number.
+    cluster.run("stop", &[]);
+    let started = cluster.run("start", &[]);
+    assert_eq!(addresses(&started).len(), 2, "{started}");
+    has_all();
+    assert!(cluster.run("join", &[]).contains("node 3 serves clients"));
+    has_all();
+    assert!((0..100).any(|_| leave("3").code == 0) && (0..100).any(|_| leave("0").code == 0));
+    let last = leave("2");
+    assert!(last.code == 1 && last.stderr.contains("the last node cannot leave"), "{last:?}");
+    assert_eq!(cluster.client(2).ask("GET a").as_deref(), Some("a1"));
+}

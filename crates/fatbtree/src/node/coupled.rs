@@ -34,8 +34,7 @@ impl Node {
         let pe = if self.options.placement.has_index(self.me) { self.me } else { Placement::INDEX_PE };
         let root = PageCopy { pe, page: PageNo::ROOT };
         self.acquire(find.id, root, intent(&find.work)).await;
-        let indexed =
-            self.members.borrow().clone().into_iter().filter(|pe| self.options.placement.has_index(*pe));
+        let indexed = self.members().into_iter().filter(|pe| self.options.placement.has_index(*pe));
         let roots = indexed.map(|pe| PageCopy { pe, page: PageNo::ROOT }).collect();
         find.page = root.page;
         if pe == self.me {
@@ -203,7 +202,12 @@ impl Node {
 
     async fn apply_here(&self, id: RequestId, page: PageNo, facts: &[Fact]) {
         self.pages.fix(page, Access::Change).await;
-        facts.iter().for_each(|fact| self.learn(fact));
+        // Also what is about this node: under locks on all copies it is not old.
+        let mut state = self.state.borrow_mut();
+        for fact in facts {
+            state.index.learn(fact);
+        }
+        drop(state);
         self.release(id, PageCopy { pe: self.me, page });
     }
 

@@ -80,7 +80,10 @@ impl Node {
         let mut route = state.index.route(target, start, choice);
         // What was given away is never forgotten, whatever the index has lost.
         let given = state.given.find(target);
-        if route.owner_at.is_some_and(|version| version < given.version) && given.value.pe != self.me {
+        // A copy of an index page at a node that has left is gone with it (LEAVE-1).
+        let is_behind =
+            route.owner_at.is_some_and(|version| version < given.version) || self.has_left(route.to.pe);
+        if is_behind && given.value.pe != self.me {
             route.to = given.value;
             route.owner_at = Some(given.version);
         }
@@ -121,7 +124,10 @@ impl Node {
 
     fn send_on(&self, from: PeId, find: &mut Find, route: &Route) {
         let is_newer = route.owner_at.is_none_or(|version| version > find.floor);
-        if let Some(reason) = self.unsettled().filter(|_| route.to.pe == self.me) {
+        // It knows the founding shares only, which may be of one that has left since.
+        if let Some(reason) =
+            self.unsettled().filter(|_| route.to.pe == self.me || self.has_left(route.to.pe))
+        {
             return self.away(find, self.me, reason);
         }
         if route.to.pe == self.me || !is_newer || find.hops >= MOST_HOPS {

@@ -8,6 +8,8 @@
 //! | `open` | transactions that stay open over several requests |
 //! | `structure` | splits and merges |
 //! | `transfer` | moves of leaves to other nodes |
+//! | `members` | who belongs to the cluster |
+//! | `leave` | how this node leaves it |
 //! | `standing` | whether the store is the one that the others know, and how a new one comes to its keys |
 //! | `coupled` | the paper's protocols, for the figures |
 //! | `state` | what the node holds in memory |
@@ -32,6 +34,8 @@
 mod coupled;
 mod find;
 mod gateway;
+mod leave;
+mod members;
 mod open;
 mod standing;
 mod state;
@@ -40,7 +44,6 @@ mod transfer;
 mod work;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
 use std::fmt;
 use std::rc::{Rc, Weak};
 
@@ -59,13 +62,17 @@ use crate::store::{Founding, LeafStore};
 use crate::world::{Bell, Task, World};
 
 pub use gateway::Rows;
+pub use leave::LeaveError;
+pub use members::StaleList;
 pub use open::{OpenTransaction, Stepped};
 pub use standing::Credentials;
 pub use transfer::MoveError;
 
+use leave::Leaving;
+use members::Members;
 use open::OpenTransactions;
 use standing::{Page, Standing};
-use state::State;
+use state::{State, facts};
 
 /// What an application is asked to do at the owner of some keys, while their leaves are locked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,8 +165,8 @@ pub struct Parts {
     pub application: Rc<dyn Application>,
     /// How the cluster began.
     pub founding: Founding,
-    /// Nodes that came later: they had no keys when it began.
-    pub joined: Vec<PeId>,
+    /// Who belongs to it now, as the list of members says: without those that have left, with those that came later and had no keys when it began.
+    pub members: Vec<PeId>,
     /// Settings.
     pub options: Options,
     /// The index, if the leaves were built with one; else it is made from the leaves.
@@ -206,7 +213,8 @@ const MOST_OPEN_FINDS: usize = 1 << 16;
 /// A running node. It ends when the last handle and the last of its tasks go.
 pub struct Node {
     me: PeId,
-    members: RefCell<Vec<PeId>>,
+    members: Members,
+    leaving: Leaving,
     cluster: u64,
     options: Options,
     world: World,
@@ -244,7 +252,7 @@ impl Node {
     ///
     /// The store's; and [`Error::Settings`] if the settings do not fit together.
     pub async fn start(parts: Parts) -> Result<Rc<Self>, Error> {
-        let Parts { world, store, pages, application, founding, joined, options, built } = parts;
+        let Parts { world, store, pages, application, founding, members, options, built } = parts;
         options.validate()?;
         let me = founding.pe;
         let failed = |error: StoreError| Error::Store { pe: me, reason: error.to_string() };
@@ -252,12 +260,12 @@ impl Node {
         // What was built together knows everything already.
         let is_built = built.is_some();
         let standing = Standing::new(recovered.birth, recovered.is_settled, &founding);
+        let members = Members::new(members.into_iter().chain([me]), &recovered);
         let state = State::recover(&founding, &options, recovered, built.map(|built| built.index));
-        let members = founding.shares.iter().map(|(_, pe)| *pe).chain(joined).chain([me]);
-        let members = members.collect::<BTreeSet<_>>().into_iter().collect();
         let node = Rc::new_cyclic(|itself| Self {
             me,
-            members: RefCell::new(members),
+            members,
+            leaving: Leaving::default(),
             cluster: founding.cluster,
             options,
             world,
@@ -274,6 +282,12 @@ impl Node {
             failure: RefCell::default(),
             itself: itself.clone(),
         });
+        if node.has_left(me) {
+            // The others do not answer it any more, so it begins nothing for a client.
+            node.refuse_since_it_has_left();
+            node.tell_that_it_has_left();
+            return Ok(node);
+        }
         node.begin_to_settle().await;
         node.resume_moves();
         for pe in node.others().into_iter().filter(|_| !is_built) {
@@ -285,23 +299,8 @@ impl Node {
     /// Tells another node what is here, and asks what is there: it was started, or can be reached again.
     pub fn greet(&self, pe: PeId) {
         self.send(pe, &Message::Hello);
+        self.tell_members(pe);
         self.tell_own(pe);
-    }
-
-    /// Takes a new node into the cluster. It gets keys when leaves are moved to it.
-    pub fn join(&self, pe: PeId) {
-        let mut members = self.members.borrow_mut();
-        if let Err(place) = members.binary_search(&pe) {
-            members.insert(place, pe);
-            drop(members);
-            self.greet(pe);
-        }
-    }
-
-    /// All nodes of the cluster that this one knows of, itself too.
-    #[must_use]
-    pub fn members(&self) -> Vec<PeId> {
-        self.members.borrow().clone()
     }
 
     /// Takes a frame from the net, without its length. A frame that is refused changes nothing.
@@ -367,17 +366,27 @@ impl Node {
     /// What must hold of this node by itself and does not; nothing unless there is a mistake in the program.
     #[must_use]
     pub fn verify(&self) -> Vec<String> {
-        self.state.borrow().index.verify(&self.leaves())
+        let mut wrong = self.state.borrow().index.verify(&self.leaves());
+        // LEAVE-1.
+        let state = self.state.borrow();
+        // A store without its keys keeps nothing but the founding shares; it is told the rest before it settles (LEAVE-5).
+        let is_kept = |fact: &Fact| self.is_settled() || fact.version > 1;
+        let leads_astray = facts(&state.given)
+            .filter(|fact| is_kept(fact) && !self.has_left(self.me) && self.has_left(fact.pe));
+        wrong
+            .extend(leads_astray.map(|fact| {
+                format!("what is kept of {:?} leads to {}, which has left", fact.range, fact.pe)
+            }));
+        if self.has_left(self.me) && !(state.leaves.is_empty() && state.staged.is_empty()) {
+            wrong.push("it has left, and owns something".to_owned());
+        }
+        wrong
     }
 
     /// Why it refuses all requests, if it does.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
         self.failure.borrow().clone()
-    }
-
-    fn others(&self) -> Vec<PeId> {
-        self.members.borrow().iter().copied().filter(|pe| *pe != self.me).collect()
     }
 
     fn send(&self, to: PeId, message: &Message) {
@@ -423,15 +432,31 @@ impl Node {
             Message::Installed { id } => self.spawn(|node| Box::pin(async move { node.settle(id).await })),
             Message::Ask { id } => self.asked(from, id),
             Message::Abort { id } => self.spawn(|node| Box::pin(async move { node.abandon(id).await })),
-            Message::Hello => self.tell_own(from),
-            Message::Account { from: key } => self.account(from, key),
-            Message::Accounted { from: key, facts, staged, newest, rest } => {
-                self.accounted(from, key, Page { facts, staged, newest, rest });
+            Message::Hello => {
+                self.tell_members(from);
+                self.tell_own(from);
+            }
+            Message::Account { hearing, from: key } => self.account(from, hearing, key),
+            Message::Accounted { hearing, from: key, facts, staged, newest, rest } => {
+                self.accounted(from, hearing, key, Page { facts, staged, newest, rest });
             }
             Message::Admit { birth, is_loss_accepted } => {
                 self.spawn(|node| Box::pin(async move { node.admit(from, birth, is_loss_accepted).await }));
             }
             Message::Admitted { birth, is_admitted } => self.admitted(from, birth, is_admitted),
+            Message::Declined { id } => self.declined(id),
+            Message::Farewell { id, list, part, facts } => {
+                self.spawn(|node| {
+                    Box::pin(async move { node.keep_farewell(from, id, list, part, &facts).await })
+                });
+            }
+            Message::FarewellKept { id, part } => self.farewell_kept(from, id, part),
+            Message::FarewellRefused { id, why } => self.farewell_refused(from, id, why),
+            Message::Left { pe } => {
+                self.spawn(|node| Box::pin(async move { node.learn_left(from, pe).await }))
+            }
+            Message::LeftNoted { pe } => self.left_noted(from, pe),
+            Message::List { version } => self.heard_of_list(from, version),
             Message::Couple { find, way } => {
                 self.spawn(|node| Box::pin(async move { node.couple(find, way).await }));
             }
@@ -448,8 +473,11 @@ impl Node {
         }
     }
 
-    /// Keeps a fact in the index, where the placement has a place for it.
+    /// Keeps a fact in the index, where the placement has a place for it. One about this node is old: it has its leaves there.
     fn learn(&self, fact: &Fact) {
+        if fact.pe == self.me {
+            return;
+        }
         self.state.borrow_mut().index.learn(fact);
     }
 
@@ -493,6 +521,11 @@ impl Node {
 
     /// The store failed in a change of structure: memory and store may differ now, so nothing is answered any more.
     fn fail(&self, error: &StoreError) {
-        self.failure.borrow_mut().get_or_insert_with(|| error.to_string());
+        self.refuse(error.to_string());
+    }
+
+    /// Nothing is answered from here on, for this reason.
+    fn refuse(&self, reason: String) {
+        self.failure.borrow_mut().get_or_insert(reason);
     }
 }

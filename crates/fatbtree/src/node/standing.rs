@@ -77,6 +77,8 @@ enum Told {
 }
 
 struct Heard {
+    /// Which hearing it is, since the node's start.
+    number: u64,
     known: Ranges<PageCopy>,
     staged: BTreeMap<MoveId, Fact>,
     newest: u64,
@@ -90,7 +92,7 @@ impl Standing {
         for (range, pe) in founding.ranges() {
             known.learn(&range, 1, &PageCopy { pe, page: PageNo::ROOT });
         }
-        let heard = Heard { known, staged: BTreeMap::new(), newest: 1, told: BTreeMap::new() };
+        let heard = Heard { number: 0, known, staged: BTreeMap::new(), newest: 1, told: BTreeMap::new() };
         Self { birth, is_settled: Cell::new(is_settled), heard: RefCell::new(heard), bell: Bell::default() }
     }
 }
@@ -154,7 +156,7 @@ impl Node {
             "{witness} knows another store of {}: {mine}. Bring that store back; or, if it is lost for good, serve an empty one with --accept-loss",
             self.me
         );
-        self.failure.borrow_mut().get_or_insert(reason);
+        self.refuse(reason);
     }
 
     /// Comes to its keys, if it has not had them: at once where there is nobody to ask.
@@ -187,11 +189,28 @@ impl Node {
         }
     }
 
+    /// One of those who are heard has left: what others have told before may lead to it, and what they know now does not (LEAVE-5).
+    pub(super) fn hear_anew(&self) {
+        if !self.is_settled() {
+            let mut heard = self.standing.heard.borrow_mut();
+            heard.told.clear();
+            // Answers that are under way are from before.
+            heard.number += 1;
+        }
+        self.standing.bell.ring();
+    }
+
+    /// The hearing that is going on: an answer to an earlier one, or to an earlier start, may be older than what it has to be newer than (LEAVE-5).
+    fn hearing(&self) -> (u64, u64) {
+        (self.state.borrow().incarnation, self.standing.heard.borrow().number)
+    }
+
     /// Asks a node for what it has not told yet; whether there is something.
     fn ask_for_account(&self, pe: PeId) -> bool {
+        let hearing = self.hearing();
         let message = match self.standing.heard.borrow().told.get(&pe) {
-            None => Message::Account { from: Key::new() },
-            Some(Told::Until(key)) => Message::Account { from: key.clone() },
+            None => Message::Account { hearing, from: Key::new() },
+            Some(Told::Until(key)) => Message::Account { hearing, from: key.clone() },
             Some(Told::All) => {
                 Message::Admit { birth: self.standing.birth, is_loss_accepted: self.options.is_loss_accepted }
             }
@@ -202,7 +221,10 @@ impl Node {
     }
 
     /// Tells another node what this one knows for good of where keys are, from a key on.
-    pub(super) fn account(&self, to: PeId, from: Key) {
+    pub(super) fn account(&self, to: PeId, hearing: (u64, u64), from: Key) {
+        if self.has_left(self.me) {
+            return self.tell_members(to);
+        }
         let state = self.state.borrow();
         let mut known: Vec<_> = state.leaves.values().map(|leaf| leaf.fact(self.me)).collect();
         known.extend(facts(&state.given).filter(|fact| fact.pe != self.me));
@@ -218,11 +240,14 @@ impl Node {
         let newest = known.iter().map(|fact| fact.version).chain([state.index.newest_version()]).max();
         let newest = newest.unwrap_or(0);
         drop(state);
-        self.send(to, &Message::Accounted { from, facts: known, staged, newest, rest });
+        self.send(to, &Message::Accounted { hearing, from, facts: known, staged, newest, rest });
     }
 
     /// Another node has told some of what it knows. What was not asked for, or was told before, is left.
-    pub(super) fn accounted(&self, pe: PeId, from: Key, page: Page) {
+    pub(super) fn accounted(&self, pe: PeId, hearing: (u64, u64), from: Key, page: Page) {
+        if hearing != self.hearing() {
+            return;
+        }
         let mut heard = self.standing.heard.borrow_mut();
         let is_wanted = match heard.told.get(&pe) {
             None => from.is_empty(),
@@ -246,6 +271,8 @@ impl Node {
 
     /// Remembers the new store of another node, unless it knows another one.
     pub(super) async fn admit(&self, pe: PeId, birth: u64, is_loss_accepted: bool) {
+        // LEAVE-5: it asks again; or hears that this node has left.
+        let Some(_arrival) = self.leaving.let_come() else { return };
         let known = self.state.borrow().met.get(&pe).copied();
         let is_admitted = match known {
             Some(known) if known == birth => true,
@@ -283,7 +310,7 @@ impl Node {
         }
         {
             let mut state = self.state.borrow_mut();
-            given.iter().for_each(|fact| state.give(fact));
+            given.iter().for_each(|fact| state.give(self.me, fact));
             for head in &leaves {
                 state.put_leaf(self.me, head.clone());
             }

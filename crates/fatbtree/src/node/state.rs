@@ -54,7 +54,7 @@ pub(super) struct State {
     pub(super) staged: BTreeMap<MoveId, Staged>,
     pub(super) decided: BTreeMap<MoveId, PeId>,
     /// Moves of this PE that are not decided; a restart undoes them by forgetting.
-    pub(super) moving: BTreeMap<MoveId, Rc<Slot<PageNo>>>,
+    pub(super) moving: BTreeMap<MoveId, Rc<Slot<Option<PageNo>>>>,
     /// Locks that requests hold here in the paper's protocols.
     pub(super) held: BTreeMap<(RequestId, PageNo), Held>,
     /// Questions to other nodes in the paper's protocols.
@@ -90,7 +90,7 @@ impl State {
         for fact in &recovered.given {
             given.learn(&fact.range, fact.version, &PageCopy { pe: fact.pe, page: fact.page });
         }
-        for fact in facts(&given) {
+        for fact in facts(&given).filter(|fact| fact.pe != me) {
             index.learn(&fact);
         }
         for head in &recovered.heads {
@@ -166,31 +166,44 @@ impl State {
         self.leaves.get(page).filter(|leaf| target.is_in(&leaf.range))
     }
 
-    /// Remembers whom keys were given.
-    pub(super) fn give(&mut self, fact: &Fact) {
+    /// Remembers whom keys were given. What was this PE's own once is no news for its index: it has its leaves there.
+    pub(super) fn give(&mut self, me: PeId, fact: &Fact) {
         self.given.learn(&fact.range, fact.version, &PageCopy { pe: fact.pe, page: fact.page });
-        self.index.learn(fact);
+        if fact.pe != me {
+            self.index.learn(fact);
+        }
     }
 
-    /// What the store has to keep of who was given keys, and for which range, once these are given.
-    pub(super) fn giving(&self, fact: &Fact) -> (KeyRange, Vec<Fact>) {
+    /// What the store has to keep of who was given keys, and for which range, once these are given: all the pieces that change, and what lies between them.
+    pub(super) fn giving(&self, facts_new: &[Fact]) -> (KeyRange, Vec<Fact>) {
         let mut given = self.given.clone();
-        given.learn(&fact.range, fact.version, &PageCopy { pe: fact.pe, page: fact.page });
+        for fact in facts_new {
+            given.learn(&fact.range, fact.version, &PageCopy { pe: fact.pe, page: fact.page });
+        }
+        let changed = hull(facts_new);
         // The pieces that touch the range, whole: where pieces were cut or joined, their neighbours changed as well.
         let touches = |range: &KeyRange| {
-            range.overlaps(&fact.range)
-                || range.high.as_ref() == Some(&fact.range.low)
-                || fact.range.high.as_ref() == Some(&range.low)
+            range.overlaps(&changed)
+                || range.high.as_ref() == Some(&changed.low)
+                || changed.high.as_ref() == Some(&range.low)
         };
         let pieces: Vec<_> = facts(&given).filter(|piece| touches(&piece.range)).collect();
         let range = match (pieces.first(), pieces.last()) {
             (Some(first), Some(last)) => {
                 KeyRange { low: first.range.low.clone(), high: last.range.high.clone() }
             }
-            _ => fact.range.clone(),
+            _ => changed.clone(),
         };
         (range, pieces)
     }
+}
+
+/// From the first key of some facts to their end.
+fn hull(facts: &[Fact]) -> KeyRange {
+    let low = facts.iter().map(|fact| fact.range.low.clone()).min().unwrap_or_default();
+    let is_open = facts.iter().any(|fact| fact.range.high.is_none());
+    let high = facts.iter().filter_map(|fact| fact.range.high.clone()).max().filter(|_| !is_open);
+    KeyRange { low, high }
 }
 
 /// What is known, as facts.

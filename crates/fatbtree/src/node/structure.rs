@@ -67,6 +67,13 @@ impl Node {
         Ok(())
     }
 
+    /// Cuts a leaf in two at its middle, however little it holds.
+    pub(super) async fn halve(&self, page: PageNo) -> Result<(), MoveError> {
+        let range = self.leaf(page).ok_or(MoveError::NotHere(page))?.range;
+        let middle = self.go_ahead(self.store.weigh(range)).await?.middle;
+        self.split_leaf(page, middle.ok_or(MoveError::CannotSplit(page))?).await
+    }
+
     async fn split(&self, page: PageNo) -> Result<(), StoreError> {
         self.pages.lock().await;
         let held = self.go_ahead(self.locks.lock(page, LockMode::X)).await;

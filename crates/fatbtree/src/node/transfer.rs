@@ -56,6 +56,9 @@ pub enum MoveError {
     /// A transaction that has touched it is at work, and was not over in time.
     #[error("a transaction is at work in {0}; try again")]
     InUse(PageNo),
+    /// The receiver is leaving the cluster.
+    #[error("{0} takes no leaf: it is leaving")]
+    Declined(PeId),
     /// The receiver did not answer in time.
     #[error("{0} did not take the leaf in time")]
     NoAnswer(PeId),
@@ -68,7 +71,7 @@ pub enum MoveError {
 const MOST_BYTES: usize = frame::MAX_BYTES / 4 * 3;
 
 /// Stands for the table of who was given what; no leaf has this number.
-const DECISIONS: PageNo = PageNo(0);
+pub(super) const DECISIONS: PageNo = PageNo(0);
 
 impl From<StoreError> for MoveError {
     fn from(error: StoreError) -> Self {
@@ -92,7 +95,7 @@ impl Node {
         if self.options.protocol != Protocol::Lazy {
             return Err(MoveError::Protocol);
         }
-        if to == self.me || !self.members.borrow().contains(&to) {
+        if to == self.me || !self.members().contains(&to) {
             return Err(MoveError::NoSuchMember(to));
         }
         let (held, head) = self.lock_to_move(page).await?;
@@ -111,7 +114,11 @@ impl Node {
         let path = self.state.borrow().index.around(&Target::At(head.range.low.clone()));
         self.send(to, &Message::Stage(Staged { id, head: head.clone(), rows, path }));
         let kept = self.world.timeout(self.options.move_timeout, slot.take()).await;
-        let Some(page) = kept else {
+        if kept == Some(None) {
+            self.state.borrow_mut().moving.remove(&id);
+            return Err(MoveError::Declined(to));
+        }
+        let Some(page) = kept.flatten() else {
             // MOVE-1: from here it is given up, whatever comes.
             self.state.borrow_mut().moving.remove(&id);
             self.count(|counts| counts.moves_undone += 1);
@@ -148,7 +155,7 @@ impl Node {
         let fact = moved.fact(to);
         // One decision at a time: each rewrites what is kept of its neighbours, too. Nothing else is waited for under this lock but the store.
         let _decisions = self.locks.lock(DECISIONS, LockMode::X).await;
-        let given = self.state.borrow().giving(&fact);
+        let given = self.state.borrow().giving(std::slice::from_ref(&fact));
         let change = Change {
             remove: vec![head.page],
             clear: Some(head.range.clone()),
@@ -164,7 +171,7 @@ impl Node {
         {
             let mut state = self.state.borrow_mut();
             state.remove_leaf(head.page);
-            state.give(&fact);
+            state.give(self.me, &fact);
             state.moving.remove(&id);
             state.decided.insert(id, to);
         }
@@ -177,7 +184,14 @@ impl Node {
     /// The receiver keeps the leaf.
     pub(super) fn kept(&self, id: MoveId, page: PageNo) {
         if let Some(slot) = self.state.borrow().moving.get(&id) {
-            slot.put(page);
+            slot.put(Some(page));
+        }
+    }
+
+    /// The receiver takes none.
+    pub(super) fn declined(&self, id: MoveId) {
+        if let Some(slot) = self.state.borrow().moving.get(&id) {
+            slot.put(None);
         }
     }
 
@@ -201,6 +215,9 @@ impl Node {
                     node.world.clock.sleep(node.options.remind_interval).await;
                     if !node.state.borrow().staged.contains_key(&id) {
                         return;
+                    }
+                    if node.has_left(id.source) {
+                        return node.abandon(id).await; // LEAVE-6
                     }
                     node.send(id.source, &Message::Ask { id });
                 }
@@ -228,6 +245,10 @@ impl Node {
         if from != id.source || !self.is_settled() {
             return; // a source speaks for itself only; and who has not its own keys yet takes no others
         }
+        // LEAVE-2
+        let Some(_arrival) = self.leaving.let_come() else {
+            return self.send(from, &Message::Declined { id });
+        };
         staged.head.page = self.state.borrow_mut().next_page();
         let page = staged.head.page;
         self.pages.fix(page, Access::Create).await;

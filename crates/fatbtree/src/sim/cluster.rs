@@ -1,7 +1,7 @@
 //! Simulated nodes that start, crash, and start again on what their disks kept.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
@@ -27,6 +27,8 @@ pub struct ClusterOptions {
     pub node: Options,
     /// Who has which keys when it begins.
     pub shares: Vec<(Key, PeId)>,
+    /// PEs that may [join](Cluster::join) later: they have the next numbers.
+    pub spares: u16,
     /// What happens to frames.
     pub faults: Faults,
     /// How long an operation of a store takes at most, before and after it has happened.
@@ -42,6 +44,7 @@ impl ClusterOptions {
         Self {
             node: Options::default(),
             shares: (0..pes).map(|pe| (low(pe), PeId(pe))).collect(),
+            spares: 0,
             faults: Faults::default(),
             store_delay: Duration::ZERO,
         }
@@ -70,6 +73,8 @@ struct Inner {
     make_application: RefCell<Box<MakeApplication>>,
     built: RefCell<BTreeMap<PeId, Built>>,
     running: RefCell<BTreeMap<PeId, (Rc<Node>, Group)>>,
+    /// The list of members.
+    members: RefCell<BTreeSet<PeId>>,
 }
 
 impl fmt::Debug for Cluster {
@@ -98,7 +103,10 @@ impl Cluster {
         make_store: Option<Box<MakeStore>>,
         make_pages: Option<Box<MakePages>>,
     ) -> Self {
-        let disks: BTreeMap<_, _> = options.shares.iter().map(|(_, pe)| (*pe, Disk::default())).collect();
+        let founders: BTreeSet<_> = options.shares.iter().map(|(_, pe)| *pe).collect();
+        let next = founders.last().map_or(0, |last| last.0 + 1);
+        let all = founders.iter().copied().chain((next..next + options.spares).map(PeId));
+        let disks: BTreeMap<_, _> = all.map(|pe| (pe, Disk::default())).collect();
         let network = Network::new(executor.clone(), options.faults);
         let (for_stores, delay) = (disks.clone(), options.store_delay);
         let in_memory = move |pe, world: &World| -> Rc<dyn LeafStore> {
@@ -119,6 +127,7 @@ impl Cluster {
             make_application: RefCell::new(Box::new(|_, _| Rc::new(NoApplication))),
             built: RefCell::default(),
             running: RefCell::default(),
+            members: RefCell::new(founders),
         }))
     }
 
@@ -147,10 +156,38 @@ impl Cluster {
         &self.0.network
     }
 
-    /// All PEs, running or not.
+    /// All PEs on the list of members, running or not.
     #[must_use]
     pub fn members(&self) -> Vec<PeId> {
-        self.0.disks.keys().copied().collect()
+        self.0.members.borrow().iter().copied().collect()
+    }
+
+    /// A PE that has never been a member, if one is left.
+    #[must_use]
+    pub fn spare(&self) -> Option<PeId> {
+        let members = self.0.members.borrow();
+        let was_never = |pe: &PeId| {
+            !members.contains(pe) && self.disk(*pe).structure().0.is_empty() && !self.disk(*pe).has_left(*pe)
+        };
+        self.0.disks.keys().copied().find(was_never)
+    }
+
+    /// Puts a PE on the list, starts it, and gives all that run the new list. It has its keys, none, once all have told it what they know.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Node::start`].
+    pub async fn join(&self, pe: PeId) -> Result<Rc<Node>, Error> {
+        self.0.members.borrow_mut().insert(pe);
+        let nodes: Vec<_> = self.0.running.borrow().values().map(|(node, _)| Rc::clone(node)).collect();
+        nodes.iter().for_each(|node| node.join(pe));
+        self.start(pe).await
+    }
+
+    /// Stops a node that has left, and takes it off the list.
+    pub fn dismiss(&self, pe: PeId) {
+        self.crash(pe);
+        self.0.members.borrow_mut().remove(&pe);
     }
 
     /// The disk of a PE with a store in memory.
@@ -167,6 +204,12 @@ impl Cluster {
     #[must_use]
     pub fn node(&self, pe: PeId) -> Option<Rc<Node>> {
         self.0.running.borrow().get(&pe).map(|(node, _)| Rc::clone(node))
+    }
+
+    /// The tasks of a running node: a task that is spawned among them ends with it.
+    #[must_use]
+    pub fn group(&self, pe: PeId) -> Option<Group> {
+        self.0.running.borrow().get(&pe).map(|(_, group)| *group)
     }
 
     /// Starts a node, on a new disk or on what its last run left.
@@ -201,7 +244,8 @@ impl Cluster {
         let (store, pages) = ((inner.make_store)(pe, &world), (inner.make_pages)(pe, &world));
         let application = (inner.make_application.borrow())(&world, &store);
         let built = inner.built.borrow_mut().remove(&pe);
-        let parts = Parts { world, store, pages, application, founding, joined: Vec::new(), options, built };
+        let members = self.members();
+        let parts = Parts { world, store, pages, application, founding, members, options, built };
         let node = Node::start(parts).await?;
         inner.network.connect(pe, Some(&node));
         inner.running.borrow_mut().insert(pe, (Rc::clone(&node), group));

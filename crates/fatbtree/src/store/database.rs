@@ -5,7 +5,9 @@
 //! | the rows' (named by the caller) | key | value |
 //! | `fat.self` | `identity`, `shares`, `next_page` | whose store it is, how often opened; who had which keys at first; the next leaf's number |
 //! | | `birth`, `settled` | the store's own name; there once it has its keys |
+//! | | `list` | the newest version of the list of members that it has gone by |
 //! | `fat.met` | PE, big-endian | the name of that PE's store |
+//! | `fat.left` | PE, big-endian | nothing: that PE has left the cluster |
 //! | `fat.leaves` | page, big-endian | [`LeafHead`] |
 //! | `fat.staged`, `fat.decided` | [`MoveId`](crate::MoveId) | [`Staged`], the receiver |
 //! | `fat.given` | first key | [`Fact`] |
@@ -32,11 +34,13 @@ const STAGED: Table<[u8], [u8]> = Table::new("fat.staged");
 const DECIDED: Table<[u8], [u8]> = Table::new("fat.decided");
 const GIVEN: Table<[u8], [u8]> = Table::new("fat.given");
 const MET: Table<[u8], [u8]> = Table::new("fat.met");
+const LEFT: Table<[u8], [u8]> = Table::new("fat.left");
 const IDENTITY: &[u8] = b"identity";
 const SHARES: &[u8] = b"shares";
 const NEXT_PAGE: &[u8] = b"next_page";
 const BIRTH: &[u8] = b"birth";
 const SETTLED: &[u8] = b"settled";
+const LIST: &[u8] = b"list";
 
 /// Runs what may block where it disturbs nobody.
 pub trait Offload {
@@ -206,6 +210,8 @@ impl Base {
             birth: Option<Vec<u8>>,
             is_settled: bool,
             met: Vec<Row>,
+            left: Vec<Row>,
+            list: Option<Vec<u8>>,
             heads: Vec<Row>,
             staged: Vec<Row>,
             decided: Vec<Row>,
@@ -221,6 +227,8 @@ impl Base {
                 birth: own.get(BIRTH)?,
                 is_settled: own.get(SETTLED)?.is_some(),
                 met: all(&tx.table(&MET)?)?,
+                left: all(&tx.table(&LEFT)?)?,
+                list: own.get(LIST)?,
                 heads: all(&tx.table(&LEAVES)?)?,
                 staged: all(&tx.table(&STAGED)?)?,
                 decided: all(&tx.table(&DECIDED)?)?,
@@ -235,6 +243,8 @@ impl Base {
             })?,
             given: decode_all("given range", raw.given, |_, fact: Fact| Ok(fact))?,
             met: decode_all("name of another store", raw.met, |key, birth: u64| Ok((pe_of(key)?, birth)))?,
+            left: raw.left.iter().map(|(key, _)| pe_of(key)).collect::<Result<_, _>>()?,
+            list: raw.list.map_or(Ok(0), |bytes| decode("version of the list of members", LIST, &bytes))?,
             ..Recovered::default()
         };
         found.incarnation = 1;
@@ -350,6 +360,12 @@ impl Base {
             }
             if change.settles {
                 tx.table(&SELF)?.insert(SETTLED, b"")?;
+            }
+            if let Some(pe) = change.left {
+                tx.table(&LEFT)?.insert(&pe.0.to_be_bytes()[..], b"")?;
+            }
+            if let Some(version) = change.list {
+                tx.table(&SELF)?.insert(LIST, &encode(&version))?;
             }
             Ok(())
         })

@@ -1,7 +1,7 @@
 //! A store in memory, for simulations: it outlives its node, so a crash of the node is a restart on what was there.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Bound;
 use std::rc::Rc;
@@ -31,6 +31,8 @@ struct Content {
     birth: u64,
     is_settled: bool,
     met: BTreeMap<PeId, u64>,
+    left: BTreeSet<PeId>,
+    list: u64,
 }
 
 impl Disk {
@@ -49,6 +51,12 @@ impl Disk {
     #[must_use]
     pub fn given(&self) -> Vec<Fact> {
         self.0.borrow().given.values().cloned().collect()
+    }
+
+    /// Whether this PE is known here to have left, for checkers.
+    #[must_use]
+    pub fn has_left(&self, pe: PeId) -> bool {
+        self.0.borrow().left.contains(&pe)
     }
 
     /// How many rows it has.
@@ -158,6 +166,8 @@ impl Content {
             birth: self.birth,
             is_settled: self.is_settled,
             met: self.met.iter().map(|(pe, birth)| (*pe, *birth)).collect(),
+            left: self.left.iter().copied().collect(),
+            list: self.list,
         })
     }
 
@@ -214,6 +224,8 @@ impl Content {
         }
         self.met.extend(change.met);
         self.is_settled |= change.settles;
+        self.left.extend(change.left);
+        self.list = change.list.unwrap_or(self.list);
     }
 }
 

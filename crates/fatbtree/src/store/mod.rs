@@ -111,6 +111,10 @@ pub struct Recovered {
     pub is_settled: bool,
     /// The stores of the other PEs, as far as they are known.
     pub met: Vec<(PeId, u64)>,
+    /// PEs that have left the cluster.
+    pub left: Vec<PeId>,
+    /// The newest version of the list of members that this PE has gone by.
+    pub list: u64,
 }
 
 /// A change of structure. What is empty is left as it is.
@@ -138,6 +142,10 @@ pub struct Change {
     pub met: Option<(PeId, u64)>,
     /// The store has its keys now.
     pub settles: bool,
+    /// This PE has left the cluster.
+    pub left: Option<PeId>,
+    /// From now on this is the version of the list of members.
+    pub list: Option<u64>,
 }
 
 #[cfg(test)]
@@ -189,6 +197,8 @@ mod tests {
             wait(store.change(change)).expect("fine");
             wait(store.change(Change { met: Some((PeId(0), 77)), ..Change::default() })).expect("fine");
             wait(store.change(Change { met: Some((PeId(0), 78)), ..Change::default() })).expect("fine");
+            let change = Change { left: Some(PeId(4)), list: Some(9), ..Change::default() };
+            wait(store.change(change)).expect("fine");
             let third = wait(store.recover(founding())).expect("fine");
             let settled = Recovered {
                 incarnation: 3,
@@ -196,6 +206,8 @@ mod tests {
                 next_page: 2,
                 is_settled: true,
                 met: vec![(PeId(0), 78)],
+                left: vec![PeId(4)],
+                list: 9,
                 ..second
             };
             assert_eq!(third, settled, "{name}");

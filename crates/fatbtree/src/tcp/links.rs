@@ -170,11 +170,16 @@ impl Links {
         self.links.borrow().values().map(|link| link.status()).collect()
     }
 
-    /// Calls, sends until the connection ends, and calls again, for ever.
+    /// Calls, sends until the connection ends, and calls again, for ever, or until the other node has left.
     async fn keep_up(&self, link: &Link, node: &Weak<Node>) {
         let mut pause = FIRST_PAUSE;
         loop {
             let comings = link.comings.get();
+            if node.upgrade().is_none_or(|node| node.has_left(link.pe)) {
+                // Its last connection has ended, with what there was to say.
+                self.links.borrow_mut().remove(&link.pe);
+                return;
+            }
             let called = tokio::time::timeout(CALL_TIMEOUT, self.call(link, node)).await;
             let error = match called {
                 Ok(Ok(stream)) => {

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use azekura::Database;
 use azekura_auth::AuthKey;
@@ -17,8 +17,8 @@ use tokio::task::LocalSet;
 
 use crate::error::Error;
 use crate::id::PeId;
-use crate::membership::Membership;
-use crate::node::{Application, Counts, Credentials, Node, Parts};
+use crate::membership::{Membership, Meta};
+use crate::node::{Application, Counts, Credentials, LeaveError, Node, Parts, StaleList};
 use crate::options::Options;
 use crate::page_service::StorePages;
 use crate::store::{Attachments, DatabaseStore, Offload};
@@ -32,6 +32,11 @@ use crate::world::{Task, World};
 
 /// Threads for what may wait in the store, at most.
 const STORE_THREADS: usize = 64;
+/// How long a node that has left waits for the others to say that they know, and how often it looks.
+const TELL_PATIENCE: Duration = Duration::from_secs(5);
+const TELL_INTERVAL: Duration = Duration::from_millis(10);
+/// A newer list that is not there yet is looked for so often.
+const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
 /// What a job of the store that has begun is given when the node stops.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -65,6 +70,9 @@ pub enum StartError {
     /// Its store, or its settings.
     #[error(transparent)]
     Node(#[from] Error),
+    /// The list of members is an old one.
+    #[error(transparent)]
+    Stale(#[from] StaleList),
 }
 
 /// What an application has to work with.
@@ -119,6 +127,10 @@ pub struct NodeStatus {
     pub failure: Option<String>,
     /// Whether its store has had its keys.
     pub is_settled: bool,
+    /// The version of the list of members that it goes by, and the newest that another node does.
+    pub list: (u64, u64),
+    /// Who has left the cluster.
+    pub left: Vec<PeId>,
     /// Leaves here.
     pub leaves: usize,
     /// Index pages here, and their levels.
@@ -141,6 +153,8 @@ impl Here {
             pe: self.me,
             failure: self.node.failure(),
             is_settled: self.node.is_settled(),
+            list: self.node.list_versions(),
+            left: self.node.left(),
             leaves: self.node.leaves().len(),
             index: self.node.index_size(),
             counts: self.node.counts(),
@@ -159,11 +173,51 @@ impl Here {
         Box::pin(async move { task.await.ok() })
     }
 
-    /// Learns of nodes that have come, and where nodes are now. Nobody is forgotten.
-    pub fn learn_members(&self, members: &Membership) {
-        for member in members.nodes().iter().filter(|member| member.pe != self.me) {
+    /// Goes by this list: learns of nodes that have come, and where nodes are now. Nobody is forgotten: that a node has left is said by that node.
+    ///
+    /// # Errors
+    ///
+    /// [`StaleList`]: it is older than one that this node has gone by. Nothing was changed.
+    pub async fn learn_members(&self, members: &Membership) -> Result<(), StaleList> {
+        self.node.go_by_list(members.version()).await?;
+        let others =
+            members.nodes().iter().filter(|member| member.pe != self.me && !self.node.has_left(member.pe));
+        for member in others {
             self.links.add(member.pe, member.address, Rc::downgrade(&self.node));
             self.node.join(member.pe);
+        }
+        Ok(())
+    }
+
+    /// Has the node leave the cluster; ends when all others know that it has, or have not said so for a time: then it can be stopped.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Node::leave`].
+    pub async fn leave(&self) -> Result<(), LeaveError> {
+        self.node.leave().await?;
+        let began = Instant::now();
+        while !self.node.untold().is_empty() && began.elapsed() < TELL_PATIENCE {
+            tokio::time::sleep(TELL_INTERVAL).await;
+        }
+        Ok(())
+    }
+
+    /// Reads the list anew whenever another node goes by a newer one, for ever. A list that cannot be read, or is no newer, is left.
+    pub async fn follow(self: Rc<Self>, meta: Arc<dyn Meta + Send + Sync>) {
+        loop {
+            let news = self.node.newer_list();
+            let (version, newest) = self.node.list_versions();
+            if newest > version {
+                let meta = Arc::clone(&meta);
+                let read = tokio::task::spawn_blocking(move || meta.members()).await;
+                if let Ok(Ok(members)) = read {
+                    // One that is older still is told of by `status`.
+                    let _ = self.learn_members(&members).await;
+                }
+            }
+            // It may be given to this node later than to others.
+            let _ = tokio::time::timeout(FOLLOW_INTERVAL, news).await;
         }
     }
 }
@@ -338,15 +392,13 @@ async fn begin(
     let offload: Rc<dyn Offload> = Rc::new(Threads);
     let store = Rc::new(DatabaseStore::new(db, &rows, offload, attachments));
     let founding = members.founding(pe);
-    let joined =
-        members.nodes().iter().filter(|member| member.from.is_none()).map(|member| member.pe).collect();
     let parts = Parts {
         world,
         store,
         pages: Rc::new(StorePages),
         application,
         founding,
-        joined,
+        members: members.nodes().iter().map(|member| member.pe).collect(),
         options,
         built: None,
     };
@@ -360,7 +412,7 @@ async fn begin(
         guests,
     });
     let here = Rc::new(Here { node, links, door: Rc::clone(&door), me: pe });
-    here.learn_members(&members);
+    here.learn_members(&members).await?;
     // What the start had to say went nowhere: there were no links yet.
     for member in members.nodes().iter().filter(|member| member.pe != pe) {
         here.node.greet(member.pe);

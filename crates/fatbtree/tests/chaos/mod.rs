@@ -50,15 +50,19 @@ pub(crate) async fn mover(cluster: Cluster, moves: usize, moved: Rc<Cell<usize>>
 pub(crate) async fn nemesis(cluster: Cluster, crashes: usize, cuts: usize) {
     use azekura_fatbtree::Clock;
     let clock = cluster.executor().clone();
-    let members = cluster.members();
-    let any = || members[clock.below(members.len())];
+    let any = || {
+        let members = cluster.members();
+        members[clock.below(members.len())]
+    };
     for turn in 0..crashes + cuts {
         clock.sleep(Duration::from_micros(clock.below(200_000) as u64)).await;
         let (pe, other) = (any(), any());
         if turn < crashes {
             cluster.crash(pe);
             clock.sleep(Duration::from_micros(clock.below(200_000) as u64)).await;
-            cluster.start(pe).await.expect("it starts again");
+            if cluster.members().contains(&pe) {
+                cluster.start(pe).await.expect("it starts again");
+            }
         } else {
             cluster.network().cut(pe, other);
             if clock.below(2) == 0 {
@@ -66,6 +70,54 @@ pub(crate) async fn nemesis(cluster: Cluster, crashes: usize, cuts: usize) {
             }
             clock.sleep(Duration::from_micros(clock.below(400_000) as u64)).await;
             cluster.network().mend();
+        }
+    }
+}
+
+/// Has nodes join, so many within about a second.
+pub(crate) async fn joiner(cluster: Cluster, joins: usize) {
+    use azekura_fatbtree::Clock;
+    let clock = cluster.executor().clone();
+    for _ in 0..joins {
+        clock.sleep(Duration::from_micros(clock.below(400_000) as u64)).await;
+        let Some(pe) = cluster.spare() else { return };
+        cluster.join(pe).await.expect("it starts");
+    }
+}
+
+/// Has nodes leave, now and then two at once, and stops those that have left once the others know it.
+pub(crate) async fn leaver(cluster: Cluster, leaves: usize, left: Rc<Cell<usize>>) {
+    use azekura_fatbtree::Clock;
+    let clock = cluster.executor().clone();
+    for _ in 0..leaves {
+        clock.sleep(Duration::from_micros(clock.below(400_000) as u64)).await;
+        let members = cluster.members();
+        let pe = members[clock.below(members.len())];
+        let Some(node) = cluster.node(pe) else { continue };
+        let done = Rc::new(RefCell::new(None));
+        let tell = Rc::clone(&done);
+        let group = cluster.group(pe).expect("it runs");
+        // With its node it ends.
+        let leaving = Rc::downgrade(&node);
+        drop(node);
+        let task = async move {
+            let Some(node) = leaving.upgrade() else { return };
+            let result = node.leave().await;
+            *tell.borrow_mut() = Some(result.is_ok());
+        };
+        cluster.executor().spawn_in(group, Box::pin(task));
+        for _ in 0..200 {
+            clock.sleep(Duration::from_millis(10)).await;
+            let Some(node) = cluster.node(pe) else { break };
+            match *done.borrow() {
+                Some(false) => break,
+                Some(true) if node.untold().is_empty() => {
+                    left.set(left.get() + 1);
+                    cluster.dismiss(pe);
+                    break;
+                }
+                _ => {}
+            }
         }
     }
 }
@@ -92,7 +144,22 @@ pub(crate) fn run_all(cluster: &Cluster, plan: &impl Debug, tasks: Vec<Pin<Box<d
 fn heal(cluster: &Cluster, plan: &impl Debug) {
     cluster.network().mend();
     cluster.network().set_faults(Faults { least_delay: Duration::from_micros(50), ..Faults::default() });
-    cluster.executor().run_for(Duration::from_secs(2));
+    cluster.executor().run_for(Duration::from_secs(4));
+    for pe in cluster.members() {
+        if cluster.disk(pe).has_left(pe) {
+            let node = cluster.node(pe).expect("it runs");
+            assert!(
+                node.untold().is_empty(),
+                "{plan:?}: {pe} has left, and {:?} never heard of it",
+                node.untold()
+            );
+            cluster.dismiss(pe);
+        }
+    }
+    for pe in cluster.members() {
+        let node = cluster.node(pe).expect("it runs");
+        assert!(node.is_settled(), "{plan:?}: {pe} never came to its keys");
+    }
     let wrong = cluster.verify();
     assert!(wrong.is_empty(), "{plan:?}: {wrong:#?}");
     for pe in cluster.members() {

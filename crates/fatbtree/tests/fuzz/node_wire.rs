@@ -9,8 +9,8 @@ use azekura_fatbtree::frame::{self, Address};
 use azekura_fatbtree::tcp::handshake::{self, Identity};
 use azekura_fatbtree::tcp::receive_all;
 use azekura_fatbtree::{
-    Credentials, Fact, Find, KeyRange, Message, MoveId, PageNo, PeId, RequestId, Staged, Target,
-    TransactionId, Work,
+    Credentials, Fact, FarewellId, Find, KeyRange, Message, MoveId, PageNo, PeId, RequestId, Staged, Target,
+    TransactionId, Unkept, Work,
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -112,6 +112,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let run = Work::Run { is_write: true, others: vec![b"f".to_vec()], bytes: vec![1; 30] };
     let find =
         Find { id, target: Target::At(b"e".to_vec()), work: run, page: PageNo::ROOT, floor: 6, hops: 1 };
+    let farewell = FarewellId { incarnation: 3, number: 2 };
     let transaction = TransactionId(id);
     let step = Work::Step {
         id: transaction,
@@ -134,8 +135,9 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         Message::Facts(vec![fact.clone(), fact.clone()]),
         Message::Stage(Staged { id: move_id, head, rows, path: vec![fact.clone()] }),
         Message::Install { id: move_id },
-        Message::Account { from: b"d".to_vec() },
+        Message::Account { hearing: (2, 1), from: b"d".to_vec() },
         Message::Accounted {
+            hearing: (2, 1),
             from: b"d".to_vec(),
             facts: vec![fact.clone()],
             staged: vec![(move_id, fact.clone())],
@@ -145,6 +147,14 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         Message::Admit { birth: 77, is_loss_accepted: true },
         Message::Admitted { birth: 77, is_admitted: false },
         Message::Hello,
+        Message::Declined { id: move_id },
+        Message::Farewell { id: farewell, list: 3, part: 1, facts: vec![fact.clone()] },
+        Message::FarewellKept { id: farewell, part: 1 },
+        Message::FarewellRefused { id: farewell, why: Unkept::List(4) },
+        Message::FarewellRefused { id: farewell, why: Unkept::NotReady("not yet".to_owned()) },
+        Message::Left { pe: PeId(2) },
+        Message::LeftNoted { pe: PeId(2) },
+        Message::List { version: 4 },
     ];
     let frames: Vec<u8> = messages.iter().flat_map(|message| frame::encode(ADDRESS, message)).collect();
     let mut hello = b"AZKNODE\n".to_vec();

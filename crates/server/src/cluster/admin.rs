@@ -14,7 +14,7 @@ use crate::resp::{Reply, Request};
 const MAP_LEAVES: usize = 1000;
 
 impl Cluster {
-    /// `AZ.CLUSTER MAP [FROM key] [LIMIT n] | STATUS | MEMBERS | SPLIT key | MOVE key node | RELOAD`
+    /// `AZ.CLUSTER MAP [FROM key] [LIMIT n] | STATUS | MEMBERS | SPLIT key | MOVE key node | RELOAD | LEAVE [VERSION n]`
     pub(crate) fn administer(&self, request: Request<'_>) -> Result<Reply, CommandError> {
         let word = request.arg(1).to_ascii_uppercase();
         match (word.as_slice(), request.len()) {
@@ -27,6 +27,10 @@ impl Cluster {
             (b"SPLIT", 3) => self.change(request.arg(2), Work::Split),
             (b"MOVE", 4) => self.change(request.arg(2), Work::Move { to: self.member(request.arg(3))? }),
             (b"RELOAD", 2) => self.reload(),
+            (b"LEAVE", 2) => self.leave(None),
+            (b"LEAVE", 4) if is_word(request.arg(2), "VERSION") => {
+                self.leave(Some(crate::command::integer(request.arg(3))?))
+            }
             _ => {
                 let word = String::from_utf8_lossy(&word[..word.len().min(64)]).into_owned();
                 Err(CommandError::UnknownSubcommand("az.cluster", word))
@@ -97,7 +101,26 @@ impl Cluster {
     /// `RELOAD`: reads the list of members again.
     fn reload(&self) -> Result<Reply, CommandError> {
         let members = self.meta.members().map_err(|error| CommandError::Unavailable(error.to_string()))?;
-        self.at_node(move |here| Box::pin(async move { here.learn_members(&members) }))?;
+        let learned =
+            self.at_node(move |here| Box::pin(async move { here.learn_members(&members).await }))?;
+        learned.map_err(|error| CommandError::Protocol(error.to_string()))?;
+        Ok(Reply::OK)
+    }
+
+    /// `LEAVE`: this node leaves the cluster; answered when that is so and all others know it. Refused if the list of members is not the version that is named.
+    fn leave(&self, version: Option<i64>) -> Result<Reply, CommandError> {
+        let left = self.at_node(move |here| {
+            Box::pin(async move {
+                let known = here.node.list_versions().0;
+                if let Some(version) = version.filter(|version| u64::try_from(*version) != Ok(known)) {
+                    return Err(format!(
+                        "wrong version: this node goes by version {known} of the list of members, not by {version}"
+                    ));
+                }
+                here.leave().await.map_err(|error| error.to_string())
+            })
+        })?;
+        left.map_err(CommandError::Protocol)?;
         Ok(Reply::OK)
     }
 
@@ -123,6 +146,10 @@ fn leaf_reply(Fact { range, pe, page, version }: Fact) -> Reply {
     ])
 }
 
+fn join(nodes: &[PeId]) -> String {
+    nodes.iter().map(|pe| pe.0.to_string()).collect::<Vec<_>>().join(" ")
+}
+
 fn lines(status: &NodeStatus) -> Vec<(&'static str, String)> {
     let counts = status.counts;
     let up = status.links.iter().filter(|link| link.state == LinkState::Up).count();
@@ -130,6 +157,9 @@ fn lines(status: &NodeStatus) -> Vec<(&'static str, String)> {
         ("azekura_node", status.pe.0.to_string()),
         ("azekura_nodes", (status.links.len() + 1).to_string()),
         ("azekura_nodes_reached", up.to_string()),
+        ("azekura_members_version", status.list.0.to_string()),
+        ("azekura_members_newest", status.list.1.to_string()),
+        ("azekura_left", join(&status.left)),
         ("azekura_settled", u8::from(status.is_settled).to_string()),
         ("azekura_leaves", status.leaves.to_string()),
         ("azekura_index_pages", status.index.0.to_string()),

@@ -126,6 +126,8 @@ pub(crate) fn start(shared: &Arc<Shared>) -> Result<Option<NodeThread>, ServerEr
         move |tools| std::rc::Rc::new(owner::Owner::new(for_owner, tools)),
         config,
     )?;
+    let for_node = Arc::clone(&meta);
+    thread.handle().tell(move |here| Box::pin(here.follow(for_node)));
     let max_reply_bytes = shared.options.max_reply_bytes;
     let cluster = Cluster { pe, node: thread.handle(), meta, max_reply_bytes, waits: Count::default() };
     // Nobody else sets it.

@@ -4,6 +4,7 @@
 
 mod interactive;
 mod keys;
+mod leaving;
 mod moves;
 mod nodes;
 mod pipeline;

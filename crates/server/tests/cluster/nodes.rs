@@ -49,6 +49,7 @@ impl Nodes {
             address: listeners[usize::from(pe)].local_addr().unwrap(),
             clients: None,
             from: Some((*from).to_owned()),
+            left: false,
         };
         let members = (0..).zip(shares).map(member).collect();
         let members = Membership::new(0xc1, "cluster.key".into(), members).unwrap();

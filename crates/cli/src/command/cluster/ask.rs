@@ -22,11 +22,20 @@ pub(super) fn clients(member: &Member) -> Result<SocketAddr> {
 
 /// Asks a node.
 pub(super) fn ask<A: AsRef<[u8]>>(member: &Member, request: &[A]) -> Result<Value> {
+    ask_patiently(member, request, PATIENCE)
+}
+
+/// Asks a node what may take so long.
+pub(super) fn ask_patiently<A: AsRef<[u8]>>(
+    member: &Member,
+    request: &[A],
+    patience: Duration,
+) -> Result<Value> {
     let address = clients(member)?;
     let failed = || format!("node {} at {address}", member.pe.0);
     let client = redis::Client::open(format!("redis://{address}/")).with_context(failed)?;
     let mut connection = client.get_connection_with_timeout(PATIENCE).with_context(failed)?;
-    connection.set_read_timeout(Some(PATIENCE)).with_context(failed)?;
+    connection.set_read_timeout(Some(patience)).with_context(failed)?;
     if let Some(password) = std::env::var_os(serve::PASSWORD) {
         redis::cmd("AUTH").arg(password.as_encoded_bytes()).exec(&mut connection).with_context(failed)?;
     }

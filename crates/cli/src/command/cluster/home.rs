@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use azekura_fatbtree::{Member, Membership, PeId};
+use azekura_fatbtree::{FileMeta, Member, Membership, Meta, PeId};
 use rand::RngExt;
 use redis::Value;
 
@@ -87,18 +87,23 @@ impl Home {
                     break found;
                 }
             };
-            nodes.push(Member { pe: PeId(pe), address, clients: Some(clients), from: Some(from.clone()) });
+            nodes.push(Member {
+                pe: PeId(pe),
+                address,
+                clients: Some(clients),
+                from: Some(from.clone()),
+                left: false,
+            });
         }
         let home = Self { dir: dir.to_owned(), members: Membership::new(cluster, key, nodes)? };
         home.write()?;
         Ok(home)
     }
 
-    /// The same with other members.
+    /// The same with other members, unless somebody else has changed them meanwhile.
     pub(super) fn with(&self, members: Membership) -> Result<Self> {
-        let home = Self { dir: self.dir.clone(), members };
-        home.write()?;
-        Ok(home)
+        FileMeta::new(&self.dir.join(LIST)).change(&members)?;
+        Ok(Self { dir: self.dir.clone(), members })
     }
 
     /// Writes the list: whole, or not at all.

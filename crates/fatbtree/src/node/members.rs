@@ -1,0 +1,201 @@
+//! Who belongs to the cluster, as far as this node knows.
+//!
+//! - **MEMBERS-1** Who has left has left for good, whatever a list of members says: its number is not given again. It comes back, if at all, as a new
+//!   node. So *left* is a set that only grows, and may be told in any order, twice, and by anybody.
+//! - **MEMBERS-2** The list of members has a version. A node goes by the newest that it has been given, remembers its version for good, and refuses an
+//!   older one. Nodes tell each other their versions, so that each learns that there is a newer one; it has to be given the list itself.
+//! - **MEMBERS-3** Who may have to be sent on by what this node knows: the list's nodes, and all whose stores it remembers (`met`), also such as are on a newer
+//!   list only.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::future::Future;
+
+use crate::id::PeId;
+use crate::message::Message;
+use crate::node::Node;
+use crate::store::{Change, Recovered};
+use crate::world::Bell;
+
+/// The list of members is older than one that this node has gone by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "wrong version: the list of members is version {found}, and this node goes by version {known}; give it that one, or a newer one"
+)]
+pub struct StaleList {
+    /// The list's.
+    pub found: u64,
+    /// The node's.
+    pub known: u64,
+}
+
+/// The members.
+pub(super) struct Members {
+    known: RefCell<Known>,
+    /// Somebody goes by a newer list.
+    news: Bell,
+}
+
+struct Known {
+    present: BTreeSet<PeId>,
+    /// Durable.
+    left: BTreeSet<PeId>,
+    /// Of the list; durable.
+    version: u64,
+    /// The newest that anybody goes by.
+    newest: u64,
+}
+
+impl Members {
+    pub(super) fn new(listed: impl Iterator<Item = PeId>, recovered: &Recovered) -> Self {
+        let left: BTreeSet<_> = recovered.left.iter().copied().collect();
+        let present = listed.filter(|pe| !left.contains(pe)).collect();
+        let known = RefCell::new(Known { present, left, version: recovered.list, newest: recovered.list });
+        Self { known, news: Bell::default() }
+    }
+
+    fn note_left(&self, pe: PeId) {
+        let mut known = self.known.borrow_mut();
+        known.left.insert(pe);
+        known.present.remove(&pe);
+    }
+}
+
+impl Node {
+    /// Takes a new node into the cluster. It gets keys when leaves are moved to it. Without effect if it has left.
+    pub fn join(&self, pe: PeId) {
+        let is_new = {
+            let mut known = self.members.known.borrow_mut();
+            !known.left.contains(&pe) && known.present.insert(pe)
+        };
+        if is_new {
+            self.greet(pe);
+        }
+    }
+
+    /// All nodes of the cluster that this one knows of, itself too unless it has left.
+    #[must_use]
+    pub fn members(&self) -> Vec<PeId> {
+        self.members.known.borrow().present.iter().copied().collect()
+    }
+
+    /// Who has left the cluster.
+    #[must_use]
+    pub fn left(&self) -> Vec<PeId> {
+        self.members.known.borrow().left.iter().copied().collect()
+    }
+
+    /// Whether a node has left the cluster.
+    #[must_use]
+    pub fn has_left(&self, pe: PeId) -> bool {
+        self.members.known.borrow().left.contains(&pe)
+    }
+
+    /// The version of the list of members that this node goes by, and the newest that it has heard of.
+    #[must_use]
+    pub fn list_versions(&self) -> (u64, u64) {
+        let known = self.members.known.borrow();
+        (known.version, known.newest)
+    }
+
+    /// Goes by a list of members of this version from now on (MEMBERS-2).
+    ///
+    /// # Errors
+    ///
+    /// [`StaleList`]: it goes by a newer one. Nothing was changed.
+    pub async fn go_by_list(&self, version: u64) -> Result<(), StaleList> {
+        let known = self.list_versions().0;
+        if version < known {
+            return Err(StaleList { found: version, known });
+        }
+        if version > known {
+            let done = self.store.change(Change { list: Some(version), ..Change::default() }).await;
+            if let Err(error) = done {
+                self.fail(&error);
+                return Ok(());
+            }
+            {
+                let mut known = self.members.known.borrow_mut();
+                known.version = known.version.max(version);
+                known.newest = known.newest.max(version);
+            }
+            self.others().into_iter().for_each(|pe| self.send(pe, &Message::List { version }));
+        }
+        Ok(())
+    }
+
+    /// Waits until somebody goes by a newer list than this node.
+    pub fn newer_list(&self) -> impl Future<Output = ()> {
+        self.members.news.next()
+    }
+
+    /// Another node tells its version.
+    pub(super) fn heard_of_list(&self, from: PeId, version: u64) {
+        let (own, newest) = self.list_versions();
+        if version > newest {
+            self.members.known.borrow_mut().newest = version;
+            self.members.news.ring();
+        }
+        if version < own {
+            self.send(from, &Message::List { version: own });
+        }
+    }
+
+    pub(super) fn others(&self) -> Vec<PeId> {
+        self.members().into_iter().filter(|pe| *pe != self.me).collect()
+    }
+
+    /// Who may be led by what this node has told, and by what others were told of it (MEMBERS-3).
+    pub(super) fn witnesses(&self) -> BTreeSet<PeId> {
+        let met = self.state.borrow().met.keys().copied().collect::<Vec<_>>();
+        let all = self.members().into_iter().chain(met);
+        all.filter(|pe| *pe != self.me && !self.has_left(*pe)).collect()
+    }
+
+    /// Tells a node that was started, or can be reached again, who has left, and which list this one goes by.
+    pub(super) fn tell_members(&self, to: PeId) {
+        for pe in self.left() {
+            self.send(to, &Message::Left { pe });
+        }
+        self.send(to, &Message::List { version: self.list_versions().0 });
+    }
+
+    /// A node has left, for good: so says itself, or somebody whom it had told (MEMBERS-1).
+    pub(super) async fn learn_left(&self, from: PeId, pe: PeId) {
+        if pe == self.me {
+            if !self.has_left(pe) {
+                // Its own decision would be in its store.
+                self.refuse(format!("{from} knows that {pe} has left the cluster, and the store here does not: it is an old copy"));
+            }
+            return;
+        }
+        if !self.has_left(pe) {
+            if let Err(error) = self.store.change(Change { left: Some(pe), ..Change::default() }).await {
+                return self.fail(&error);
+            }
+            self.members.note_left(pe);
+            // It left with no move open: it has installed all that was decided for it, and given it on.
+            let to_it = self
+                .state
+                .borrow()
+                .decided
+                .iter()
+                .filter(|(_, to)| **to == pe)
+                .map(|(id, _)| *id)
+                .collect::<Vec<_>>();
+            for id in to_it {
+                self.settle(id).await;
+            }
+            self.hear_anew();
+            // Who left is told of by whoever knows it: it may be stopped before it has heard of all who wait for it.
+            let others = self.others().into_iter().filter(|other| *other != from);
+            others.for_each(|other| self.send(other, &Message::Left { pe }));
+        }
+        self.send(from, &Message::LeftNoted { pe });
+    }
+
+    /// This node has left.
+    pub(super) fn note_own_leaving(&self) {
+        self.members.note_left(self.me);
+    }
+}

@@ -1,0 +1,74 @@
+//! A node leaves while clients are at work; nothing is lost, and it does not come back.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+
+use crate::nodes::Nodes;
+
+#[test]
+fn a_node_leaves_while_clients_write_and_nothing_is_lost() {
+    let mut nodes = Nodes::with(&["", "h", "p"], |options| options.leaf_rows = 4);
+    let (is_over, done) = (AtomicBool::new(false), AtomicU64::new(0));
+    let counted: u64 = thread::scope(|scope| {
+        let clients: Vec<_> = [0, 2]
+            .into_iter()
+            .map(|node| {
+                let (nodes, is_over, done) = (&nodes, &is_over, &done);
+                scope.spawn(move || {
+                    let (mut client, mut counted) = (nodes.client(node), 0);
+                    while !is_over.load(Relaxed) {
+                        for letter in 'a'..='z' {
+                            let reply = client.ask(&format!("INCR {letter}"));
+                            assert!(reply.starts_with(':'), "{reply}");
+                            counted += 1;
+                            done.fetch_add(1, Relaxed);
+                        }
+                    }
+                    counted
+                })
+            })
+            .collect();
+        while done.load(Relaxed) < 100 {
+            thread::yield_now();
+        }
+        let stale = nodes.client(1).ask("AZ.CLUSTER LEAVE VERSION 7");
+        assert!(stale.starts_with("-ERR wrong version: this node goes by version 1"), "{stale}");
+        // A receiver that is busy may take longer than a leaf is kept from writers: then it stays a member, and is told again.
+        let mut client = nodes.client(1);
+        let is_left = (0..20).any(|_| client.ask("AZ.CLUSTER LEAVE") == "OK");
+        assert!(is_left, "{}", client.ask("AZ.CLUSTER LEAVE"));
+        let until = done.load(Relaxed) + 100;
+        while done.load(Relaxed) < until {
+            thread::yield_now();
+        }
+        is_over.store(true, Relaxed);
+        clients.into_iter().map(|client| client.join().unwrap()).sum()
+    });
+    assert_eq!(nodes.told(1, "leaves"), "0");
+    let refused = nodes.client(1).ask("GET a");
+    assert!(refused.contains("has left the cluster"), "{refused}");
+    nodes.stop(1);
+    for node in [0, 2] {
+        let mut client = nodes.client(node);
+        let sum: u64 = ('a'..='z').map(|key| client.ask(&format!("GET {key}")).parse::<u64>().unwrap()).sum();
+        assert_eq!(sum, counted, "by node {node}");
+        assert_eq!(nodes.told(node, "left"), "1");
+        assert_eq!(nodes.told(node, "failure"), "");
+        let refused = client.ask("AZ.CLUSTER MOVE a 1");
+        assert!(refused.contains("no other member"), "{refused}");
+    }
+    // It comes back with its store: it knows that it has left, and so do the others.
+    nodes.start(1);
+    let reply = nodes.client(1).ask("SET k 1");
+    assert!(reply.contains("has left the cluster"), "{reply}");
+    assert!(nodes.client(0).ask("INCR k").starts_with(':'));
+    // The others go on: one of them leaves, and the last cannot.
+    let mut client = nodes.client(2);
+    assert!((0..20).any(|_| client.ask("AZ.CLUSTER LEAVE") == "OK"), "{}", client.ask("AZ.CLUSTER LEAVE"));
+    nodes.stop(2);
+    let refused = nodes.client(0).ask("AZ.CLUSTER LEAVE");
+    assert!(refused.contains("last node"), "{refused}");
+    let mut client = nodes.client(0);
+    let sum: u64 = ('a'..='z').map(|key| client.ask(&format!("GET {key}")).parse::<u64>().unwrap()).sum();
+    assert_eq!(sum, counted + 1);
+}
