@@ -29,6 +29,7 @@ fn cluster() -> Vec<Server> {
         address: listeners[usize::from(pe)].local_addr().unwrap(),
         clients: None,
         from: Some(from.to_owned()),
+        left: false,
     };
     let members = (0..).zip(shares).map(member).collect();
     let members = Arc::new(Membership::new(7, "cluster.key".into(), members).unwrap());
