@@ -7,7 +7,7 @@ use azekura_far::{Server, digest::Digest};
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 
 /// Bit 0 of the first byte makes each frame's checksums good again, so that what lies behind them is reached; bit 1 sends the frames to a server, bit
@@ -93,11 +93,12 @@ fn handshake(bytes: &[u8]) {
     let _ = introduce(&mut Stranger(bytes), None);
 }
 
-/// A client that has been let in says this; how many answers it gets.
+/// A client that has been let in says this; how many answers it gets. One session at a time: what another one is promised would be taken for what
+/// this one left behind.
 fn session(bytes: &[u8]) -> usize {
-    static SERVER: OnceLock<Server> = OnceLock::new();
-    let listen = || Server::builder().capacity(1 << 20).listen("127.0.0.1:0").expect("a free port");
-    let server = SERVER.get_or_init(listen);
+    static SERVER: OnceLock<Mutex<Server>> = OnceLock::new();
+    let listen = || Mutex::new(Server::builder().capacity(1 << 20).listen("127.0.0.1:0").expect("a free port"));
+    let server = &*SERVER.get_or_init(listen).lock().unwrap_or_else(PoisonError::into_inner);
     let (mut client, served) = UnixStream::pair().expect("a pair of streams");
     let answers = thread::scope(|scope| {
         // It joins the session: a panic there is one here.
