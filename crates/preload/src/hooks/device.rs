@@ -10,34 +10,15 @@ use crate::sites::SITES;
 use azekura_trace::{WaitKind, Watch};
 use libc::{c_int, c_void, off_t, size_t, ssize_t};
 
-type Read = unsafe extern "C-unwind" fn(c_int, *mut c_void, size_t) -> ssize_t;
-type ReadAt = unsafe extern "C-unwind" fn(c_int, *mut c_void, size_t, off_t) -> ssize_t;
-type Write = unsafe extern "C-unwind" fn(c_int, *const c_void, size_t) -> ssize_t;
-type WriteAt = unsafe extern "C-unwind" fn(c_int, *const c_void, size_t, off_t) -> ssize_t;
 type Sync = unsafe extern "C-unwind" fn(c_int) -> c_int;
-type Flags = unsafe extern "C-unwind" fn(c_int, *mut c_void, size_t, c_int) -> ssize_t;
 
 static FSYNC: Next<Sync> = Next::new(c"fsync");
 static FDATASYNC: Next<Sync> = Next::new(c"fdatasync");
 static MSYNC: Next<unsafe extern "C-unwind" fn(*mut c_void, size_t, c_int) -> c_int> = Next::new(c"msync");
-static READ: Next<Read> = Next::new(c"read");
-static PREAD: Next<ReadAt> = Next::new(c"pread");
-static PREAD64: Next<ReadAt> = Next::new(c"pread64");
-static WRITE: Next<Write> = Next::new(c"write");
-static PWRITE: Next<WriteAt> = Next::new(c"pwrite");
-static PWRITE64: Next<WriteAt> = Next::new(c"pwrite64");
-static RECV: Next<Flags> = Next::new(c"recv");
 
 hook!(fsync => fsync_hook, "rsi", "x1");
 hook!(fdatasync => fdatasync_hook, "rsi", "x1");
 hook!(msync => msync_hook, "rcx", "x3");
-hook!(read => read_hook, "rcx", "x3");
-hook!(pread => pread_hook, "r8", "x4");
-hook!(pread64 => pread64_hook, "r8", "x4");
-hook!(write => write_hook, "rcx", "x3");
-hook!(pwrite => pwrite_hook, "r8", "x4");
-hook!(pwrite64 => pwrite64_hook, "r8", "x4");
-hook!(recv => recv_hook, "r8", "x4");
 
 /// Records `call`, which goes to the device in any case.
 fn syncs(what: &'static str, object: usize, from: usize, call: impl FnOnce() -> c_int) -> c_int {
@@ -95,72 +76,24 @@ fn kind_of(file: c_int) -> WaitKind {
     }
 }
 
-unsafe extern "C-unwind" fn read_hook(file: c_int, bytes: *mut c_void, len: size_t, from: usize) -> ssize_t {
-    // SAFETY: as above.
-    transfers("read", file, from, || unsafe { READ.get()(file, bytes, len) })
+/// Hooks a function that moves bytes through a descriptor, its first argument; told as `$what`, with the registers that hold where it was called from.
+macro_rules! transfer {
+    ($name:ident => $hook:ident, $next:ident = $symbol:literal as $what:literal, $intel:literal, $arm:literal; $($argument:ident: $type:ty),*) => {
+        static $next: Next<unsafe extern "C-unwind" fn(c_int, $($type),*) -> ssize_t> = Next::new($symbol);
+
+        hook!($name => $hook, $intel, $arm);
+
+        unsafe extern "C-unwind" fn $hook(file: c_int, $($argument: $type,)* from: usize) -> ssize_t {
+            // SAFETY: as above.
+            transfers($what, file, from, || unsafe { $next.get()(file, $($argument),*) })
+        }
+    };
 }
 
-unsafe extern "C-unwind" fn pread_hook(
-    file: c_int,
-    bytes: *mut c_void,
-    len: size_t,
-    at: off_t,
-    from: usize,
-) -> ssize_t {
-    // SAFETY: as above.
-    transfers("pread", file, from, || unsafe { PREAD.get()(file, bytes, len, at) })
-}
-
-unsafe extern "C-unwind" fn pread64_hook(
-    file: c_int,
-    bytes: *mut c_void,
-    len: size_t,
-    at: off_t,
-    from: usize,
-) -> ssize_t {
-    // SAFETY: as above.
-    transfers("pread", file, from, || unsafe { PREAD64.get()(file, bytes, len, at) })
-}
-
-unsafe extern "C-unwind" fn write_hook(
-    file: c_int,
-    bytes: *const c_void,
-    len: size_t,
-    from: usize,
-) -> ssize_t {
-    // SAFETY: as above.
-    transfers("write", file, from, || unsafe { WRITE.get()(file, bytes, len) })
-}
-
-unsafe extern "C-unwind" fn pwrite_hook(
-    file: c_int,
-    bytes: *const c_void,
-    len: size_t,
-    at: off_t,
-    from: usize,
-) -> ssize_t {
-    // SAFETY: as above.
-    transfers("pwrite", file, from, || unsafe { PWRITE.get()(file, bytes, len, at) })
-}
-
-unsafe extern "C-unwind" fn pwrite64_hook(
-    file: c_int,
-    bytes: *const c_void,
-    len: size_t,
-    at: off_t,
-    from: usize,
-) -> ssize_t {
-    // SAFETY: as above.
-    transfers("pwrite", file, from, || unsafe { PWRITE64.get()(file, bytes, len, at) })
-}
-
-unsafe extern "C-unwind" fn recv_hook(
-    socket: c_int,
-    bytes: *mut c_void,
-    len: size_t,
-    flags: c_int,
-    from: usize,
-) -> ssize_t {
-    // SAFETY: as above.
-    transfers("recv", socket, from, || unsafe { RECV.get()(socket, bytes, len, flags) })
-}
+transfer!(read => read_hook, READ = c"read" as "read", "rcx", "x3"; into: *mut c_void, len: size_t);
+transfer!(pread => pread_hook, PREAD = c"pread" as "pread", "r8", "x4"; into: *mut c_void, len: size_t, at: off_t);
+transfer!(pread64 => pread64_hook, PREAD64 = c"pread64" as "pread", "r8", "x4"; into: *mut c_void, len: size_t, at: off_t);
+transfer!(write => write_hook, WRITE = c"write" as "write", "rcx", "x3"; bytes: *const c_void, len: size_t);
+transfer!(pwrite => pwrite_hook, PWRITE = c"pwrite" as "pwrite", "r8", "x4"; bytes: *const c_void, len: size_t, at: off_t);
+transfer!(pwrite64 => pwrite64_hook, PWRITE64 = c"pwrite64" as "pwrite", "r8", "x4"; bytes: *const c_void, len: size_t, at: off_t);
+transfer!(recv => recv_hook, RECV = c"recv" as "recv", "r8", "x4"; into: *mut c_void, len: size_t, flags: c_int);
