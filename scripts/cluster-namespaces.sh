@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A cluster of three nodes, each in a network namespace of its own, while nodes are killed with SIGKILL, links are cut and leaves move. Clients at every
+# A cluster of four nodes, each in a network namespace of its own, while nodes are killed with SIGKILL, links are cut and leaves move. Half-way the last node leaves: refused
+# while another is away, done when all are there again; then its process is killed and its store deleted. Clients at every
 # node write all the time, single keys and pairs of keys in interactive transactions (AZ.BEGIN … AZ.COMMIT); in the end each key whose write was answered must be found
 # from every node, once and in order, and of each pair both keys or neither: both if the commit was answered, neither if it was refused, either if its outcome is not known.
 #
@@ -29,7 +30,7 @@ cleanup() {
     for pid in "${node[@]}"; do kill -9 "$pid" 2>/dev/null || true; done
     for pid in "${writers[@]}"; do kill "$pid" 2>/dev/null || true; done
     wait 2>/dev/null || true
-    for n in 0 1 2 hub; do ip netns del "$tag-$n" 2>/dev/null || true; done
+    for n in 0 1 2 3 hub; do ip netns del "$tag-$n" 2>/dev/null || true; done
     rm -rf "$dir"
 }
 trap cleanup EXIT
@@ -42,7 +43,7 @@ fail() {
 # The net: a bridge in a namespace of its own, and a cable to each node.
 ip -n "$tag-hub" link add bridge type bridge 2>/dev/null || skip "this kernel has no bridges"
 ip -n "$tag-hub" link set bridge up
-for n in 0 1 2; do
+for n in 0 1 2 3; do
     ip netns add "$tag-$n"
     ip -n "$tag-hub" link add "to$n" type veth peer name eth0 netns "$tag-$n"
     ip -n "$tag-hub" link set "to$n" master bridge up
@@ -53,15 +54,23 @@ done
 
 echo "a password for this run only" >"$dir/password"
 head -c 32 /dev/urandom | base64 >"$dir/cluster.key"
-{
-    echo 'cluster = "00000000000077a7"'
-    echo 'key_file = "cluster.key"'
-    from=("" h p)
-    for n in 0 1 2; do
-        printf '[[node]]\nid = %s\naddress = "10.77.0.%s:7100"\nclients = "10.77.0.%s:6379"\nfrom = "%s"\n' \
-            "$n" "$((n + 1))" "$((n + 1))" "${from[$n]}"
-    done
-} >"$dir/cluster.toml"
+members=(0 1 2 3)
+from=("" h n t)
+
+# list VERSION: the list of members, on which who is no member any more has left; in the place of the old one at once.
+list() {
+    local n
+    {
+        printf 'cluster = "00000000000077a7"\nkey_file = "cluster.key"\nversion = %s\n' "$1"
+        for n in 0 1 2 3; do
+            printf '[[node]]\nid = %s\naddress = "10.77.0.%s:7100"\nclients = "10.77.0.%s:6379"\nfrom = "%s"\n' \
+                "$n" "$((n + 1))" "$((n + 1))" "${from[$n]}"
+            case " ${members[*]} " in *" $n "*) ;; *) echo 'left = true' ;; esac
+        done
+    } >"$dir/cluster.new"
+    mv "$dir/cluster.new" "$dir/cluster.toml"
+}
+list 1
 
 start() { # start N
     ip netns exec "$tag-$1" "$azekura" serve "$dir/node-$1.db" --cache 16M --cluster "$dir/cluster.toml" --node "$1" \
@@ -141,22 +150,57 @@ transact() {
         done' _ "$1" "$dir" >"$dir/pairs.$1" 2>/dev/null
 }
 
-for n in 0 1 2; do start "$n"; done
-for n in 0 1 2; do wait_for "$n"; done
-for n in 0 1 2; do
+# any: one of the members.
+any() { echo "${members[RANDOM % ${#members[@]}]}"; }
+
+# crash N: ends its process as a crash would.
+crash() {
+    kill -9 "${node[$1]}"
+    wait "${node[$1]}" 2>/dev/null || true
+    unset "node[$1]"
+}
+
+# leave N OTHER: node N leaves the cluster; not while node OTHER does not run.
+leave() {
+    local reply m
+    crash "$2"
+    reply=$(ask "$1" 60 "AZ.CLUSTER LEAVE VERSION 1" || true)
+    echo "node $1 leaves while node $2 does not run: $reply"
+    case $reply in -*) ;; *) fail "that was to be refused" ;; esac
+    start "$2"
+    for m in "${members[@]}"; do wait_for "$m"; done
+    for _ in 1 2 3 4 5; do
+        reply=$(ask "$1" 60 "AZ.CLUSTER LEAVE VERSION 1" || true)
+        echo "node $1 leaves: $reply"
+        [ "$reply" = +OK ] && break
+        sleep 1
+    done
+    [ "$reply" = +OK ] || fail "node $1 does not get away"
+    crash "$1"
+    rm -rf "$dir/node-$1.db"
+    members=(0 1 2)
+    list 2
+    for m in "${members[@]}"; do
+        reply=$(ask "$m" 20 "AZ.CLUSTER RELOAD" || true)
+        [ "$reply" = +OK ] || fail "node $m does not take the new list: $reply"
+    done
+}
+
+for n in "${members[@]}"; do start "$n"; done
+for n in "${members[@]}"; do wait_for "$n"; done
+for n in "${members[@]}"; do
     write "$n" & writers+=($!)
     transact "$n" & writers+=($!)
 done
-echo "three nodes, $rounds faults, SEED=$seed"
+echo "four nodes, $rounds faults, SEED=$seed"
 for round in $(seq "$rounds"); do
-    n=$((RANDOM % 3)) letter=$(printf "\\$(printf %o $((97 + RANDOM % 26)))")
-    echo "move of $letter to node $n: $(ask $((RANDOM % 3)) 20 "AZ.CLUSTER MOVE $letter $n" || echo "no answer")"
-    n=$((RANDOM % 3))
+    [ "$round" != $(((rounds + 1) / 2)) ] || leave 3 "$((RANDOM % 3))"
+    n=$(any) letter=$(printf "\\$(printf %o $((97 + RANDOM % 26)))")
+    echo "move of $letter to node $n: $(ask "$(any)" 20 "AZ.CLUSTER MOVE $letter $n" || echo "no answer")"
+    n=$(any)
     if [ $((round % 2)) = 1 ]; then
         echo "kill -9 of node $n"
-        pid=${node[$n]}
-        kill -9 "$pid"
-        wait "$pid" 2>/dev/null || true
+        crash "$n"
         sleep 0.5
         start "$n"
     else
@@ -165,7 +209,7 @@ for round in $(seq "$rounds"); do
         sleep 4
         ip -n "$tag-hub" link set "to$n" up
     fi
-    for m in 0 1 2; do wait_for "$m"; done
+    for m in "${members[@]}"; do wait_for "$m"; done
 done
 touch "$dir/over"
 for pid in "${writers[@]}"; do
@@ -180,7 +224,7 @@ cat "$dir"/pairs.* >"$dir/pairs"
 committed=$(grep -c ' yes$' "$dir/pairs" || true) unknown=$(grep -c ' unknown$' "$dir/pairs" || true)
 [ "$committed" -gt 0 ] || fail "no transaction was committed"
 [ "$count" -gt 0 ] || fail "no write was answered"
-for n in 0 1 2; do
+for n in "${members[@]}"; do
     timeout 60 ip netns exec "$tag-$n" bash -c '
         exec 3<>"/dev/tcp/10.77.0.$(($1 + 1))/6379"
         printf "AUTH \"%s\"\r\nAZ.RANGE - +\r\nQUIT\r\n" "$(cat "$2")" >&3

@@ -4,6 +4,8 @@
 #   scripts/redis-clients.sh [AZEKURA]             they work: compares answers; target/release/azekura unless given
 #   scripts/redis-clients.sh --bench [AZEKURA]     how fast: beside redis-server with appendfsync always and everysec, and kvrocks, those that there are
 #   scripts/redis-clients.sh --costs [AZEKURA]     what a request takes of the processors: beside redis-server with appendfsync always, in turn
+#   scripts/redis-clients.sh --ceiling [AZEKURA]   how far a durable SET is from what any server could do here: Redis, ours, and a server that does nothing, each with
+#                                                  redis-benchmark and with a client that takes less of the processors (cargo build --release -p azekura-server --example light)
 #   scripts/redis-clients.sh --functions [AZEKURA] which functions take how many instructions of a request, counted by callgrind (valgrind): the same on a busy machine
 #   scripts/redis-clients.sh --ycsb [AZEKURA]      the YCSB mixes A to F, all servers in turn, with a cluster of three nodes by all of its doors; E is ordered
 #                                                  scans, which Redis does not have
@@ -15,7 +17,7 @@ set -euo pipefail
 export LC_ALL=C
 
 mode=check
-case "${1:-}" in --bench | --costs | --functions | --ycsb) mode=${1#--}; shift ;; esac
+case "${1:-}" in --bench | --costs | --ceiling | --functions | --ycsb) mode=${1#--}; shift ;; esac
 azekura=$(realpath "${1:-$(dirname "$0")/../target/release/azekura}")
 [ -x "$azekura" ] || { echo "no command $azekura; cargo build --release -p azekura-cli makes it" >&2; exit 2; }
 dir=$(mktemp -d "${TMPDIR:-/tmp}/redis-clients.XXXXXX")
@@ -289,6 +291,51 @@ costs() {
     done
 }
 
+# median: the one in the middle of the numbers that come in, one a line.
+median() { sort -n | awk '{ all[NR] = $1 } END { print all[int((NR + 1) / 2)] }'; }
+
+# A line for each client, with the median of its turns at each server.
+ceiling() {
+    have redis-benchmark && have redis-server || return 0
+    local light=${LIGHT:-$(dirname "$azekura")/examples/light} n=${REQUESTS:-50000} run client name
+    [ -x "$light" ] || { say "skipped: no $light here"; return 0; }
+    local -A ports
+    redis ceiling always
+    ports[redis]=$port
+    # shellcheck disable=SC2086
+    serve ceiling-azekura ${SERVE:-}
+    ports[azekura]=$port
+    mkfifo "$dir/hold"
+    "$light" nothing 127.0.0.1:0 <"$dir/hold" >"$dir/nothing.out" &
+    pids+=($!)
+    exec 9>"$dir/hold"
+    for _ in $(seq 100); do
+        ports[nothing]=$(sed -n 's/^serving .*:\([0-9]*\)$/\1/p' "$dir/nothing.out")
+        [ -n "${ports[nothing]}" ] && break
+        sleep 0.05
+    done
+    for run in $(seq "${RUNS:-5}"); do
+        for client in benchmark light "light -P 16"; do
+            for name in redis azekura nothing; do
+                port=${ports[$name]}
+                case $client in
+                benchmark) redis-benchmark -p "$port" -t set -n "$n" -c "${CLIENTS:-50}" -r 1000000 --csv 2>/dev/null | tail -n 1 | cut -d, -f2 | tr -d '"' ;;
+                light) "$light" load "127.0.0.1:$port" --requests "$n" --clients "${CLIENTS:-50}" ;;
+                *) "$light" load "127.0.0.1:$port" --requests $((3 * n)) --clients "${CLIENTS:-50}" --pipeline 16 ;;
+                esac >>"$dir/rates-$client-$name"
+            done
+        done
+    done
+    printf '%-34s%10s%10s%10s%18s%18s   durable SETs per second, median of %s, %s clients, load %s\n' \
+        "client" redis azekura nothing "azekura/redis" "nothing/redis" "${RUNS:-5}" "${CLIENTS:-50}" "$(cut -d' ' -f1 /proc/loadavg)"
+    for client in benchmark light "light -P 16"; do
+        printf '%-34s%10.0f%10.0f%10.0f%18s%18s\n' "${client/benchmark/redis-benchmark}" \
+            "$(median <"$dir/rates-$client-redis")" "$(median <"$dir/rates-$client-azekura")" "$(median <"$dir/rates-$client-nothing")" \
+            "$(paste -d' ' "$dir/rates-$client-redis" "$dir/rates-$client-azekura" | awk '{ print $2 / $1 }' | median)" \
+            "$(paste -d' ' "$dir/rates-$client-redis" "$dir/rates-$client-nothing" | awk '{ print $2 / $1 }' | median)"
+    done
+}
+
 # The server's threads take turns under valgrind, and it is some thirty times as slow, so what happens by the clock (cleaning, checkpoints) counts for more than it does otherwise.
 functions() {
     have redis-benchmark && have valgrind && have callgrind_control || return 0
@@ -356,6 +403,7 @@ ycsb() {
 case "$mode" in
 bench) compare ;;
 costs) costs ;;
+ceiling) ceiling ;;
 functions) functions ;;
 ycsb) ycsb ;;
 check)

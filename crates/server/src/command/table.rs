@@ -31,7 +31,7 @@ const fn writes(
     run: Run,
     summary: &'static str,
 ) -> Spec {
-    Spec { name, arity, keys, is_write: true, stores_one: false, group, summary, run }
+    Spec { is_write: true, ..reads(group, name, arity, keys, run, summary) }
 }
 
 /// What stores one key, and removes none.
@@ -42,7 +42,7 @@ const fn stores(
     run: Run,
     summary: &'static str,
 ) -> Spec {
-    Spec { name, arity, keys: ONE, is_write: true, stores_one: true, group, summary, run }
+    Spec { stores_one: true, ..writes(group, name, arity, ONE, run, summary) }
 }
 
 /// All commands.
