@@ -1,7 +1,8 @@
 //! Which pages will be touched next: sequential and strided streams among the pages that were missed.
 //!
 //! Where pages are small a stream from one page to the next is taken for a stream of *runs*, as soon as it has gone on for some time: twice as many pages are guessed
-//! each time, up to `depth` runs.
+//! each time, up to `depth` runs; but no more than each of the streams that go on can have of what may be fetched ahead of need. A stencil goes through a dozen arrays in
+//! step: if one of them took all, it would be given up again for the next one before it is touched.
 
 use std::ops::Range;
 
@@ -10,6 +11,8 @@ const STREAMS: usize = 16;
 /// Two misses further apart than this are not taken for one stride.
 const REACH: i64 = 64;
 const MAX_DEPTH: u32 = 8;
+/// A stream that was not touched for so many touches of others has ended.
+const LIVES: u64 = 4 * STREAMS as u64;
 /// Of a guess, as a power of two: more pages than any depth has.
 const MOST_DOUBLED: u32 = 20;
 
@@ -30,6 +33,8 @@ pub(super) struct Prefetch {
     depth: u32,
     /// Pages of a run.
     run: u32,
+    /// Pages that may be ahead of need at once.
+    most: u32,
 }
 
 /// Pages that will probably be touched: `from + stride`, `from + 2·stride`, …, `depth` of them.
@@ -53,10 +58,10 @@ impl Guess {
 }
 
 impl Prefetch {
-    /// For runs of so many pages.
-    pub(super) fn new(run: u32) -> Self {
+    /// For runs of so many pages, of which so many may be ahead of need at once.
+    pub(super) fn new(run: u32, most: u32) -> Self {
         let nothing = Stream { last: i64::MIN / 2, stride: 1, confirmed: 0, used: 0 };
-        Self { streams: [nothing; STREAMS], clock: 0, depth: 2, run }
+        Self { streams: [nothing; STREAMS], clock: 0, depth: 2, run, most }
     }
 
     /// A page was missed, or found where it had been fetched to.
@@ -64,10 +69,11 @@ impl Prefetch {
         self.clock += 1;
         let page = i64::from(page);
         let clock = self.clock;
+        let share = self.share();
         if let Some(stream) = self.streams.iter_mut().find(|s| s.last + s.stride == page) {
             *stream = Stream { last: page, confirmed: stream.confirmed + 1, used: clock, ..*stream };
             let depth = if self.run > 1 && stream.stride.abs() == 1 {
-                (self.depth * self.run).min(1 << stream.confirmed.min(MOST_DOUBLED))
+                (self.depth * self.run).min(1 << stream.confirmed.min(MOST_DOUBLED)).min(share)
             } else {
                 self.depth
             };
@@ -90,6 +96,14 @@ impl Prefetch {
         };
         *stream = Stream { last: page, confirmed: 0, used: clock, ..*stream };
         None
+    }
+
+    /// Pages that each stream may have ahead of need.
+    fn share(&self) -> u32 {
+        let goes_on = |stream: &&Stream| stream.confirmed > 0 && self.clock - stream.used <= LIVES;
+        #[expect(clippy::cast_possible_truncation, reason = "a few")]
+        let streams = self.streams.iter().filter(goes_on).count() as u32;
+        (self.most / streams.max(1)).max(2)
     }
 
     /// The page's neighbours came with it: the stream goes on behind them.
@@ -116,7 +130,7 @@ mod tests {
 
     #[test]
     fn sequences_forwards_backwards_and_by_strides_are_seen_side_by_side() {
-        let mut prefetch = Prefetch::new(1);
+        let mut prefetch = Prefetch::new(1, 100);
         assert_eq!(prefetch.touched(10), None);
         assert_eq!(prefetch.touched(11), Some(Guess { from: 11, stride: 1, depth: 2 }));
         assert_eq!(prefetch.touched(5000), None);
@@ -130,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_stream_of_small_pages_becomes_one_of_runs() {
-        let mut prefetch = Prefetch::new(16);
+        let mut prefetch = Prefetch::new(16, 1000);
         assert_eq!(prefetch.touched(100), None);
         let mut at = 100;
         for depth in [2, 4, 8, 16, 32, 32] {
@@ -149,5 +163,20 @@ mod tests {
         assert_eq!(prefetch.touched(9000), None);
         assert_eq!(prefetch.touched(9003), None);
         assert_eq!(prefetch.touched(9006), Some(Guess { from: 9006, stride: 3, depth: 2 }));
+    }
+
+    #[test]
+    fn streams_that_go_on_side_by_side_share_what_may_be_ahead() {
+        let mut prefetch = Prefetch::new(64, 200);
+        let depth = |prefetch: &mut Prefetch, streams: u32| {
+            let last = (0..12).map(|step| {
+                (0..streams).map(|stream| prefetch.touched(10_000 * stream + step).map(|g| g.depth)).last()
+            });
+            last.last().flatten().flatten()
+        };
+        assert_eq!(depth(&mut prefetch, 10), Some(20));
+        // One that goes on alone has all of it, once the others have ended.
+        let alone: Vec<_> = (12..200).filter_map(|step| prefetch.touched(step)).map(|g| g.depth).collect();
+        assert_eq!((alone[0], alone[alone.len() - 1]), (20, 128));
     }
 }

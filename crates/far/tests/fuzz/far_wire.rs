@@ -97,7 +97,8 @@ fn handshake(bytes: &[u8]) {
 /// this one left behind.
 fn session(bytes: &[u8]) -> usize {
     static SERVER: OnceLock<Mutex<Server>> = OnceLock::new();
-    let listen = || Mutex::new(Server::builder().capacity(1 << 20).listen("127.0.0.1:0").expect("a free port"));
+    let listen =
+        || Mutex::new(Server::builder().capacity(1 << 20).listen("127.0.0.1:0").expect("a free port"));
     let server = &*SERVER.get_or_init(listen).lock().unwrap_or_else(PoisonError::into_inner);
     let (mut client, served) = UnixStream::pair().expect("a pair of streams");
     let answers = thread::scope(|scope| {

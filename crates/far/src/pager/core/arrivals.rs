@@ -9,6 +9,11 @@ use crate::pager::state::{Entry, State, Then, Touch};
 /// Runs that may be on their way or here before they are touched.
 const RUNS_AHEAD: usize = 16;
 
+/// Pages that may be on their way or here before they are touched, of so many local ones.
+pub(super) fn most_ahead(limit: usize, run: usize) -> usize {
+    (limit / 4).min(RUNS_AHEAD * run)
+}
+
 impl Core {
     /// Asks holders for pages, for which there is room; in the order of their numbers, so that they come as runs.
     pub(super) fn fetch(&mut self, pages: &[u32], touch: Option<Touch>, then: Then) {
@@ -132,7 +137,7 @@ impl Core {
     /// What will be touched next is fetched now.
     pub(super) fn look_ahead(&mut self, guess: Option<Guess>) {
         let Some(guess) = guess else { return };
-        let most = (self.limit / 4).min(RUNS_AHEAD * self.run);
+        let most = most_ahead(self.limit, self.run);
         let is_wanted = |core: &Self, page: u32| {
             let entry = &core.pages[page as usize];
             matches!(entry.state, State::Away) && entry.holders & core.live != 0

@@ -122,8 +122,9 @@ impl AccessBits for Bits<'_> {
 impl Core {
     pub(super) fn new(backend: Arc<dyn Backend>, plan: Plan) -> Self {
         let zero = Digest::of(&vec![0; plan.page_bytes]);
+        let ahead = arrivals::most_ahead(plan.limit, plan.run);
         #[expect(clippy::cast_possible_truncation, reason = "a run is at most some hundred pages")]
-        let follow = || Prefetch::new(plan.run as u32);
+        let follow = || Prefetch::new(plan.run as u32, ahead as u32);
         let bytes = |pages: usize| (pages * plan.page_bytes) as u64;
         Self {
             backend,
