@@ -20,6 +20,8 @@ pub(crate) struct Hold {
     is_let_go: AtomicBool,
     has_returned: AtomicBool,
     late: AtomicU32,
+    /// Held writes that know whether they were late.
+    judged: AtomicU32,
 }
 
 impl Hold {
@@ -44,8 +46,11 @@ impl Hold {
         self.held.load(SeqCst)
     }
 
-    /// Those that were under way when he went on.
+    /// Those that were under way when he went on. Waits until each of them has seen whether it was.
     pub(crate) fn late(&self) -> u32 {
+        while self.judged.load(SeqCst) < self.held() {
+            thread::yield_now();
+        }
         self.late.load(SeqCst)
     }
 
@@ -54,13 +59,12 @@ impl Hold {
         while !self.is_let_go.load(SeqCst) {
             thread::yield_now();
         }
-        for _ in 0..TURNS {
-            if self.has_returned.load(SeqCst) {
-                self.late.fetch_add(1, SeqCst);
-                return;
-            }
+        let is_late = (0..TURNS).any(|_| {
             thread::sleep(Duration::from_millis(1));
-        }
+            self.has_returned.load(SeqCst)
+        });
+        self.late.fetch_add(u32::from(is_late), SeqCst);
+        self.judged.fetch_add(1, SeqCst);
     }
 }
 
