@@ -1,8 +1,12 @@
 //! Which pages will be touched next: sequential and strided streams among the pages that were missed.
 //!
-//! Where pages are small a stream from one page to the next is taken for a stream of *runs*, as soon as it has gone on for some time: twice as many pages are guessed
-//! each time, up to `depth` runs; but no more than each of the streams that go on can have of what may be fetched ahead of need. A stencil goes through a dozen arrays in
-//! step: if one of them took all, it would be given up again for the next one before it is touched.
+//! | a program goes through | its stream |
+//! |---|---|
+//! | an array | from one page to the next. Where pages are small it is taken for a stream of *runs*, as soon as it has gone on for some time: twice as many pages are guessed each time, up to `depth` runs |
+//! | an array part of which has stayed here | the same: pages that are here are passed without a fault, and the stream goes on behind them |
+//! | several arrays in step, as a stencil does | one for each. Each has its share only of what may be ahead of need: if one of them took all, it would be given up again for the next one before it is touched |
+//! | two planes of a grid in step | one for each, though they are near each other: a page begins a stream in strides without ending what the page before it may have begun |
+//! | the columns of a matrix | in strides, and *thick*: the program comes by again for the next page of each row. Where the pages before are still here, as many and as many again are guessed behind each |
 
 use std::ops::Range;
 
@@ -24,6 +28,16 @@ struct Stream {
     used: u64,
 }
 
+impl Stream {
+    /// Whether it can be at this page now: behind others that it passed unheard.
+    fn reaches(&self, page: i64, run: i64, is_passed: impl Fn(u32) -> bool) -> bool {
+        let next = self.last + self.stride;
+        let ahead = (page - next) * self.stride;
+        let is_passed = |step: i64| u32::try_from(next + step * self.stride).is_ok_and(&is_passed);
+        self.confirmed > 0 && self.stride.abs() == 1 && (1..run).contains(&ahead) && (0..ahead).all(is_passed)
+    }
+}
+
 /// Follows streams; how far it looks ahead follows from how often it was right.
 #[derive(Debug)]
 pub(super) struct Prefetch {
@@ -43,6 +57,8 @@ pub(super) struct Guess {
     pub(super) from: i64,
     pub(super) stride: i64,
     pub(super) depth: u32,
+    /// Pages behind each of them that come with it, and behind the one that was touched.
+    pub(super) thick: u32,
 }
 
 impl Guess {
@@ -55,6 +71,14 @@ impl Guess {
         };
         Self { from, ..self }
     }
+
+    /// The pages, in the order in which they are expected: where a stream in strides is thick, first what follows the page that was touched.
+    pub(super) fn pages(self) -> impl Iterator<Item = i64> {
+        let of = move |step: i64| {
+            (0..=i64::from(self.thick)).map(move |more| self.from + self.stride * step + more)
+        };
+        of(0).skip(1).chain((1..=i64::from(self.depth)).flat_map(of))
+    }
 }
 
 impl Prefetch {
@@ -64,38 +88,63 @@ impl Prefetch {
         Self { streams: [nothing; STREAMS], clock: 0, depth: 2, run, most }
     }
 
-    /// A page was missed, or found where it had been fetched to.
-    pub(super) fn touched(&mut self, page: u32) -> Option<Guess> {
+    /// A page was missed, or found where it had been fetched to, or touched for the first time. `is_passed`: a stream goes over it and nobody hears of that.
+    pub(super) fn touched(&mut self, page: u32, is_passed: impl Fn(u32) -> bool) -> Option<Guess> {
         self.clock += 1;
         let page = i64::from(page);
         let clock = self.clock;
-        let share = self.share();
-        if let Some(stream) = self.streams.iter_mut().find(|s| s.last + s.stride == page) {
-            *stream = Stream { last: page, confirmed: stream.confirmed + 1, used: clock, ..*stream };
-            let depth = if self.run > 1 && stream.stride.abs() == 1 {
-                (self.depth * self.run).min(1 << stream.confirmed.min(MOST_DOUBLED)).min(share)
-            } else {
-                self.depth
-            };
-            return Some(Guess { from: page, stride: stream.stride, depth });
-        }
-        let near = self
-            .streams
-            .iter_mut()
-            .find(|s| s.confirmed == 0 && s.last != page && (s.last - page).abs() <= REACH);
-        let stream = match near {
-            Some(stream) => {
-                stream.stride = page - stream.last;
-                stream
-            }
-            None => {
-                let oldest = self.streams.iter_mut().min_by_key(|s| s.used)?;
-                oldest.stride = 1;
-                oldest
-            }
+        let (depth, run, share) = (self.depth, self.run, self.share());
+        let Some(stream) = self.at(page, &is_passed) else {
+            self.begin(page);
+            return None;
         };
-        *stream = Stream { last: page, confirmed: 0, used: clock, ..*stream };
-        None
+        *stream = Stream { last: page, confirmed: stream.confirmed + 1, used: clock, ..*stream };
+        let Stream { stride, confirmed, .. } = *stream;
+        if run > 1 && stride.abs() == 1 {
+            let pages = (depth * run).min(1 << confirmed.min(MOST_DOUBLED)).min(share);
+            return Some(Guess { from: page, stride, depth: pages, thick: 0 });
+        }
+        let thick = self.thickness(page, stride, is_passed);
+        Some(Guess { from: page, stride, depth: depth.min(share / (thick + 1)).max(1), thick })
+    }
+
+    /// The stream that is at this page now.
+    fn at(&mut self, page: i64, is_passed: impl Fn(u32) -> bool) -> Option<&mut Stream> {
+        let run = i64::from(self.run);
+        let find = |is_it: &dyn Fn(&Stream) -> bool| self.streams.iter().position(is_it);
+        let index = find(&|stream| stream.last + stream.stride == page)
+            .or_else(|| find(&|stream| stream.confirmed == 0 && stream.last + 1 == page))
+            .or_else(|| find(&|stream| stream.reaches(page, run, &is_passed)))?;
+        let stream = &mut self.streams[index];
+        if stream.confirmed == 0 && stream.last + 1 == page {
+            stream.stride = 1;
+        }
+        Some(stream)
+    }
+
+    /// Pages that come with each of a stream's: twice as many as are here before this one. None for strides that were seen once by chance, since nothing is before those.
+    fn thickness(&self, page: i64, stride: i64, is_passed: impl Fn(u32) -> bool) -> u32 {
+        #[expect(clippy::cast_possible_truncation, reason = "no more than a run")]
+        let most = (stride.abs() - 1).min(i64::from(self.run) - 1).min(i64::from(self.share())) as u32;
+        let before =
+            (1..=i64::from(most)).take_while(|step| u32::try_from(page - step).is_ok_and(&is_passed));
+        #[expect(clippy::cast_possible_truncation, reason = "no more than a run")]
+        let before = before.count() as u32;
+        (2 * before).min(most)
+    }
+
+    /// A page that no stream was to be at: perhaps the first of one, or the second of one in strides. What the page before may have begun stays known.
+    fn begin(&mut self, page: i64) {
+        let is_near = |s: &&mut Stream| s.confirmed == 0 && s.last != page && (s.last - page).abs() <= REACH;
+        let near = self.streams.iter_mut().filter(is_near).max_by_key(|s| s.used);
+        let stride = near.as_ref().map_or(1, |before| page - before.last);
+        let begun = Stream { last: page, stride, confirmed: 0, used: self.clock };
+        match near {
+            Some(before) if stride == -1 => *before = begun,
+            _ => {
+                self.streams.iter_mut().min_by_key(|s| s.used).into_iter().for_each(|oldest| *oldest = begun)
+            }
+        }
     }
 
     /// Pages that each stream may have ahead of need.
@@ -110,7 +159,7 @@ impl Prefetch {
     pub(super) fn came_with(&mut self, page: u32, pages: Range<u32>) {
         let page = i64::from(page);
         for stream in self.streams.iter_mut().filter(|stream| stream.last == page) {
-            let guess = Guess { from: page, stride: stream.stride, depth: 0 };
+            let guess = Guess { from: page, stride: stream.stride, depth: 0, thick: 0 };
             stream.last = guess.behind(pages.clone()).from;
         }
     }
@@ -128,41 +177,51 @@ impl Prefetch {
 mod tests {
     use super::*;
 
+    impl Prefetch {
+        /// With nothing in its way.
+        fn missed(&mut self, page: u32) -> Option<Guess> {
+            self.touched(page, |_| false)
+        }
+    }
+
     #[test]
     fn sequences_forwards_backwards_and_by_strides_are_seen_side_by_side() {
         let mut prefetch = Prefetch::new(1, 100);
-        assert_eq!(prefetch.touched(10), None);
-        assert_eq!(prefetch.touched(11), Some(Guess { from: 11, stride: 1, depth: 2 }));
-        assert_eq!(prefetch.touched(5000), None);
-        assert_eq!(prefetch.touched(4993), None);
-        assert_eq!(prefetch.touched(4986), Some(Guess { from: 4986, stride: -7, depth: 2 }));
+        assert_eq!(prefetch.missed(10), None);
+        assert_eq!(prefetch.missed(11), Some(Guess { from: 11, stride: 1, depth: 2, thick: 0 }));
+        assert_eq!(prefetch.missed(5000), None);
+        assert_eq!(prefetch.missed(4993), None);
+        assert_eq!(prefetch.missed(4986), Some(Guess { from: 4986, stride: -7, depth: 2, thick: 0 }));
         prefetch.was_right();
-        assert_eq!(prefetch.touched(12), Some(Guess { from: 12, stride: 1, depth: 3 }));
+        assert_eq!(prefetch.missed(12), Some(Guess { from: 12, stride: 1, depth: 3, thick: 0 }));
         prefetch.was_wrong();
-        assert_eq!(prefetch.touched(4979), Some(Guess { from: 4979, stride: -7, depth: 1 }));
+        assert_eq!(prefetch.missed(4979), Some(Guess { from: 4979, stride: -7, depth: 1, thick: 0 }));
     }
 
     #[test]
     fn a_stream_of_small_pages_becomes_one_of_runs() {
         let mut prefetch = Prefetch::new(16, 1000);
-        assert_eq!(prefetch.touched(100), None);
+        assert_eq!(prefetch.missed(100), None);
         let mut at = 100;
         for depth in [2, 4, 8, 16, 32, 32] {
-            assert_eq!(prefetch.touched(at + 1), Some(Guess { from: i64::from(at) + 1, stride: 1, depth }));
+            assert_eq!(
+                prefetch.missed(at + 1),
+                Some(Guess { from: i64::from(at) + 1, stride: 1, depth, thick: 0 })
+            );
             // What came with it is not touched.
             prefetch.came_with(at + 1, at + 1..at + 1 + depth);
             at += depth;
         }
         prefetch.came_with(7, 0..1000);
-        assert_eq!(prefetch.touched(at + 1).unwrap().depth, 32);
-        assert_eq!(prefetch.touched(5000), None);
-        assert_eq!(prefetch.touched(4999), None);
-        assert_eq!(prefetch.touched(4998), Some(Guess { from: 4998, stride: -1, depth: 2 }));
+        assert_eq!(prefetch.missed(at + 1).unwrap().depth, 32);
+        assert_eq!(prefetch.missed(5000), None);
+        assert_eq!(prefetch.missed(4999), None);
+        assert_eq!(prefetch.missed(4998), Some(Guess { from: 4998, stride: -1, depth: 2, thick: 0 }));
         prefetch.came_with(4998, 4990..4999);
-        assert_eq!(prefetch.touched(4989), Some(Guess { from: 4989, stride: -1, depth: 4 }));
-        assert_eq!(prefetch.touched(9000), None);
-        assert_eq!(prefetch.touched(9003), None);
-        assert_eq!(prefetch.touched(9006), Some(Guess { from: 9006, stride: 3, depth: 2 }));
+        assert_eq!(prefetch.missed(4989), Some(Guess { from: 4989, stride: -1, depth: 4, thick: 0 }));
+        assert_eq!(prefetch.missed(9000), None);
+        assert_eq!(prefetch.missed(9003), None);
+        assert_eq!(prefetch.missed(9006), Some(Guess { from: 9006, stride: 3, depth: 2, thick: 0 }));
     }
 
     #[test]
@@ -170,13 +229,45 @@ mod tests {
         let mut prefetch = Prefetch::new(64, 200);
         let depth = |prefetch: &mut Prefetch, streams: u32| {
             let last = (0..12).map(|step| {
-                (0..streams).map(|stream| prefetch.touched(10_000 * stream + step).map(|g| g.depth)).last()
+                (0..streams).map(|stream| prefetch.missed(10_000 * stream + step).map(|g| g.depth)).last()
             });
             last.last().flatten().flatten()
         };
         assert_eq!(depth(&mut prefetch, 10), Some(20));
         // One that goes on alone has all of it, once the others have ended.
-        let alone: Vec<_> = (12..200).filter_map(|step| prefetch.touched(step)).map(|g| g.depth).collect();
+        let alone: Vec<_> = (12..200).filter_map(|step| prefetch.missed(step)).map(|g| g.depth).collect();
         assert_eq!((alone[0], alone[alone.len() - 1]), (20, 128));
+    }
+
+    #[test]
+    fn streams_near_each_other_are_told_apart() {
+        // As the planes of a grid, of which two are gone through in step.
+        let mut prefetch = Prefetch::new(64, 1000);
+        let guessed =
+            [0, 8, 1, 9, 2, 10].map(|page| prefetch.missed(page).map(|guess| (guess.stride, guess.depth)));
+        assert_eq!(guessed, [None, None, Some((1, 2)), Some((1, 2)), Some((1, 4)), Some((1, 4))]);
+    }
+
+    #[test]
+    fn a_stream_goes_on_behind_what_it_passes_unheard_and_no_other_page() {
+        let mut prefetch = Prefetch::new(64, 1000);
+        assert!((100..104).filter_map(|page| prefetch.missed(page)).count() > 0);
+        assert_eq!(prefetch.touched(110, |page| page != 107), None);
+        assert_eq!(
+            prefetch.touched(108, |page| (104..108).contains(&page)).map(|guess| guess.depth),
+            Some(16)
+        );
+        assert_eq!(prefetch.touched(109 + 64, |_| true), None, "too far");
+        let mut downwards = Prefetch::new(64, 1000);
+        assert!([203, 202, 201, 200].into_iter().filter_map(|page| downwards.missed(page)).count() > 0);
+        let guess = downwards.touched(190, |page| (191..200).contains(&page));
+        assert_eq!(guess, Some(Guess { from: 190, stride: -1, depth: 8, thick: 0 }));
+    }
+
+    #[test]
+    fn a_thick_stream_has_so_many_pages_at_each_stride() {
+        let pages = |thick| Guess { from: 50, stride: -10, depth: 2, thick }.pages().collect::<Vec<_>>();
+        assert_eq!(pages(0), [40, 30]);
+        assert_eq!(pages(2), [51, 52, 40, 41, 42, 30, 31, 32]);
     }
 }

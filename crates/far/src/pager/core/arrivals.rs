@@ -129,9 +129,14 @@ impl Core {
         }
     }
 
-    /// A page was touched that was not there: what will be touched next?
+    /// A page was touched that was not there: what will be touched next? Pages that are here are passed without a fault.
     pub(super) fn follow(&mut self, page: u32) -> Option<Guess> {
-        self.prefetch.as_mut().and_then(|prefetch| prefetch.touched(page))
+        let is_passed = |page: u32| {
+            self.pages.get(page as usize).is_some_and(|entry| {
+                matches!(entry.state, State::Resident { .. } | State::Armed { .. } | State::Leaving { .. })
+            })
+        };
+        self.prefetch.as_mut().and_then(|prefetch| prefetch.touched(page, is_passed))
     }
 
     /// What will be touched next is fetched now.
@@ -142,8 +147,8 @@ impl Core {
             let entry = &core.pages[page as usize];
             matches!(entry.state, State::Away) && entry.holders & core.live != 0
         };
-        let in_region = pages_of(guess, self.pages.len());
-        let mut wanted: Vec<u32> = in_region.filter(|&page| is_wanted(self, page)).take(most).collect();
+        let mut wanted: Vec<u32> =
+            self.pages_of(guess).filter(|&page| is_wanted(self, page)).take(most).collect();
         while self.guessed + self.staged.len() + wanted.len() > most {
             if !self.drop_oldest_staged() {
                 wanted.truncate(most.saturating_sub(self.guessed + self.staged.len()));
@@ -158,10 +163,10 @@ impl Core {
         self.stats.prefetches += wanted.len() as u64;
         self.fetch(&wanted, None, Then::Use);
     }
-}
 
-/// Of a region of so many pages, in the order in which they are expected.
-pub(super) fn pages_of(guess: Guess, pages: usize) -> impl Iterator<Item = u32> {
-    let expected = (1..=i64::from(guess.depth)).map(move |step| guess.from + guess.stride * step);
-    expected.map_while(move |page| u32::try_from(page).ok().filter(|&page| (page as usize) < pages))
+    /// Those of the region, in the order in which they are expected.
+    pub(super) fn pages_of(&self, guess: Guess) -> impl Iterator<Item = u32> + use<> {
+        let pages = self.pages.len();
+        guess.pages().filter_map(move |page| u32::try_from(page).ok().filter(|&page| (page as usize) < pages))
+    }
 }

@@ -69,8 +69,6 @@ pub(super) struct Core {
     reserve: usize,
     /// See `runs`.
     run: usize,
-    /// First touches that follow one another.
-    fills: Prefetch,
     meter: Meter,
     frames: Frames,
     staged: VecDeque<u32>,
@@ -124,7 +122,7 @@ impl Core {
         let zero = Digest::of(&vec![0; plan.page_bytes]);
         let ahead = arrivals::most_ahead(plan.limit, plan.run);
         #[expect(clippy::cast_possible_truncation, reason = "a run is at most some hundred pages")]
-        let follow = || Prefetch::new(plan.run as u32, ahead as u32);
+        let prefetch = plan.prefetch.then(|| Prefetch::new(plan.run as u32, ahead as u32));
         let bytes = |pages: usize| (pages * plan.page_bytes) as u64;
         Self {
             backend,
@@ -143,13 +141,12 @@ impl Core {
             // Where all pages find room nobody leaves, also not ahead of need.
             reserve: if plan.limit < plan.pages as usize { (2 * plan.run).min(plan.limit / 16) } else { 0 },
             run: plan.run,
-            fills: follow(),
             meter: Meter::new(),
             frames: Frames::new(plan.frames),
             staged: VecDeque::new(),
             guessed: 0,
             waiting: VecDeque::new(),
-            prefetch: plan.prefetch.then(follow),
+            prefetch,
             keepers: Vec::new(),
             servers: 0,
             live: 0,

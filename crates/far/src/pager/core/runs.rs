@@ -6,7 +6,7 @@
 //!
 //! | | pages that take part |
 //! |---|---|
-//! | fetched | what a stream of neighbours is expected to touch next (`prefetch`): first two, then twice as many each time |
+//! | fetched | what a stream of neighbours is expected to touch next (`prefetch`): first two, then twice as many each time; or some behind each page of a thick one |
 //! | come | the touched page and all beside it that have been fetched ahead of need and are here |
 //! | first touched | as fetched, but nothing need come |
 //! | may be written; have their bit cleared, and set; leave | those that came together |
@@ -23,6 +23,7 @@
 
 use super::{Core, Entry, State};
 use crate::fault::Run;
+use crate::pager::prefetch::Guess;
 use crate::pager::state::Touch;
 use crate::replace::{Access, PageNo};
 use std::ops::Range;
@@ -117,8 +118,9 @@ impl Core {
         if !self.make_room(Some(page)) {
             return self.waiting.push_back((page, touch));
         }
+        let guess = self.follow(page);
         let mut pages = vec![page];
-        pages.extend(self.filled_with(page));
+        pages.extend(self.filled_with(page, guess));
         pages.truncate(self.room_for(pages.len(), page));
         pages.sort_unstable();
         let frames = self.frames.take_run(pages.len());
@@ -129,19 +131,23 @@ impl Core {
         self.local += pages.len();
         self.stats.zero_fills += pages.len() as u64;
         self.meter.filled(touch.since);
-        self.fills.came_with(page, pages[0]..pages[pages.len() - 1] + 1);
+        let filled = pages[0]..pages[pages.len() - 1] + 1;
         let pages: Vec<(u32, u32)> = pages.into_iter().zip(frames).collect();
         self.make_resident(&pages, page, touch.access);
+        if let Some(prefetch) = &mut self.prefetch {
+            prefetch.came_with(page, filled.clone());
+        }
+        self.look_ahead(guess.map(|guess| guess.behind(filled)));
     }
 
-    /// In the order in which they are expected to be touched first.
-    fn filled_with(&mut self, page: u32) -> Vec<u32> {
-        let guess = if self.run > 1 { self.fills.touched(page) } else { None };
-        let Some(guess) = guess.filter(|guess| guess.stride.abs() == 1) else { return Vec::new() };
+    /// Beside the page, in the order in which they are expected to be touched first.
+    fn filled_with(&self, page: u32, guess: Option<Guess>) -> Vec<u32> {
+        let Some(guess) = guess.filter(|_| self.run > 1) else { return Vec::new() };
+        let beside = if guess.stride.abs() == 1 { guess.depth } else { guess.thick };
         let is_empty = |next: &u32| {
             self.is_of_same_block(page, *next) && matches!(self.pages[*next as usize].state, State::Empty)
         };
-        super::arrivals::pages_of(guess, self.pages.len()).take_while(is_empty).collect()
+        self.pages_of(guess).take(beside as usize).take_while(is_empty).collect()
     }
 }
 
