@@ -2,8 +2,8 @@
 //!
 //! | | who | bytes |
 //! |---|---|---|
-//! | 1 | caller | hello: magic 8, version 1, version of frames 1, zero 1, [store](Credentials) 1 (bit 0 settled, bit 1 loss accepted), the epoch it takes the other to be at 4, cluster 8, its PE 2, the other's PE 2, zero 4, nonce 32, its store's name 8 |
-//! | 2 | called | the same of its own, the first zero being its [`Verdict`]; after any but `Welcome` it closes |
+//! | 1 | caller | hello: magic 8, version 1, version of frames 1, zero 1, [store](Credentials) 1 (bit 0 settled, bit 1 loss accepted), the epoch it takes the other to be at 4, cluster 8, its PE 2, the other's PE 2, digest of its [list](ListMark) 4, nonce 32, its store's name 8, version of its list 8 |
+//! | 2 | called | the same of its own, the zero being its [`Verdict`], without its list; after any but `Welcome` it closes |
 //! | 3 | caller | HMAC-SHA256(key, "azekura node calls" ‖ 1 ‖ 2) |
 //! | 4 | called | 1 for yes and the same of "azekura node answers"; 2 and the same of "azekura node refuses" if it knows another store of the caller; or zeros: both close |
 //!
@@ -18,12 +18,13 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::frame;
 use crate::id::PeId;
+use crate::membership::ListMark;
 use crate::node::Credentials;
 
 /// The version of the handshake.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 /// Bytes of a hello.
-pub const HELLO_BYTES: usize = 72;
+pub const HELLO_BYTES: usize = 80;
 /// Of these all versions have at least so many in common: magic and versions.
 const COMMON_BYTES: usize = 10;
 
@@ -45,6 +46,8 @@ pub struct Identity {
     pub epoch: u32,
     /// Its store.
     pub store: Credentials,
+    /// The list of members that it goes by.
+    pub list: ListMark,
 }
 
 /// What a called node says to a hello.
@@ -63,11 +66,13 @@ pub enum Verdict {
     Epoch = 4,
     /// The caller is no member.
     Stranger = 5,
+    /// The caller goes by another list of members of the same version.
+    List = 6,
 }
 
 impl Verdict {
     fn from_byte(byte: u8) -> Option<Self> {
-        [Self::Welcome, Self::Version, Self::Cluster, Self::Pe, Self::Epoch, Self::Stranger]
+        [Self::Welcome, Self::Version, Self::Cluster, Self::Pe, Self::Epoch, Self::Stranger, Self::List]
             .into_iter()
             .find(|verdict| *verdict as u8 == byte)
     }
@@ -121,6 +126,11 @@ pub enum HandshakeError {
     /// The caller is not on the called node's list of members.
     #[error("{0} is not on the list of members; give every node the same list")]
     NoMember(PeId),
+    /// Both go by this version of the list of members, and their lists differ.
+    #[error(
+        "both go by version {0} of the list of members, and the lists differ; raise the version with each change, and give all nodes the same list"
+    )]
+    List(u64),
     /// The keys differ.
     #[error("the keys differ; give every node the same key file")]
     Key,
@@ -144,6 +154,7 @@ struct Hello {
     from: PeId,
     to: PeId,
     store: Credentials,
+    list: ListMark,
 }
 
 impl Hello {
@@ -159,7 +170,9 @@ impl Hello {
         bytes[24..26].copy_from_slice(&self.from.0.to_le_bytes());
         bytes[26..28].copy_from_slice(&self.to.0.to_le_bytes());
         bytes[32..64].copy_from_slice(&nonce::<32>()?);
-        bytes[64..].copy_from_slice(&birth.to_le_bytes());
+        bytes[28..32].copy_from_slice(&self.list.digest.to_le_bytes());
+        bytes[64..72].copy_from_slice(&birth.to_le_bytes());
+        bytes[72..].copy_from_slice(&self.list.version.to_le_bytes());
         Ok(bytes)
     }
 
@@ -179,6 +192,7 @@ impl Hello {
                 is_settled: bytes[11] & SETTLED != 0,
                 is_loss_accepted: bytes[11] & LOSS_ACCEPTED != 0,
             },
+            list: ListMark { version: number(72, 80), digest: number(28, 32) as u32 },
         })
     }
 
@@ -224,8 +238,8 @@ pub async fn call(
     epoch: u32,
     key: &AuthKey,
 ) -> Result<Credentials, HandshakeError> {
-    let Identity { cluster, pe: from, store, .. } = me;
-    let hello = Hello { versions: VERSIONS, verdict: 0, epoch, cluster, from, to, store };
+    let Identity { cluster, pe: from, store, list, .. } = me;
+    let hello = Hello { versions: VERSIONS, verdict: 0, epoch, cluster, from, to, store, list };
     let hello = hello.encode()?;
     stream.write_all(&hello).await?;
     let (answer, other) = read_hello(stream).await?;
@@ -240,6 +254,7 @@ pub async fn call(
             return Err(HandshakeError::Epoch { found: other.epoch, expected: epoch });
         }
         Some(Verdict::Stranger) => return Err(HandshakeError::NoMember(me.pe)),
+        Some(Verdict::List) => return Err(HandshakeError::List(list.version)),
         Some(Verdict::Version) => return Err(other.version_error()),
         _ => return Err(HandshakeError::Stranger),
     }
@@ -276,6 +291,7 @@ pub async fn answer(
         from: me.pe,
         to: other.from,
         store: me.store,
+        list: ListMark::default(),
     };
     let answer = answer.encode()?;
     stream.write_all(&answer).await?;
@@ -308,6 +324,8 @@ fn judge(me: Identity, other: &Hello, is_member: impl Fn(PeId) -> bool) -> (Verd
         (Verdict::Epoch, Some(HandshakeError::Epoch { found: me.epoch, expected: other.epoch }))
     } else if other.from == me.pe || !is_member(other.from) {
         (Verdict::Stranger, Some(HandshakeError::NoMember(other.from)))
+    } else if other.list.contradicts(me.list) {
+        (Verdict::List, Some(HandshakeError::List(other.list.version)))
     } else {
         (Verdict::Welcome, None)
     }
@@ -318,7 +336,8 @@ mod tests {
     use super::*;
 
     const STORE: Credentials = Credentials { birth: 1 << 40, is_settled: true, is_loss_accepted: false };
-    const CALLER: Identity = Identity { cluster: 7, pe: PeId(1), epoch: 1, store: STORE };
+    const LIST: ListMark = ListMark { version: 4, digest: 9 };
+    const CALLER: Identity = Identity { cluster: 7, pe: PeId(1), epoch: 1, store: STORE, list: LIST };
     const CALLED: Identity = Identity {
         pe: PeId(0),
         store: Credentials { birth: 5, is_settled: false, is_loss_accepted: true },
@@ -362,7 +381,7 @@ mod tests {
 
     #[tokio::test(flavor = "current_thread")]
     async fn who_is_not_meant_is_told_what_is_wrong() {
-        use HandshakeError::{Cluster, Epoch, NoMember, Pe};
+        use HandshakeError::{Cluster, Epoch, List, NoMember, Pe};
         let stranger = Identity { cluster: 8, ..CALLER };
         let (called, answered) = both(stranger, PeId(0), 1, SAME, true).await;
         assert!(matches!(called, Err(Cluster { found: 7, expected: 8 })), "{called:?}");
@@ -371,6 +390,13 @@ mod tests {
         assert!(matches!(called, Err(Pe { found: PeId(0), expected: PeId(2) })), "{called:?}");
         let (called, _) = both(CALLER, PeId(0), 2, SAME, true).await;
         assert!(matches!(called, Err(Epoch { found: 1, expected: 2 })), "{called:?}");
+        let of_other_list = Identity { list: ListMark { digest: 8, ..LIST }, ..CALLER };
+        let (called, answered) = both(of_other_list, PeId(0), 1, SAME, true).await;
+        assert!(matches!((&called, &answered), (Err(List(4)), Err(List(4)))), "{called:?}, {answered:?}");
+        for fine in [ListMark { version: 5, digest: 8 }, ListMark { digest: 0, ..LIST }] {
+            let (called, _) = both(Identity { list: fine, ..CALLER }, PeId(0), 1, SAME, true).await;
+            called.expect("a newer list, or one that is not known, is no contradiction");
+        }
         let (called, _) = both(CALLER, PeId(0), 1, SAME, false).await;
         assert!(matches!(called, Err(NoMember(PeId(1)))), "{called:?}");
     }
@@ -389,8 +415,16 @@ mod tests {
     async fn another_version_and_no_node_at_all_are_told_apart() {
         for (at, is_version) in [(0, false), (8, true), (9, true)] {
             let (from, to) = (PeId(1), PeId(0));
-            let hello =
-                Hello { versions: VERSIONS, verdict: 0, epoch: 1, cluster: 7, from, to, store: STORE };
+            let hello = Hello {
+                versions: VERSIONS,
+                verdict: 0,
+                epoch: 1,
+                cluster: 7,
+                from,
+                to,
+                store: STORE,
+                list: LIST,
+            };
             let mut hello = hello.encode().expect("chance");
             hello[at] ^= 0x40;
             let (mut one, mut two) = tokio::io::duplex(256);

@@ -98,6 +98,24 @@ const fn first() -> u64 {
     1
 }
 
+/// Which list of members it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListMark {
+    /// Its version.
+    pub version: u64,
+    /// Tells lists of one version apart, unless chance is against it (CRC-32C); 0: what is in it is not known.
+    pub digest: u32,
+}
+
+impl ListMark {
+    /// Whether both say that they are one version, and are not: one was changed without raising its version.
+    #[must_use]
+    pub const fn contradicts(self, other: Self) -> bool {
+        let is_known = self.digest != 0 && other.digest != 0;
+        is_known && self.version == other.version && self.digest != other.digest
+    }
+}
+
 /// Why a membership is none.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -300,6 +318,13 @@ impl Membership {
         self.version
     }
 
+    /// Its version, with what tells it from another list of that version. Where each node has the key file says nothing.
+    #[must_use]
+    pub fn mark(&self) -> ListMark {
+        let text = self.to_text(Path::new(""));
+        ListMark { version: self.version, digest: crc32c::crc32c(text.as_bytes()).max(1) }
+    }
+
     /// Those that have left.
     #[must_use]
     pub fn left(&self) -> &[Member] {
@@ -437,6 +462,25 @@ mod tests {
         for extension in ["toml", "toml.lock"] {
             let _ = fs::remove_file(path.with_extension(extension));
         }
+    }
+
+    #[test]
+    fn lists_of_one_version_are_told_apart_by_what_they_say_of_nodes() {
+        let members = of(&[(0, Some("")), (1, Some("m"))]).expect("fine");
+        let same = Membership { key_file: "elsewhere/other.key".into(), ..members.clone() };
+        assert_eq!(same.mark(), members.mark());
+        let moved = |list: &Membership| {
+            let mut nodes = list.nodes.clone();
+            nodes[1].address.set_port(9);
+            Membership { nodes, ..list.clone() }
+        };
+        assert!(moved(&members).mark().contradicts(members.mark()));
+        let newer = members.without(PeId(1)).expect("it is there");
+        assert!(!newer.mark().contradicts(members.mark()), "it says that it is another");
+        assert!(
+            !ListMark { version: 1, digest: 0 }.contradicts(members.mark()),
+            "nobody knows what is in it"
+        );
     }
 
     #[test]
