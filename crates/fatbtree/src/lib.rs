@@ -71,11 +71,11 @@ pub use index::{BuildOptions, Built, PageCopy, build};
 pub use key::{Key, KeyRange, Target};
 pub use leaf::{Fact, LeafHead, MoveId, Row, Staged};
 pub use lock_service::{Acquire, Held, LockMode, LockService};
-pub use membership::{FileMeta, Member, Membership, MembershipError, Meta, even_shares};
+pub use membership::{FileMeta, ListMark, Member, Membership, MembershipError, Meta, even_shares};
 pub use message::{Answer, FarewellId, Find, Message, Refusal, RequestId, TransactionId, Unkept, Work};
 pub use node::{
-    Application, Asked, Counts, Credentials, LeaveError, MoveError, NoApplication, Node, OpenTransaction,
-    Parts, Ran, Rows, RunError, StaleList, Stepped,
+    Application, Asked, Counts, Credentials, LeaveError, ListError, MoveError, NoApplication, Node,
+    OpenTransaction, Parts, Ran, Rows, RunError, Stepped,
 };
 pub use options::{Options, Protocol};
 pub use page_service::{Access, PageService, StorePages};

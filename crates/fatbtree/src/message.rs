@@ -6,6 +6,7 @@ use crate::id::{PageNo, PeId};
 use crate::index::PageCopy;
 use crate::key::{Key, KeyRange, Target};
 use crate::leaf::{Fact, MoveId, Row, Staged};
+use crate::membership::ListMark;
 
 /// A request's name at the node that it came to first. Unique over restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -34,8 +35,8 @@ pub struct FarewellId {
 /// Why a farewell is not kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unkept {
-    /// The node goes by this version of the list of members.
-    List(u64),
+    /// The node goes by this other list of members.
+    List(ListMark),
     /// It has not its keys yet, or answers nothing.
     NotReady(String),
 }
@@ -356,8 +357,8 @@ pub enum Message {
     Farewell {
         /// Which farewell.
         id: FarewellId,
-        /// The version of the list of members that it goes by.
-        list: u64,
+        /// The list of members that it goes by.
+        list: ListMark,
         /// Which part.
         part: u32,
         /// To whom it gave leaves.
@@ -387,9 +388,9 @@ pub enum Message {
         /// Who has left.
         pe: PeId,
     },
-    /// The version of the list of members that the sender goes by.
+    /// The list of members that the sender goes by.
     List {
-        /// Version.
-        version: u64,
+        /// Which one.
+        list: ListMark,
     },
 }

@@ -10,10 +10,18 @@ const FIRST: PeId = PeId(0);
 const SECOND: PeId = PeId(1);
 const LEAVER: PeId = PeId(2);
 
-fn started(pes: u16, spares: u16) -> Cluster {
+fn options(pes: u16, spares: u16) -> ClusterOptions {
     let mut options = ClusterOptions::evenly(pes);
     options.spares = spares;
     options.node.request_timeout = Duration::from_secs(3);
+    options
+}
+
+fn started(pes: u16, spares: u16) -> Cluster {
+    started_with(options(pes, spares))
+}
+
+fn started_with(options: ClusterOptions) -> Cluster {
     let cluster = Cluster::new(1, options);
     all_frames_take(&cluster, Duration::from_micros(100));
     cluster.start_all();
@@ -40,6 +48,19 @@ fn move_its_leaf(cluster: &Cluster, from: PeId, to: PeId) {
     });
     // Until the receiver owns it.
     cluster.executor().run_for(Duration::from_millis(50));
+}
+
+fn start_by_list(cluster: &Cluster, pe: PeId, list: &[PeId]) {
+    let (again, list) = (cluster.clone(), list.to_vec());
+    wait(cluster, async move { again.start_with_list(pe, list).await.map(drop) }).expect("it starts");
+}
+
+/// Leaves, and is stopped once the others know it.
+fn be_gone(cluster: &Cluster, pe: PeId) {
+    leave(cluster, pe).expect("all answer");
+    cluster.executor().run_for(Duration::from_millis(50));
+    assert_eq!(node(cluster, pe).untold(), []);
+    cluster.dismiss(pe);
 }
 
 fn leave(cluster: &Cluster, pe: PeId) -> Result<(), LeaveError> {
@@ -100,5 +121,109 @@ fn who_has_no_keys_yet_refuses_a_farewell_at_once() {
     cluster.executor().run_for(Duration::from_secs(1));
     assert!(node(&cluster, new).is_settled());
     leave(&cluster, FIRST).expect("all answer");
+    assert_eq!(cluster.verify(), Vec::<String>::new());
+}
+
+/// LEAVE-4: until the decision is on its disk nobody believes it, since it would come back as a member.
+#[test]
+fn a_node_that_crashes_while_it_leaves_has_left_for_all_or_for_none() {
+    let (mut gone, mut back) = (0, 0);
+    for moment in 0..60 {
+        let mut options = options(3, 0);
+        options.store_delay = Duration::from_millis(2);
+        let cluster = started_with(options);
+        let (leaver, executor) = (node(&cluster, LEAVER), cluster.executor().clone());
+        let task = async move {
+            // Who crashes hears nothing more of it.
+            let _ = leaver.leave().await;
+        };
+        executor.spawn_in(cluster.group(LEAVER).expect("it runs"), Box::pin(task));
+        executor.run_for(Duration::from_micros(500 * moment));
+        cluster.crash(LEAVER);
+        executor.run_for(Duration::from_millis(20));
+        start_by_list(&cluster, LEAVER, &[FIRST, SECOND, LEAVER]);
+        executor.run_for(Duration::from_secs(1));
+        let has_left = cluster.disk(LEAVER).has_left(LEAVER);
+        for pe in [FIRST, SECOND] {
+            assert_eq!(node(&cluster, pe).has_left(LEAVER), has_left, "{pe}, moment {moment}");
+        }
+        assert_eq!(cluster.verify(), Vec::<String>::new(), "moment {moment}");
+        *if has_left { &mut gone } else { &mut back } += 1;
+    }
+    assert!(gone > 0 && back > 10, "{gone} and {back}: the moments lie on both sides");
+}
+
+/// A new node that the one which leaves has never heard of, since its list is an old one: it has heard what the others know, but for the one that leaves.
+/// `answers_are_late`: what they said comes only after that one has left.
+fn joins_while_one_leaves_that_does_not_know_it(answers_are_late: bool) {
+    let cluster = started(3, 1);
+    // Leaf and version that nobody has from the founding.
+    move_its_leaf(&cluster, SECOND, LEAVER);
+    let key = node(&cluster, LEAVER).leaves().last().expect("two").range.low.clone();
+    cluster.crash(LEAVER);
+    let new = cluster.spare().expect("there is one");
+    cluster.network().cut(new, LEAVER);
+    let joined = cluster.clone();
+    wait(&cluster, async move { joined.join(new).await.map(drop) }).expect("it starts");
+    if answers_are_late {
+        // The questions are on their way; the answers will take longer.
+        cluster.executor().run_for(Duration::from_micros(50));
+        all_frames_take(&cluster, Duration::from_secs(2));
+        cluster.executor().run_for(Duration::from_micros(100));
+        cluster.network().cut(new, FIRST);
+        cluster.network().cut(new, SECOND);
+        all_frames_take(&cluster, Duration::from_micros(100));
+    } else {
+        cluster.executor().run_for(Duration::from_millis(500));
+    }
+    start_by_list(&cluster, LEAVER, &[FIRST, SECOND, LEAVER]);
+    for _ in node(&cluster, LEAVER).leaves() {
+        move_its_leaf(&cluster, LEAVER, SECOND);
+    }
+    be_gone(&cluster, LEAVER);
+    assert!(node(&cluster, new).has_left(LEAVER), "the others have told it");
+    cluster.executor().run_for(Duration::from_secs(3));
+    cluster.network().mend();
+    cluster.executor().run_for(Duration::from_secs(1));
+    let reader = node(&cluster, new);
+    assert!(reader.is_settled());
+    assert_eq!(cluster.verify(), Vec::<String>::new());
+    assert_eq!(wait(&cluster, async move { reader.get(key).await }).expect("it is found"), None);
+}
+
+/// LEAVE-5: all that a new node has heard is from before a farewell.
+#[test]
+fn who_is_coming_to_its_keys_hears_all_anew_when_one_has_left() {
+    joins_while_one_leaves_that_does_not_know_it(false);
+}
+
+/// LEAVE-5: what was said before a farewell arrives after it.
+#[test]
+fn who_hears_anew_does_not_take_answers_to_what_it_asked_before() {
+    joins_while_one_leaves_that_does_not_know_it(true);
+}
+
+/// LEAVE-6: the receiver of a leaf hears neither that the move was given up, nor an answer to when it asks, before its source is gone.
+#[test]
+fn a_leaf_that_waits_for_one_that_has_left_is_given_up() {
+    let mut options = options(3, 0);
+    options.node.move_timeout = Duration::from_millis(300);
+    options.node.remind_interval = Duration::from_secs(5);
+    let cluster = started_with(options);
+    let (leaver, page) = (node(&cluster, LEAVER), node(&cluster, LEAVER).leaves()[0].page);
+    cluster.network().cut(FIRST, LEAVER);
+    let moved = wait(&cluster, async move { leaver.move_leaf(page, FIRST).await });
+    assert!(moved.is_err(), "no word comes back");
+    let staged = |cluster: &Cluster| cluster.disk(FIRST).structure().1.len();
+    assert_eq!(staged(&cluster), 1, "it came, and waits");
+    // What tells the receiver that it was given up is lost: it was sent, and is on its way.
+    cluster.network().cut(LEAVER, FIRST);
+    cluster.executor().run_for(Duration::from_millis(10));
+    cluster.network().mend();
+    move_its_leaf(&cluster, LEAVER, SECOND);
+    be_gone(&cluster, LEAVER);
+    assert_eq!(staged(&cluster), 1, "it has not asked again");
+    cluster.executor().run_for(Duration::from_secs(10));
+    assert_eq!(staged(&cluster), 0);
     assert_eq!(cluster.verify(), Vec::<String>::new());
 }

@@ -13,8 +13,8 @@ use azekura_fatbtree::store::{Change, DatabaseStore, Inline, LeafStore, NoAttach
 use azekura_fatbtree::tcp::handshake::{self, Identity};
 use azekura_fatbtree::tcp::{LinkState, LinkStatus, NodeConfig, NodeThread};
 use azekura_fatbtree::{
-    Answer, Application, Credentials, Find, Member, Membership, Message, NoApplication, Options, PageNo,
-    PeId, RequestId, Target, Work,
+    Answer, Application, Credentials, Find, ListMark, Member, Membership, Message, NoApplication, Options,
+    PageNo, PeId, RequestId, Target, Work,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -23,7 +23,9 @@ const CLUSTER: u64 = 0x11;
 /// The node under test, and the one that the test plays.
 const NODE: PeId = PeId(0);
 const PLAYED: PeId = PeId(1);
-const ME: Identity = Identity { cluster: CLUSTER, pe: PLAYED, epoch: 1, store: STORE };
+const ME: Identity = Identity { cluster: CLUSTER, pe: PLAYED, epoch: 1, store: STORE, list: NO_LIST };
+/// It says nothing of the list that it goes by.
+const NO_LIST: ListMark = ListMark { version: 0, digest: 0 };
 const STORE: Credentials = Credentials { birth: 5, is_settled: true, is_loss_accepted: false };
 /// Calls that fail before it comes: by then the node pauses for long.
 const FAILED_CALLS: usize = 8;

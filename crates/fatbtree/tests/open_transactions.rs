@@ -2,135 +2,21 @@
 //! and clients vanish. What all clients saw must be strictly serializable, what was not asked to commit must never be seen, and nothing may stay open (hazard B5).
 
 mod chaos;
+mod lists;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
 use azekura_fatbtree::sim::{Cluster, ClusterOptions, Faults};
-use azekura_fatbtree::store::{Change, LeafStore};
-use azekura_fatbtree::{
-    Answer, Application, Asked, Clock, Error, Key, Node, OpenTransaction, PeId, Ran, Rng, RunError, Stepped,
-    Target, Task, Work, World,
-};
+use azekura_fatbtree::{Answer, Clock, Error, Key, Node, PeId, Rng, Target, Work};
 use azekura_history::{History, Level, Op, Status, Transaction, check};
+use lists::{Lists, Locks};
 
 /// How long a lock is waited for: a deadlock ends so.
 const LOCK_WAIT: Duration = Duration::from_millis(40);
 const OPEN_TIMEOUT: Duration = Duration::from_millis(400);
 const KEYS: u64 = 12;
-
-/// Lists of numbers, on a node's store, with a lock for each key. Who opens transactions here holds their locks until the end, and keeps their changes to itself.
-struct Lists {
-    world: World,
-    store: Rc<dyn LeafStore>,
-    locks: Locks,
-    next: Cell<u64>,
-}
-
-/// Who has which key's lock.
-type Locks = Rc<RefCell<BTreeMap<Key, u64>>>;
-
-/// A transaction of it.
-struct Changes {
-    number: u64,
-    world: World,
-    store: Rc<dyn LeafStore>,
-    locks: Locks,
-    changed: BTreeMap<Key, Vec<u8>>,
-}
-
-impl Lists {
-    fn begin(&self) -> Changes {
-        self.next.set(self.next.get() + 1);
-        let (world, store) = (self.world.clone(), Rc::clone(&self.store));
-        let (number, locks) = (self.next.get(), Rc::clone(&self.locks));
-        Changes { number, world, store, locks, changed: BTreeMap::new() }
-    }
-}
-
-impl Changes {
-    async fn lock(&self, key: &Key) -> bool {
-        let end = self.world.clock.now() + LOCK_WAIT;
-        loop {
-            let holder = *self.locks.borrow_mut().entry(key.clone()).or_insert(self.number);
-            if holder == self.number {
-                return true;
-            }
-            if self.world.clock.now() >= end {
-                return false;
-            }
-            self.world.clock.sleep(Duration::from_millis(1)).await;
-        }
-    }
-
-    /// Appends `bytes` to the list of the target, if there are any, and gives the list as it was.
-    async fn apply(&mut self, asked: &Asked) -> Result<Ran, RunError> {
-        let Target::At(key) = &asked.target else { return Err(RunError::Refused("no key".to_owned())) };
-        if !self.lock(key).await {
-            return Err(RunError::Refused("a deadlock".to_owned()));
-        }
-        let list = match self.changed.get(key) {
-            Some(list) => list.clone(),
-            None => {
-                let read = self.store.read(key.clone()).await;
-                read.map_err(|error| RunError::Refused(error.to_string()))?.unwrap_or_default()
-            }
-        };
-        if !asked.bytes.is_empty() {
-            let longer = [list.as_slice(), &asked.bytes].concat();
-            self.changed.insert(key.clone(), longer);
-        }
-        Ok(Ran { bytes: list, rows: isize::from(!asked.bytes.is_empty()), more_bytes: 8, durable: None })
-    }
-
-    async fn commit(&mut self) -> Result<(), RunError> {
-        let rows = std::mem::take(&mut self.changed).into_iter().collect();
-        let done = self.store.change(Change { rows, ..Change::default() }).await;
-        done.map_err(|error| RunError::Failed(error.to_string()))
-    }
-}
-
-impl Drop for Changes {
-    fn drop(&mut self) {
-        self.locks.borrow_mut().retain(|_, holder| *holder != self.number);
-    }
-}
-
-impl Application for Lists {
-    fn run(&self, asked: Asked) -> Task<'_, Result<Ran, RunError>> {
-        let mut changes = self.begin();
-        Box::pin(async move {
-            let ran = changes.apply(&asked).await?;
-            changes.commit().await?;
-            Ok(ran)
-        })
-    }
-
-    fn open(&self) -> Result<Box<dyn OpenTransaction>, RunError> {
-        Ok(Box::new(self.begin()))
-    }
-}
-
-impl OpenTransaction for Changes {
-    fn step(&mut self, asked: Asked) -> Task<'_, Stepped> {
-        Box::pin(async move {
-            let ran = self.apply(&asked).await;
-            let is_over = ran.is_err();
-            Stepped { ran, is_over }
-        })
-    }
-
-    fn commit(mut self: Box<Self>) -> Task<'static, Result<Ran, RunError>> {
-        Box::pin(async move { Changes::commit(&mut self).await.map(|()| Ran::default()) })
-    }
-
-    fn abort(self: Box<Self>) -> Task<'static, ()> {
-        drop(self);
-        Box::pin(std::future::ready(()))
-    }
-}
 
 /// What a run is made of; all of it comes from its seed.
 #[derive(Clone, Copy, Debug)]
@@ -385,8 +271,7 @@ fn judge(cluster: &Cluster, plan: Plan, seen: &Shared) {
 fn run(plan: Plan) -> (Cluster, Shared, usize) {
     let cluster = Cluster::new(plan.seed, plan.options());
     cluster.set_application(Box::new(|world, store| {
-        let (world, store) = (world.clone(), Rc::clone(store));
-        Rc::new(Lists { world, store, locks: Locks::default(), next: Cell::default() })
+        Rc::new(Lists::new(world.clone(), Rc::clone(store), Locks::default(), LOCK_WAIT))
     }));
     cluster.start_all();
     let (seen, moved) = (Shared::default(), Rc::new(Cell::new(0)));

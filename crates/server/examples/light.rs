@@ -33,7 +33,10 @@ fn main() -> Outcome<()> {
             println!("{:.0}", load.run(address)?);
             Ok(())
         }
-        _ => Err("usage: light load ADDRESS [--requests N] [--clients N] [--pipeline N] | light nothing ADDRESS".into()),
+        _ => Err(
+            "usage: light load ADDRESS [--requests N] [--clients N] [--pipeline N] | light nothing ADDRESS"
+                .into(),
+        ),
     }
 }
 

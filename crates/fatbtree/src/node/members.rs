@@ -3,7 +3,8 @@
 //! - **MEMBERS-1** Who has left has left for good, whatever a list of members says: its number is not given again. It comes back, if at all, as a new
 //!   node. So *left* is a set that only grows, and may be told in any order, twice, and by anybody.
 //! - **MEMBERS-2** The list of members has a version. A node goes by the newest that it has been given, remembers its version for good, and refuses an
-//!   older one. Nodes tell each other their versions, so that each learns that there is a newer one; it has to be given the list itself.
+//!   older one. Nodes tell each other their versions, so that each learns that there is a newer one; it has to be given the list itself. A list that says it is a version
+//!   which this node, or another that it has heard, knows with other contents is refused ([`ListMark`]): by nodes that meet, too, and by who is to keep a farewell.
 //! - **MEMBERS-3** Who may have to be sent on by what this node knows: the list's nodes, and all whose stores it remembers (`met`), also such as are on a newer
 //!   list only.
 
@@ -12,21 +13,31 @@ use std::collections::BTreeSet;
 use std::future::Future;
 
 use crate::id::PeId;
+use crate::membership::ListMark;
 use crate::message::Message;
 use crate::node::Node;
 use crate::store::{Change, Recovered};
 use crate::world::Bell;
 
-/// The list of members is older than one that this node has gone by.
+/// Why a node does not go by a list of members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "wrong version: the list of members is version {found}, and this node goes by version {known}; give it that one, or a newer one"
-)]
-pub struct StaleList {
-    /// The list's.
-    pub found: u64,
-    /// The node's.
-    pub known: u64,
+#[non_exhaustive]
+pub enum ListError {
+    /// It is older than one that this node has gone by.
+    #[error(
+        "wrong version: the list of members is version {found}, and this node goes by version {known}; give it that one, or a newer one"
+    )]
+    Stale {
+        /// The list's.
+        found: u64,
+        /// The node's.
+        known: u64,
+    },
+    /// A node goes by another list of this version.
+    #[error(
+        "wrong list: there is another list of members of version {0}; raise the version with each change, and give all nodes the same list"
+    )]
+    Changed(u64),
 }
 
 /// The members.
@@ -40,17 +51,18 @@ struct Known {
     present: BTreeSet<PeId>,
     /// Durable.
     left: BTreeSet<PeId>,
-    /// Of the list; durable.
-    version: u64,
+    /// The list; its version is durable.
+    list: ListMark,
     /// The newest that anybody goes by.
-    newest: u64,
+    newest: ListMark,
 }
 
 impl Members {
     pub(super) fn new(listed: impl Iterator<Item = PeId>, recovered: &Recovered) -> Self {
         let left: BTreeSet<_> = recovered.left.iter().copied().collect();
         let present = listed.filter(|pe| !left.contains(pe)).collect();
-        let known = RefCell::new(Known { present, left, version: recovered.list, newest: recovered.list });
+        let list = ListMark { version: recovered.list, digest: 0 };
+        let known = RefCell::new(Known { present, left, list, newest: list });
         Self { known, news: Bell::default() }
     }
 
@@ -95,31 +107,51 @@ impl Node {
     #[must_use]
     pub fn list_versions(&self) -> (u64, u64) {
         let known = self.members.known.borrow();
-        (known.version, known.newest)
+        (known.list.version, known.newest.version)
     }
 
-    /// Goes by a list of members of this version from now on (MEMBERS-2).
+    /// The list of members that this node goes by.
+    #[must_use]
+    pub fn list(&self) -> ListMark {
+        self.members.known.borrow().list
+    }
+
+    /// Goes by a list of members from now on (MEMBERS-2).
     ///
     /// # Errors
     ///
-    /// [`StaleList`]: it goes by a newer one. Nothing was changed.
-    pub async fn go_by_list(&self, version: u64) -> Result<(), StaleList> {
-        let known = self.list_versions().0;
-        if version < known {
-            return Err(StaleList { found: version, known });
+    /// [`ListError`]. Nothing was changed.
+    pub async fn go_by_list(&self, list: ListMark) -> Result<(), ListError> {
+        let (known, newest) = {
+            let known = self.members.known.borrow();
+            (known.list, known.newest)
+        };
+        if list.version < known.version {
+            return Err(ListError::Stale { found: list.version, known: known.version });
         }
-        if version > known {
-            let done = self.store.change(Change { list: Some(version), ..Change::default() }).await;
-            if let Err(error) = done {
+        if list.contradicts(known) || list.contradicts(newest) {
+            return Err(ListError::Changed(list.version));
+        }
+        let is_newer = list.version > known.version;
+        if is_newer {
+            let change = Change { list: Some(list.version), ..Change::default() };
+            if let Err(error) = self.store.change(change).await {
                 self.fail(&error);
                 return Ok(());
             }
-            {
-                let mut known = self.members.known.borrow_mut();
-                known.version = known.version.max(version);
-                known.newest = known.newest.max(version);
+        }
+        {
+            let mut known = self.members.known.borrow_mut();
+            // Another one may have come while the store worked.
+            if list.version >= known.list.version {
+                known.list = list;
             }
-            self.others().into_iter().for_each(|pe| self.send(pe, &Message::List { version }));
+            if list.version >= known.newest.version {
+                known.newest = list;
+            }
+        }
+        if is_newer {
+            self.others().into_iter().for_each(|pe| self.send(pe, &Message::List { list }));
         }
         Ok(())
     }
@@ -129,15 +161,15 @@ impl Node {
         self.members.news.next()
     }
 
-    /// Another node tells its version.
-    pub(super) fn heard_of_list(&self, from: PeId, version: u64) {
-        let (own, newest) = self.list_versions();
-        if version > newest {
-            self.members.known.borrow_mut().newest = version;
+    /// Another node tells which list it goes by.
+    pub(super) fn heard_of_list(&self, from: PeId, list: ListMark) {
+        let own = self.list();
+        if list.version > self.list_versions().1 {
+            self.members.known.borrow_mut().newest = list;
             self.members.news.ring();
         }
-        if version < own {
-            self.send(from, &Message::List { version: own });
+        if list.version < own.version {
+            self.send(from, &Message::List { list: own });
         }
     }
 
@@ -157,7 +189,7 @@ impl Node {
         for pe in self.left() {
             self.send(to, &Message::Left { pe });
         }
-        self.send(to, &Message::List { version: self.list_versions().0 });
+        self.send(to, &Message::List { list: self.list() });
     }
 
     /// A node has left, for good: so says itself, or somebody whom it had told (MEMBERS-1).

@@ -2,6 +2,8 @@
 //!
 //! | module | noun |
 //! |---|---|
+//! | `application` | what runs at the owner of a key |
+//! | `messages` | what nodes say to each other, taken and sent |
 //! | `gateway` | requests of clients of this node, until they are answered |
 //! | `find` | a request that is looking for its leaf |
 //! | `work` | what is done at the leaf |
@@ -31,11 +33,13 @@
 //!   it knows a newer fact (I3) or says so; so versions grow along the way, and it ends.
 //! - **NODE-4** The store is changed first, then memory, both under the leaf's lock.
 
+mod application;
 mod coupled;
 mod find;
 mod gateway;
 mod leave;
 mod members;
+mod messages;
 mod open;
 mod standing;
 mod state;
@@ -47,23 +51,23 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::{Rc, Weak};
 
-use crate::error::{Error, FrameError, StoreError};
-use crate::frame::{self, Address};
+use crate::error::{Error, StoreError};
 use crate::id::{PageNo, PeId};
 use crate::index::Built;
-use crate::key::{Key, KeyRange, Target};
+use crate::key::Target;
 use crate::leaf::{Fact, LeafHead};
 use crate::lock_service::LockService;
-use crate::message::{Find, Message, Refusal};
+use crate::message::Message;
 use crate::options::Options;
 use crate::page_service::{Access, PageService};
 use crate::placement::Placement;
 use crate::store::{Founding, LeafStore};
 use crate::world::{Bell, Task, World};
 
+pub use application::{Application, Asked, NoApplication, Ran, RunError};
 pub use gateway::Rows;
 pub use leave::LeaveError;
-pub use members::StaleList;
+pub use members::ListError;
 pub use open::{OpenTransaction, Stepped};
 pub use standing::Credentials;
 pub use transfer::MoveError;
@@ -71,87 +75,8 @@ pub use transfer::MoveError;
 use leave::Leaving;
 use members::Members;
 use open::OpenTransactions;
-use standing::{Page, Standing};
+use standing::Standing;
 use state::{State, facts};
-
-/// What an application is asked to do at the owner of some keys, while their leaves are locked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
-    /// Where: a key, or the end of a walk backwards.
-    pub target: Target,
-    /// The leaf of the target. Other keys may be touched if they are among `others`.
-    pub range: KeyRange,
-    /// Further keys, in order.
-    pub others: Vec<Key>,
-    /// Whether it may change something.
-    pub is_write: bool,
-    /// What only the application understands.
-    pub bytes: Vec<u8>,
-}
-
-impl Asked {
-    /// By a request that has found its leaf.
-    fn at(leaf: &LeafHead, find: &Find, is_write: bool, others: &[Key], bytes: &[u8]) -> Self {
-        let (target, range) = (find.target.clone(), leaf.range.clone());
-        Self { target, range, others: others.to_vec(), is_write, bytes: bytes.to_vec() }
-    }
-}
-
-/// What an application did.
-#[derive(Default)]
-pub struct Ran {
-    /// What only the application understands.
-    pub bytes: Vec<u8>,
-    /// Rows that the leaf has more now, about.
-    pub rows: isize,
-    /// Bytes that the leaf has more now, about.
-    pub more_bytes: usize,
-    /// Ends when it will not be lost, if it is not durable yet. Waited for without the leaf's lock.
-    pub durable: Option<Task<'static, Result<(), String>>>,
-}
-
-impl fmt::Debug for Ran {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ran").field("rows", &self.rows).finish_non_exhaustive()
-    }
-}
-
-/// Why an application did not do it.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RunError {
-    /// Nothing was changed.
-    #[error("{0}")]
-    Refused(String),
-    /// Whether something was changed is not known.
-    #[error("{0}")]
-    Failed(String),
-}
-
-/// Runs what an application sends to the owner of a key ([`Work::Run`](crate::Work::Run)).
-pub trait Application {
-    /// Runs it on the rows of this node, in a transaction of its own.
-    fn run(&self, asked: Asked) -> Task<'_, Result<Ran, RunError>>;
-
-    /// Makes ready for a transaction that stays open over several requests ([`Work::Step`](crate::Work::Step)). Nothing happens before its first step.
-    ///
-    /// # Errors
-    ///
-    /// [`RunError::Refused`]: it has no such transactions.
-    fn open(&self) -> Result<Box<dyn OpenTransaction>, RunError> {
-        Err(RunError::Refused("transactions over several requests are not offered at this node".to_owned()))
-    }
-}
-
-/// No application: refuses.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NoApplication;
-
-impl Application for NoApplication {
-    fn run(&self, _: Asked) -> Task<'_, Result<Ran, RunError>> {
-        let error = RunError::Refused("no application runs at this node".to_owned());
-        Box::pin(std::future::ready(Err(error)))
-    }
-}
 
 /// What a node is made of.
 pub struct Parts {
@@ -206,9 +131,6 @@ pub struct Counts {
     /// Frames that were refused.
     pub refused_frames: u64,
 }
-
-/// Requests that one node works on at once; who sends more is told to ask again.
-const MOST_OPEN_FINDS: usize = 1 << 16;
 
 /// A running node. It ends when the last handle and the last of its tasks go.
 pub struct Node {
@@ -303,39 +225,6 @@ impl Node {
         self.tell_own(pe);
     }
 
-    /// Takes a frame from the net, without its length. A frame that is refused changes nothing.
-    ///
-    /// # Errors
-    ///
-    /// [`FrameError`]: what is wrong with it; over a stream, close the connection.
-    pub fn receive(&self, bytes: &[u8]) -> Result<(), FrameError> {
-        self.receive_by(bytes, |_| Ok(()))
-    }
-
-    /// Takes a frame that came over a connection whose other end has shown that it is `peer`.
-    ///
-    /// # Errors
-    ///
-    /// [`FrameError`], also if the frame says that it is from another node: close the connection.
-    pub fn receive_from(&self, peer: PeId, bytes: &[u8]) -> Result<(), FrameError> {
-        self.receive_by(bytes, |from| match from == peer {
-            true => Ok(()),
-            false => Err(FrameError::Sender { found: from, expected: peer }),
-        })
-    }
-
-    fn receive_by(
-        &self,
-        bytes: &[u8],
-        judge: impl FnOnce(PeId) -> Result<(), FrameError>,
-    ) -> Result<(), FrameError> {
-        let decoded = frame::decode(bytes, self.cluster, self.options.epoch)
-            .and_then(|(from, message)| judge(from).map(|()| (from, message)));
-        let (from, message) = decoded.inspect_err(|_| self.count(|counts| counts.refused_frames += 1))?;
-        self.take(from, message);
-        Ok(())
-    }
-
     /// Which PE it is.
     #[must_use]
     pub const fn pe(&self) -> PeId {
@@ -389,21 +278,6 @@ impl Node {
         self.failure.borrow().clone()
     }
 
-    fn send(&self, to: PeId, message: &Message) {
-        let address = Address { cluster: self.cluster, from: self.me, epoch: self.options.epoch };
-        let frame = frame::encode(address, message);
-        if frame.len() <= frame::MAX_BYTES {
-            self.world.net.send(to, frame);
-        } else if let Message::Answered { id, fact, hops, .. } = message {
-            let reason = format!(
-                "the answer of {} bytes does not fit between nodes; ask for less at once",
-                frame.len()
-            );
-            let (result, fact, hops) = (Err(Refusal::Store { pe: self.me, reason }), fact.clone(), *hops);
-            self.send(to, &Message::Answered { id: *id, result, fact, hops });
-        }
-    }
-
     fn spawn(&self, task: impl FnOnce(Rc<Self>) -> Task<'static, ()>) {
         if let Some(node) = self.itself.upgrade() {
             self.world.tasks.spawn(task(node));
@@ -414,63 +288,6 @@ impl Node {
         let mut counts = self.counts.get();
         add(&mut counts);
         self.counts.set(counts);
-    }
-
-    fn take(&self, from: PeId, message: Message) {
-        match message {
-            Message::Find(find) if self.open_finds.get() >= MOST_OPEN_FINDS => self.lost(&find),
-            Message::Find(find) => self.spawn(|node| Box::pin(async move { node.find(from, find).await })),
-            Message::Answered { id, result, fact, hops } => self.answered(id, result, fact, hops),
-            Message::Facts(facts) => self.spawn(|node| Box::pin(async move { node.patch(&facts).await })),
-            Message::Stage(staged) => {
-                self.spawn(|node| Box::pin(async move { node.stage(from, staged).await }))
-            }
-            Message::Kept { id, page } => self.kept(id, page),
-            Message::Install { id } => {
-                self.spawn(|node| Box::pin(async move { node.install(from, id).await }))
-            }
-            Message::Installed { id } => self.spawn(|node| Box::pin(async move { node.settle(id).await })),
-            Message::Ask { id } => self.asked(from, id),
-            Message::Abort { id } => self.spawn(|node| Box::pin(async move { node.abandon(id).await })),
-            Message::Hello => {
-                self.tell_members(from);
-                self.tell_own(from);
-            }
-            Message::Account { hearing, from: key } => self.account(from, hearing, key),
-            Message::Accounted { hearing, from: key, facts, staged, newest, rest } => {
-                self.accounted(from, hearing, key, Page { facts, staged, newest, rest });
-            }
-            Message::Admit { birth, is_loss_accepted } => {
-                self.spawn(|node| Box::pin(async move { node.admit(from, birth, is_loss_accepted).await }));
-            }
-            Message::Admitted { birth, is_admitted } => self.admitted(from, birth, is_admitted),
-            Message::Declined { id } => self.declined(id),
-            Message::Farewell { id, list, part, facts } => {
-                self.spawn(|node| {
-                    Box::pin(async move { node.keep_farewell(from, id, list, part, &facts).await })
-                });
-            }
-            Message::FarewellKept { id, part } => self.farewell_kept(from, id, part),
-            Message::FarewellRefused { id, why } => self.farewell_refused(from, id, why),
-            Message::Left { pe } => {
-                self.spawn(|node| Box::pin(async move { node.learn_left(from, pe).await }))
-            }
-            Message::LeftNoted { pe } => self.left_noted(from, pe),
-            Message::List { version } => self.heard_of_list(from, version),
-            Message::Couple { find, way } => {
-                self.spawn(|node| Box::pin(async move { node.couple(find, way).await }));
-            }
-            Message::Lock { call, id, page, mode } => {
-                self.spawn(|node| Box::pin(async move { node.serve_lock(from, call, id, page, mode).await }));
-            }
-            Message::Locked { call, is_full } => self.called(call, is_full),
-            Message::Release { id, page } => self.serve_release(id, page),
-            Message::Apply { call, id, page, facts } => {
-                self.spawn(|node| {
-                    Box::pin(async move { node.serve_apply(from, call, id, page, facts).await })
-                });
-            }
-        }
     }
 
     /// Keeps a fact in the index, where the placement has a place for it. One about this node is old: it has its leaves there.

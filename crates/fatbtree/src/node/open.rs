@@ -308,7 +308,7 @@ impl Node {
             // If a step of it is at work, its client has given it up.
             self.open.doom("its client gave it up", |other, _| other == id);
             let reason = match home == self.me {
-                true => self.open.why_ended(id),
+                true => self.open.why_over(id).unwrap_or_else(|| self.open.why_ended(id)),
                 false => self.why_left(home),
             };
             return match is_commit {

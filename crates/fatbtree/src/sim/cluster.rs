@@ -218,7 +218,16 @@ impl Cluster {
     ///
     /// As for [`Node::start`].
     pub async fn start(&self, pe: PeId) -> Result<Rc<Node>, Error> {
-        self.start_with(pe, self.0.options.node.clone()).await
+        self.start_with(pe, self.0.options.node.clone(), self.members()).await
+    }
+
+    /// Starts a node that is given another list of members than the others.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Node::start`].
+    pub async fn start_with_list(&self, pe: PeId, members: Vec<PeId>) -> Result<Rc<Node>, Error> {
+        self.start_with(pe, self.0.options.node.clone(), members).await
     }
 
     /// Starts a node whose disk was [lost](Disk::lose), and says that what was there may be.
@@ -228,10 +237,10 @@ impl Cluster {
     /// As for [`Node::start`].
     pub async fn start_after_loss(&self, pe: PeId) -> Result<Rc<Node>, Error> {
         let options = Options { is_loss_accepted: true, ..self.0.options.node.clone() };
-        self.start_with(pe, options).await
+        self.start_with(pe, options, self.members()).await
     }
 
-    async fn start_with(&self, pe: PeId, options: Options) -> Result<Rc<Node>, Error> {
+    async fn start_with(&self, pe: PeId, options: Options, members: Vec<PeId>) -> Result<Rc<Node>, Error> {
         let inner = &*self.0;
         let group = inner.executor.group();
         let world = World {
@@ -244,7 +253,6 @@ impl Cluster {
         let (store, pages) = ((inner.make_store)(pe, &world), (inner.make_pages)(pe, &world));
         let application = (inner.make_application.borrow())(&world, &store);
         let built = inner.built.borrow_mut().remove(&pe);
-        let members = self.members();
         let parts = Parts { world, store, pages, application, founding, members, options, built };
         let node = Node::start(parts).await?;
         inner.network.connect(pe, Some(&node));

@@ -2,8 +2,8 @@
 //!
 //! | | who | bytes |
 //! |---|---|---|
-//! | 1 | caller | hello: magic 8, version 1, version of frames 1, zero 1, [store](Credentials) 1 (bit 0 settled, bit 1 loss accepted), the epoch it takes the other to be at 4, cluster 8, its PE 2, the other's PE 2, zero 4, nonce 32, its store's name 8 |
-//! | 2 | called | the same of its own, the first zero being its [`Verdict`]; after any but `Welcome` it closes |
+//! | 1 | caller | hello: magic 8, version 1, version of frames 1, zero 1, [store](Credentials) 1 (bit 0 settled, bit 1 loss accepted), the epoch it takes the other to be at 4, cluster 8, its PE 2, the other's PE 2, digest of its [list](ListMark) 4, nonce 32, its store's name 8, version of its list 8 |
+//! | 2 | called | the same of its own, the zero being its [`Verdict`], without its list; after any but `Welcome` it closes |
 //! | 3 | caller | HMAC-SHA256(key, "azekura node calls" ‖ 1 ‖ 2) |
 //! | 4 | called | 1 for yes and the same of "azekura node answers"; 2 and the same of "azekura node refuses" if it knows another store of the caller; or zeros: both close |
 //!
@@ -13,26 +13,20 @@
 
 use std::io;
 
-use azekura_auth::{AuthKey, PROOF_BYTES, nonce};
+use azekura_auth::{AuthKey, PROOF_BYTES};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::frame;
 use crate::id::PeId;
+use crate::membership::ListMark;
 use crate::node::Credentials;
+use crate::tcp::hello::{Hello, VERSIONS, read_hello};
 
-/// The version of the handshake.
-pub const VERSION: u8 = 2;
-/// Bytes of a hello.
-pub const HELLO_BYTES: usize = 72;
-/// Of these all versions have at least so many in common: magic and versions.
-const COMMON_BYTES: usize = 10;
+pub use crate::tcp::hello::{HELLO_BYTES, VERSION, Verdict};
 
-const MAGIC: [u8; 8] = *b"AZKNODE\n";
 const CALLS: &str = "azekura node calls";
 const ANSWERS: &str = "azekura node answers";
 const REFUSES: &str = "azekura node refuses";
-const SETTLED: u8 = 1;
-const LOSS_ACCEPTED: u8 = 2;
 
 /// What a node is asked about who calls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,32 +39,8 @@ pub struct Identity {
     pub epoch: u32,
     /// Its store.
     pub store: Credentials,
-}
-
-/// What a called node says to a hello.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Verdict {
-    /// Go on.
-    Welcome = 0,
-    /// Another version of the protocol.
-    Version = 1,
-    /// Another cluster.
-    Cluster = 2,
-    /// Another PE was meant.
-    Pe = 3,
-    /// Another epoch of this PE was meant.
-    Epoch = 4,
-    /// The caller is no member.
-    Stranger = 5,
-}
-
-impl Verdict {
-    fn from_byte(byte: u8) -> Option<Self> {
-        [Self::Welcome, Self::Version, Self::Cluster, Self::Pe, Self::Epoch, Self::Stranger]
-            .into_iter()
-            .find(|verdict| *verdict as u8 == byte)
-    }
+    /// The list of members that it goes by.
+    pub list: ListMark,
 }
 
 /// Why a handshake came to nothing. The connection has to be closed.
@@ -121,6 +91,11 @@ pub enum HandshakeError {
     /// The caller is not on the called node's list of members.
     #[error("{0} is not on the list of members; give every node the same list")]
     NoMember(PeId),
+    /// Both go by this version of the list of members, and their lists differ.
+    #[error(
+        "both go by version {0} of the list of members, and the lists differ; raise the version with each change, and give all nodes the same list"
+    )]
+    List(u64),
     /// The keys differ.
     #[error("the keys differ; give every node the same key file")]
     Key,
@@ -134,82 +109,9 @@ pub enum HandshakeError {
     Displaced(PeId),
 }
 
-/// A hello, taken apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Hello {
-    versions: (u8, u8),
-    verdict: u8,
-    epoch: u32,
-    cluster: u64,
-    from: PeId,
-    to: PeId,
-    store: Credentials,
-}
-
-impl Hello {
-    fn encode(&self) -> io::Result<[u8; HELLO_BYTES]> {
-        let mut bytes = [0; HELLO_BYTES];
-        bytes[..8].copy_from_slice(&MAGIC);
-        (bytes[8], bytes[9]) = self.versions;
-        bytes[10] = self.verdict;
-        let Credentials { birth, is_settled, is_loss_accepted } = self.store;
-        bytes[11] = (u8::from(is_settled) * SETTLED) | (u8::from(is_loss_accepted) * LOSS_ACCEPTED);
-        bytes[12..16].copy_from_slice(&self.epoch.to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.cluster.to_le_bytes());
-        bytes[24..26].copy_from_slice(&self.from.0.to_le_bytes());
-        bytes[26..28].copy_from_slice(&self.to.0.to_le_bytes());
-        bytes[32..64].copy_from_slice(&nonce::<32>()?);
-        bytes[64..].copy_from_slice(&birth.to_le_bytes());
-        Ok(bytes)
-    }
-
-    fn decode(bytes: &[u8; HELLO_BYTES]) -> Option<Self> {
-        let number = |from: usize, to: usize| {
-            bytes[from..to].iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
-        };
-        (bytes[..8] == MAGIC).then(|| Self {
-            versions: (bytes[8], bytes[9]),
-            verdict: bytes[10],
-            epoch: number(12, 16) as u32,
-            cluster: number(16, 24),
-            from: PeId(number(24, 26) as u16),
-            to: PeId(number(26, 28) as u16),
-            store: Credentials {
-                birth: number(64, 72),
-                is_settled: bytes[11] & SETTLED != 0,
-                is_loss_accepted: bytes[11] & LOSS_ACCEPTED != 0,
-            },
-        })
-    }
-
-    fn version_error(&self) -> HandshakeError {
-        let (handshake, frames) = self.versions;
-        HandshakeError::Version { found: format!("{handshake}.{frames}") }
-    }
-}
-
-const VERSIONS: (u8, u8) = (VERSION, frame::VERSION);
 /// Last words of the called side.
 const YES: u8 = 1;
 const OTHER_STORE: u8 = 2;
-
-async fn read_hello(
-    stream: &mut (impl AsyncRead + Unpin),
-) -> Result<([u8; HELLO_BYTES], Hello), HandshakeError> {
-    let mut bytes = [0; HELLO_BYTES];
-    // The magic first: a stranger who says less and waits is not waited for.
-    stream.read_exact(&mut bytes[..8]).await?;
-    if bytes[..8] != MAGIC {
-        return Err(HandshakeError::Stranger);
-    }
-    stream.read_exact(&mut bytes[8..COMMON_BYTES]).await?;
-    if (bytes[8], bytes[9]) == VERSIONS {
-        stream.read_exact(&mut bytes[COMMON_BYTES..]).await?;
-    }
-    // What another version says further is not for this one.
-    let hello = Hello::decode(&bytes).ok_or(HandshakeError::Stranger)?;
-    Ok((bytes, hello))
-}
 
 /// The caller's side: shows the node at the other end, which should be `to`, who this one is. What the other one shows of its store has to be
 /// judged before anything is said.
@@ -224,8 +126,8 @@ pub async fn call(
     epoch: u32,
     key: &AuthKey,
 ) -> Result<Credentials, HandshakeError> {
-    let Identity { cluster, pe: from, store, .. } = me;
-    let hello = Hello { versions: VERSIONS, verdict: 0, epoch, cluster, from, to, store };
+    let Identity { cluster, pe: from, store, list, .. } = me;
+    let hello = Hello { versions: VERSIONS, verdict: 0, epoch, cluster, from, to, store, list };
     let hello = hello.encode()?;
     stream.write_all(&hello).await?;
     let (answer, other) = read_hello(stream).await?;
@@ -240,6 +142,7 @@ pub async fn call(
             return Err(HandshakeError::Epoch { found: other.epoch, expected: epoch });
         }
         Some(Verdict::Stranger) => return Err(HandshakeError::NoMember(me.pe)),
+        Some(Verdict::List) => return Err(HandshakeError::List(list.version)),
         Some(Verdict::Version) => return Err(other.version_error()),
         _ => return Err(HandshakeError::Stranger),
     }
@@ -276,6 +179,7 @@ pub async fn answer(
         from: me.pe,
         to: other.from,
         store: me.store,
+        list: ListMark::default(),
     };
     let answer = answer.encode()?;
     stream.write_all(&answer).await?;
@@ -308,6 +212,8 @@ fn judge(me: Identity, other: &Hello, is_member: impl Fn(PeId) -> bool) -> (Verd
         (Verdict::Epoch, Some(HandshakeError::Epoch { found: me.epoch, expected: other.epoch }))
     } else if other.from == me.pe || !is_member(other.from) {
         (Verdict::Stranger, Some(HandshakeError::NoMember(other.from)))
+    } else if other.list.contradicts(me.list) {
+        (Verdict::List, Some(HandshakeError::List(other.list.version)))
     } else {
         (Verdict::Welcome, None)
     }
@@ -318,7 +224,8 @@ mod tests {
     use super::*;
 
     const STORE: Credentials = Credentials { birth: 1 << 40, is_settled: true, is_loss_accepted: false };
-    const CALLER: Identity = Identity { cluster: 7, pe: PeId(1), epoch: 1, store: STORE };
+    const LIST: ListMark = ListMark { version: 4, digest: 9 };
+    const CALLER: Identity = Identity { cluster: 7, pe: PeId(1), epoch: 1, store: STORE, list: LIST };
     const CALLED: Identity = Identity {
         pe: PeId(0),
         store: Credentials { birth: 5, is_settled: false, is_loss_accepted: true },
@@ -362,7 +269,7 @@ mod tests {
 
     #[tokio::test(flavor = "current_thread")]
     async fn who_is_not_meant_is_told_what_is_wrong() {
-        use HandshakeError::{Cluster, Epoch, NoMember, Pe};
+        use HandshakeError::{Cluster, Epoch, List, NoMember, Pe};
         let stranger = Identity { cluster: 8, ..CALLER };
         let (called, answered) = both(stranger, PeId(0), 1, SAME, true).await;
         assert!(matches!(called, Err(Cluster { found: 7, expected: 8 })), "{called:?}");
@@ -371,6 +278,13 @@ mod tests {
         assert!(matches!(called, Err(Pe { found: PeId(0), expected: PeId(2) })), "{called:?}");
         let (called, _) = both(CALLER, PeId(0), 2, SAME, true).await;
         assert!(matches!(called, Err(Epoch { found: 1, expected: 2 })), "{called:?}");
+        let of_other_list = Identity { list: ListMark { digest: 8, ..LIST }, ..CALLER };
+        let (called, answered) = both(of_other_list, PeId(0), 1, SAME, true).await;
+        assert!(matches!((&called, &answered), (Err(List(4)), Err(List(4)))), "{called:?}, {answered:?}");
+        for fine in [ListMark { version: 5, digest: 8 }, ListMark { digest: 0, ..LIST }] {
+            let (called, _) = both(Identity { list: fine, ..CALLER }, PeId(0), 1, SAME, true).await;
+            called.expect("a newer list, or one that is not known, is no contradiction");
+        }
         let (called, _) = both(CALLER, PeId(0), 1, SAME, false).await;
         assert!(matches!(called, Err(NoMember(PeId(1)))), "{called:?}");
     }
@@ -389,8 +303,16 @@ mod tests {
     async fn another_version_and_no_node_at_all_are_told_apart() {
         for (at, is_version) in [(0, false), (8, true), (9, true)] {
             let (from, to) = (PeId(1), PeId(0));
-            let hello =
-                Hello { versions: VERSIONS, verdict: 0, epoch: 1, cluster: 7, from, to, store: STORE };
+            let hello = Hello {
+                versions: VERSIONS,
+                verdict: 0,
+                epoch: 1,
+                cluster: 7,
+                from,
+                to,
+                store: STORE,
+                list: LIST,
+            };
             let mut hello = hello.encode().expect("chance");
             hello[at] ^= 0x40;
             let (mut one, mut two) = tokio::io::duplex(256);

@@ -92,7 +92,7 @@ struct Link {
 
 /// All links of a node.
 pub(super) struct Links {
-    /// Who this node is, but for its store.
+    /// Who this node is, but for its store and its list.
     me: Identity,
     key: AuthKey,
     rng: Rc<dyn Rng>,
@@ -219,7 +219,7 @@ impl Links {
         care(&stream)?;
         // Epochs differ once machines take PEs over; until then all are at the same.
         let node = node.upgrade().ok_or_else(|| io::Error::other("this node is stopping"))?;
-        let me = Identity { store: node.credentials(), ..self.me };
+        let me = Identity { store: node.credentials(), list: node.list(), ..self.me };
         let shown =
             handshake::call(&mut stream, me, link.pe, me.epoch, &self.key).await.inspect_err(|error| {
                 if let HandshakeError::Displaced(witness) = error {

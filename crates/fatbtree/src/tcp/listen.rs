@@ -59,7 +59,7 @@ impl Doorkeeping {
 }
 
 pub(super) struct Door {
-    /// Who this node is, but for its store.
+    /// Who this node is, but for its store and its list.
     pub(super) me: Identity,
     pub(super) key: AuthKey,
     pub(super) links: Rc<Links>,
@@ -100,7 +100,7 @@ impl Door {
 
     async fn show_in(&self, mut stream: TcpStream) -> Result<(TcpStream, PeId), HandshakeError> {
         care(&stream)?;
-        let me = Identity { store: self.node.credentials(), ..self.me };
+        let me = Identity { store: self.node.credentials(), list: self.node.list(), ..self.me };
         let is_member = |pe| self.links.is_member(pe);
         let admits = async |pe, shown| self.node.admits(pe, shown).await;
         let shaking = handshake::answer(&mut stream, me, &self.key, is_member, admits);

@@ -17,6 +17,7 @@
 mod committer;
 mod guests;
 pub mod handshake;
+mod hello;
 mod links;
 mod listen;
 mod running;

@@ -18,7 +18,7 @@ use tokio::task::LocalSet;
 use crate::error::Error;
 use crate::id::PeId;
 use crate::membership::{Membership, Meta};
-use crate::node::{Application, Counts, Credentials, LeaveError, Node, Parts, StaleList};
+use crate::node::{Application, Counts, Credentials, LeaveError, ListError, Node, Parts};
 use crate::options::Options;
 use crate::page_service::StorePages;
 use crate::store::{Attachments, DatabaseStore, Offload};
@@ -72,7 +72,7 @@ pub enum StartError {
     Node(#[from] Error),
     /// The list of members is an old one.
     #[error(transparent)]
-    Stale(#[from] StaleList),
+    List(#[from] ListError),
 }
 
 /// What an application has to work with.
@@ -177,9 +177,9 @@ impl Here {
     ///
     /// # Errors
     ///
-    /// [`StaleList`]: it is older than one that this node has gone by. Nothing was changed.
-    pub async fn learn_members(&self, members: &Membership) -> Result<(), StaleList> {
-        self.node.go_by_list(members.version()).await?;
+    /// [`ListError`]: it is older than one that this node has gone by, or there is another one of its version. Nothing was changed.
+    pub async fn learn_members(&self, members: &Membership) -> Result<(), ListError> {
+        self.node.go_by_list(members.mark()).await?;
         let others =
             members.nodes().iter().filter(|member| member.pe != self.me && !self.node.has_left(member.pe));
         for member in others {
@@ -379,7 +379,8 @@ async fn begin(
     config: NodeConfig,
 ) -> Result<Rc<Here>, StartError> {
     let NodeConfig { pe, members, key, listener, options, rows } = config;
-    let me = Identity { cluster: members.cluster(), pe, epoch: options.epoch, store: Credentials::default() };
+    let (store, list) = (Credentials::default(), members.mark());
+    let me = Identity { cluster: members.cluster(), pe, epoch: options.epoch, store, list };
     let rng = Rc::new(RealRng::new());
     let guests = Rc::new(Guests::default());
     let links = Rc::new(Links::new(me, key.clone(), Rc::clone(&rng) as _, Rc::clone(&guests)));

@@ -9,13 +9,14 @@ use azekura_fatbtree::frame::{self, Address};
 use azekura_fatbtree::tcp::handshake::{self, Identity};
 use azekura_fatbtree::tcp::receive_all;
 use azekura_fatbtree::{
-    Credentials, Fact, FarewellId, Find, KeyRange, Message, MoveId, PageNo, PeId, RequestId, Staged, Target,
-    TransactionId, Unkept, Work,
+    Credentials, Fact, FarewellId, Find, KeyRange, ListMark, Message, MoveId, PageNo, PeId, RequestId,
+    Staged, Target, TransactionId, Unkept, Work,
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 const ADDRESS: Address = Address { cluster: 7, from: PeId(1), epoch: 1 };
-const ME: Identity = Identity { cluster: 7, pe: PeId(0), epoch: 1, store: STORE };
+const ME: Identity = Identity { cluster: 7, pe: PeId(0), epoch: 1, store: STORE, list: LIST };
+const LIST: ListMark = ListMark { version: 3, digest: 5 };
 const STORE: Credentials = Credentials { birth: 5, is_settled: true, is_loss_accepted: false };
 
 /// Bit 0 of the first byte makes each frame's checksum good again, so that what lies behind it is reached; bit 1 speaks the handshake as who is
@@ -148,13 +149,13 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         Message::Admitted { birth: 77, is_admitted: false },
         Message::Hello,
         Message::Declined { id: move_id },
-        Message::Farewell { id: farewell, list: 3, part: 1, facts: vec![fact.clone()] },
+        Message::Farewell { id: farewell, list: LIST, part: 1, facts: vec![fact.clone()] },
         Message::FarewellKept { id: farewell, part: 1 },
-        Message::FarewellRefused { id: farewell, why: Unkept::List(4) },
+        Message::FarewellRefused { id: farewell, why: Unkept::List(LIST) },
         Message::FarewellRefused { id: farewell, why: Unkept::NotReady("not yet".to_owned()) },
         Message::Left { pe: PeId(2) },
         Message::LeftNoted { pe: PeId(2) },
-        Message::List { version: 4 },
+        Message::List { list: LIST },
     ];
     let frames: Vec<u8> = messages.iter().flat_map(|message| frame::encode(ADDRESS, message)).collect();
     let mut hello = b"AZKNODE\n".to_vec();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use azekura_auth::AuthKey;
 use azekura_fatbtree::frame::{self, Address};
 use azekura_fatbtree::tcp::handshake::{self, HandshakeError, Identity};
-use azekura_fatbtree::{Credentials, Message, PeId};
+use azekura_fatbtree::{Credentials, ListMark, Message, PeId};
 
 use crate::nodes::{KEY, Nodes};
 
@@ -26,8 +26,18 @@ fn is_closed(mut stream: TcpStream) -> bool {
     stream.read_to_end(&mut rest).is_ok() || stream.read(&mut [0]).is_ok()
 }
 
-/// Introduces itself as another node; the stream if that went well.
+/// Introduces itself as another node, which has the same list of members; the stream if that went well.
 fn introduce(nodes: &Nodes, cluster: u64, pe: u16, key: &[u8]) -> Result<TcpStream, HandshakeError> {
+    introduce_by_list(nodes, nodes.members.mark(), cluster, pe, key)
+}
+
+fn introduce_by_list(
+    nodes: &Nodes,
+    list: ListMark,
+    cluster: u64,
+    pe: u16,
+    key: &[u8],
+) -> Result<TcpStream, HandshakeError> {
     let stream = connect(nodes);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -39,7 +49,7 @@ fn introduce(nodes: &Nodes, cluster: u64, pe: u16, key: &[u8]) -> Result<TcpStre
             false => 0,
         };
         let store = Credentials { birth, is_settled: true, is_loss_accepted: false };
-        let me = Identity { cluster, pe: PeId(pe), epoch: 1, store };
+        let me = Identity { cluster, pe: PeId(pe), epoch: 1, store, list };
         handshake::call(&mut shaken, me, PeId(0), 1, &AuthKey::new(key).unwrap()).await?;
         Ok::<_, HandshakeError>(())
     })?;
@@ -74,6 +84,12 @@ fn strangers_are_refused_by_name_and_members_are_served_meanwhile() {
     let no_member = introduce(&nodes, CLUSTER, 77, KEY);
     assert!(matches!(no_member, Err(HandshakeError::NoMember(PeId(77)))), "{no_member:?}");
     comes_to_say(&nodes, "last_refusals", "not on the list");
+
+    let mark = nodes.members.mark();
+    let changed = ListMark { digest: mark.digest ^ 1, ..mark };
+    let other_list = introduce_by_list(&nodes, changed, CLUSTER, 1, KEY);
+    assert!(matches!(other_list, Err(HandshakeError::List(1))), "{other_list:?}");
+    comes_to_say(&nodes, "last_refusals", "the lists differ");
 
     let mut http = connect(&nodes);
     http.write_all(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n").unwrap();

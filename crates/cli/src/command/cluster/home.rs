@@ -96,7 +96,7 @@ impl Home {
             });
         }
         let home = Self { dir: dir.to_owned(), members: Membership::new(cluster, key, nodes)? };
-        home.write()?;
+        home.members.write(&dir.join(LIST))?;
         Ok(home)
     }
 
@@ -104,14 +104,6 @@ impl Home {
     pub(super) fn with(&self, members: Membership) -> Result<Self> {
         FileMeta::new(&self.dir.join(LIST)).change(&members)?;
         Ok(Self { dir: self.dir.clone(), members })
-    }
-
-    /// Writes the list: whole, or not at all.
-    fn write(&self) -> Result<()> {
-        let (new, list) = (self.dir.join("cluster.toml.new"), self.dir.join(LIST));
-        fs::write(&new, self.members.to_text(Path::new(KEY)))
-            .and_then(|()| fs::rename(&new, &list))
-            .with_context(|| format!("cannot write {}", list.display()))
     }
 
     fn path(&self, pe: PeId, what: &str) -> PathBuf {

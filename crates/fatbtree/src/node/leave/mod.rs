@@ -22,82 +22,24 @@
 //! - **LEAVE-6** A node leaves when nothing is open that it has decided. So a leaf of a node that has left which still waits for the decision was given up; and
 //!   what was decided *for* a node that has left was installed there.
 
+mod error;
+mod farewell;
+
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::error::StoreError;
 use crate::id::{PageNo, PeId};
-use crate::leaf::{Fact, MoveId};
-use crate::lock_service::LockMode;
-use crate::message::{FarewellId, Message, Unkept};
-use crate::node::state::facts;
-use crate::node::transfer::DECISIONS;
+use crate::message::Message;
 use crate::node::{MoveError, Node};
 use crate::options::Protocol;
 use crate::placement::Placement;
 use crate::store::Change;
 use crate::world::Bell;
 
-/// Why a node has not left. It is a member, with the leaves that it still has.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum LeaveError {
-    /// The paper's protocols do not move leaves, and the single index does not move at all.
-    #[error(
-        "{0} cannot leave: leaves are moved by the lazy protocol only, and an index that is at one node stays there"
-    )]
-    Protocol(PeId),
-    /// There is nobody else.
-    #[error("{0} is the last node; stop it instead")]
-    Last(PeId),
-    /// It, or one that has to keep its farewell, has not its own keys yet, or answers nothing.
-    #[error("{0}")]
-    NotReady(String),
-    /// It is leaving already.
-    #[error("{0} is leaving already")]
-    Busy(PeId),
-    /// Not all nodes go by the same list of members.
-    #[error(
-        "wrong version: {pe} goes by version {theirs} of the list of members, and {me} by version {ours}; give both the same list, and have it read"
-    )]
-    Version {
-        /// Who would leave.
-        me: PeId,
-        /// Its version.
-        ours: u64,
-        /// Who goes by another.
-        pe: PeId,
-        /// And by which.
-        theirs: u64,
-    },
-    /// A leaf is left that nobody takes.
-    #[error("{page} is left: {reason}")]
-    NotTaken {
-        /// Which leaf.
-        page: PageNo,
-        /// Why the last one did not take it.
-        reason: String,
-    },
-    /// A move is not decided in time, since its other node is away.
-    #[error("{0} is not over; its other node has to be reached")]
-    OpenMove(MoveId),
-    /// All others have to be reached.
-    #[error("{0} has not kept the farewell in time; all nodes have to be reached")]
-    NoAnswer(PeId),
-    /// A store failed.
-    #[error("a store failed: {0}")]
-    Store(String),
-}
+pub use error::LeaveError;
+use farewell::Farewell;
 
-impl From<StoreError> for LeaveError {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error.to_string())
-    }
-}
-
-/// Facts in one part of a farewell.
-const FACTS_PER_PART: usize = 1024;
 /// A leaf that nobody took is offered again after this.
 const PAUSE: Duration = Duration::from_millis(10);
 /// Nothing has come off for so many times of what a move may take: then leaving is given up.
@@ -114,12 +56,6 @@ pub(super) struct Leaving {
     bell: Bell,
     /// Who knows that this node has left.
     told: RefCell<BTreeSet<PeId>>,
-}
-
-struct Farewell {
-    id: FarewellId,
-    kept: BTreeSet<(PeId, u32)>,
-    refused: Option<LeaveError>,
 }
 
 /// While it is there, something arrives that leaving has to wait for.
@@ -142,10 +78,6 @@ impl Leaving {
 
     pub(super) fn is_begun(&self) -> bool {
         self.is_begun.get()
-    }
-
-    fn has_kept(&self, pe: PeId, part: u32) -> bool {
-        self.farewell.borrow().as_ref().is_some_and(|farewell| farewell.kept.contains(&(pe, part)))
     }
 }
 
@@ -258,130 +190,6 @@ impl Node {
             None => (self.leaving.arriving.get() > 0)
                 .then(|| LeaveError::NotReady("a leaf is arriving".to_owned())),
         }
-    }
-
-    /// Step 2.
-    async fn say_farewell(&self) -> Result<(), LeaveError> {
-        let (id, facts) = {
-            let mut state = self.state.borrow_mut();
-            let id = FarewellId { incarnation: state.incarnation, number: state.next_number() };
-            // Where keys were at first is known to everybody.
-            let is_news = |fact: &Fact| fact.pe != self.me && fact.version > 1;
-            (id, facts(&state.given).filter(is_news).collect::<Vec<_>>())
-        };
-        self.leaving.farewell.replace(Some(Farewell { id, kept: BTreeSet::new(), refused: None }));
-        let mut parts: Vec<&[Fact]> = facts.chunks(FACTS_PER_PART).collect();
-        if parts.is_empty() {
-            parts.push(&[]); // all have to say that they are at the same list
-        }
-        let deadline = self.world.clock.now() + self.options.request_timeout;
-        let list = self.list_versions().0;
-        loop {
-            let open = self.say_what_is_not_kept(id, list, &parts);
-            let Some(pe) = open else { return Ok(()) };
-            let left = deadline.saturating_sub(self.world.clock.now());
-            if left.is_zero() {
-                return Err(LeaveError::NoAnswer(pe));
-            }
-            self.world
-                .timeout(left.min(self.options.remind_interval), self.all_is_answered(parts.len() as u32))
-                .await;
-            let refused =
-                self.leaving.farewell.borrow_mut().as_mut().and_then(|farewell| farewell.refused.take());
-            if let Some(error) = refused {
-                return Err(error);
-            }
-        }
-    }
-
-    /// Says the parts of a farewell that are not kept; one of those who have not.
-    fn say_what_is_not_kept(&self, id: FarewellId, list: u64, parts: &[&[Fact]]) -> Option<PeId> {
-        let mut open = None;
-        // Who was admitted since is among them.
-        for pe in self.witnesses() {
-            for (part, facts) in (0..).zip(parts) {
-                if !self.leaving.has_kept(pe, part) {
-                    open = Some(pe);
-                    self.send(pe, &Message::Farewell { id, list, part, facts: facts.to_vec() });
-                }
-            }
-        }
-        open
-    }
-
-    async fn all_is_answered(&self, parts: u32) {
-        let is_open = || {
-            let is_refused =
-                self.leaving.farewell.borrow().as_ref().is_some_and(|farewell| farewell.refused.is_some());
-            !is_refused
-                && self.witnesses().iter().any(|pe| (0..parts).any(|part| !self.leaving.has_kept(*pe, part)))
-        };
-        while is_open() {
-            self.leaving.bell.next().await;
-        }
-    }
-
-    /// Another node is about to leave: what it tells is kept for good before it is answered (LEAVE-1).
-    pub(super) async fn keep_farewell(
-        &self,
-        from: PeId,
-        id: FarewellId,
-        list: u64,
-        part: u32,
-        facts: &[Fact],
-    ) {
-        let own = self.list_versions().0;
-        // LEAVE-5; at once, since it may be who leaves that is waited for.
-        let not_ready = self.failure().or_else(|| self.unsettled()).map(Unkept::NotReady);
-        if let Some(why) = not_ready.or_else(|| (list != own).then_some(Unkept::List(own))) {
-            self.heard_of_list(from, list);
-            return self.send(from, &Message::FarewellRefused { id, why });
-        }
-        if let Err(error) = self.keep_facts(facts).await {
-            return self.fail(&error);
-        }
-        self.send(from, &Message::FarewellKept { id, part });
-    }
-
-    async fn keep_facts(&self, facts: &[Fact]) -> Result<(), StoreError> {
-        if facts.is_empty() {
-            return Ok(());
-        }
-        // As for moves: whoever rewrites what is kept does so alone.
-        let _decisions = self.locks.lock(DECISIONS, LockMode::X).await;
-        let given = self.state.borrow().giving(facts);
-        self.store.change(Change { given: Some(given), ..Change::default() }).await?;
-        let mut state = self.state.borrow_mut();
-        facts.iter().for_each(|fact| state.give(self.me, fact));
-        Ok(())
-    }
-
-    /// LEAVE-3.
-    pub(super) fn farewell_kept(&self, from: PeId, id: FarewellId, part: u32) {
-        if let Some(farewell) =
-            self.leaving.farewell.borrow_mut().as_mut().filter(|farewell| farewell.id == id)
-        {
-            farewell.kept.insert((from, part));
-        }
-        self.leaving.bell.ring();
-    }
-
-    pub(super) fn farewell_refused(&self, from: PeId, id: FarewellId, why: Unkept) {
-        if let Unkept::List(theirs) = why {
-            self.heard_of_list(from, theirs);
-        }
-        let (me, ours) = (self.me, self.list_versions().0);
-        if let Some(farewell) =
-            self.leaving.farewell.borrow_mut().as_mut().filter(|farewell| farewell.id == id)
-        {
-            farewell.refused = Some(match why {
-                Unkept::List(theirs) => LeaveError::Version { me, ours, pe: from, theirs },
-                Unkept::NotReady(reason) => {
-                    LeaveError::NotReady(format!("{from} cannot keep the farewell: {reason}"))
-                }
-            });
-        }
-        self.leaving.bell.ring();
     }
 
     /// Step 4. When all know it, nobody asks here any more, but for clients that are still connected: they are told.

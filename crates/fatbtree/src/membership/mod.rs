@@ -34,9 +34,10 @@
 //! # Ok::<(), azekura_fatbtree::MembershipError>(())
 //! ```
 
+mod meta;
+
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -46,6 +47,8 @@ use serde::{Deserialize, Serialize};
 use crate::id::PeId;
 use crate::key::Key;
 use crate::store::Founding;
+
+pub use meta::{FileMeta, Meta};
 
 /// The nodes of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,6 +101,24 @@ const fn first() -> u64 {
     1
 }
 
+/// Which list of members it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListMark {
+    /// Its version.
+    pub version: u64,
+    /// Tells lists of one version apart, unless chance is against it (CRC-32C); 0: what is in it is not known.
+    pub digest: u32,
+}
+
+impl ListMark {
+    /// Whether both say that they are one version, and are not: one was changed without raising its version.
+    #[must_use]
+    pub const fn contradicts(self, other: Self) -> bool {
+        let is_known = self.digest != 0 && other.digest != 0;
+        is_known && self.version == other.version && self.digest != other.digest
+    }
+}
+
 /// Why a membership is none.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -126,70 +147,6 @@ pub enum MembershipError {
         /// What it was.
         expected: u64,
     },
-}
-
-/// Where a node learns who else there is. A file, or a service such as etcd: it may change while nodes run, and be away for a time.
-pub trait Meta {
-    /// Who belongs to the cluster now.
-    ///
-    /// # Errors
-    ///
-    /// [`MembershipError`]; a node that runs goes on with what it knows.
-    fn members(&self) -> Result<Membership, MembershipError>;
-
-    /// Puts a newer list in the place of the one that it was made from ([`with`](Membership::with), [`without`](Membership::without)), at once and for all.
-    ///
-    /// # Errors
-    ///
-    /// [`MembershipError::Stale`]: it was changed meanwhile; others if it cannot be changed here. It is as it was.
-    fn change(&self, newer: &Membership) -> Result<(), MembershipError>;
-}
-
-/// A file, read anew each time.
-#[derive(Clone, Debug)]
-pub struct FileMeta(PathBuf);
-
-impl FileMeta {
-    /// The file at `path`.
-    #[must_use]
-    pub fn new(path: &Path) -> Self {
-        Self(path.to_owned())
-    }
-}
-
-impl Meta for FileMeta {
-    fn members(&self) -> Result<Membership, MembershipError> {
-        Membership::read(&self.0)
-    }
-
-    /// Under a lock on a file beside it, so that of two who change it at once the second is told.
-    fn change(&self, newer: &Membership) -> Result<(), MembershipError> {
-        let failed = |path: &Path| {
-            let path = path.to_owned();
-            move |source| MembershipError::File { path, source }
-        };
-        let beside = |what: &str| self.0.with_extension(what);
-        let (lock, new) = (beside("toml.lock"), beside("toml.new"));
-        let held = fs::File::create(&lock).map_err(failed(&lock))?;
-        held.lock().map_err(failed(&lock))?;
-        let found = self.members()?.version;
-        if found + 1 != newer.version {
-            return Err(MembershipError::Stale { found, expected: newer.version.saturating_sub(1) });
-        }
-        let key_file = newer.key_file.file_name().map_or(newer.key_file.as_path(), Path::new);
-        fs::write(&new, newer.to_text(key_file)).map_err(failed(&new))?;
-        fs::rename(&new, &self.0).map_err(failed(&self.0))
-    }
-}
-
-impl Meta for Membership {
-    fn members(&self) -> Result<Membership, MembershipError> {
-        Ok(self.clone())
-    }
-
-    fn change(&self, _: &Membership) -> Result<(), MembershipError> {
-        Err(MembershipError::Content("this list is part of the program".to_owned()))
-    }
 }
 
 impl Membership {
@@ -233,21 +190,6 @@ impl Membership {
             return wrong("all nodes have left".to_owned());
         }
         Ok(Self { cluster, key_file, version, nodes, left })
-    }
-
-    /// From a file. Paths in it are relative to its directory.
-    ///
-    /// # Errors
-    ///
-    /// [`MembershipError`].
-    pub fn read(path: &Path) -> Result<Self, MembershipError> {
-        let text = fs::read_to_string(path);
-        let text = text.map_err(|source| MembershipError::File { path: path.to_owned(), source })?;
-        let mut members = Self::parse(&text)?;
-        if let Some(directory) = path.parent() {
-            members.key_file = directory.join(&members.key_file);
-        }
-        Ok(members)
     }
 
     /// From the text of a file.
@@ -298,6 +240,13 @@ impl Membership {
     #[must_use]
     pub const fn version(&self) -> u64 {
         self.version
+    }
+
+    /// Its version, with what tells it from another list of that version. Where each node has the key file says nothing.
+    #[must_use]
+    pub fn mark(&self) -> ListMark {
+        let text = self.to_text(Path::new(""));
+        ListMark { version: self.version, digest: crc32c::crc32c(text.as_bytes()).max(1) }
     }
 
     /// Those that have left.
@@ -387,12 +336,12 @@ pub fn even_shares(nodes: u16) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn member(pe: u16, from: Option<&str>) -> Member {
+    pub(super) fn member(pe: u16, from: Option<&str>) -> Member {
         let address = SocketAddr::from(([127, 0, 0, 1], 7100 + pe));
         Member { pe: PeId(pe), address, clients: None, from: from.map(str::to_owned), left: false }
     }
 
-    fn of(nodes: &[(u16, Option<&str>)]) -> Result<Membership, MembershipError> {
+    pub(super) fn of(nodes: &[(u16, Option<&str>)]) -> Result<Membership, MembershipError> {
         let nodes = nodes.iter().map(|(pe, from)| member(*pe, *from)).collect();
         Membership::new(7, "cluster.key".into(), nodes)
     }
@@ -424,19 +373,22 @@ mod tests {
     }
 
     #[test]
-    fn of_two_changes_to_one_version_of_a_file_the_second_is_told() {
-        let path = std::env::temp_dir().join(format!("azekura-list-{}.toml", std::process::id()));
+    fn lists_of_one_version_are_told_apart_by_what_they_say_of_nodes() {
         let members = of(&[(0, Some("")), (1, Some("m"))]).expect("fine");
-        fs::write(&path, members.to_text(Path::new("cluster.key"))).expect("a file");
-        let meta = FileMeta::new(&path);
-        let read = meta.members().expect("fine");
-        meta.change(&read.without(PeId(1)).expect("it is there")).expect("nobody else");
-        let late = meta.change(&read.with(member(2, None)).expect("it is new"));
-        assert!(matches!(late, Err(MembershipError::Stale { found: 2, expected: 1 })), "{late:?}");
-        assert_eq!(meta.members().expect("fine").nodes().len(), 1);
-        for extension in ["toml", "toml.lock"] {
-            let _ = fs::remove_file(path.with_extension(extension));
-        }
+        let same = Membership { key_file: "elsewhere/other.key".into(), ..members.clone() };
+        assert_eq!(same.mark(), members.mark());
+        let moved = |list: &Membership| {
+            let mut nodes = list.nodes.clone();
+            nodes[1].address.set_port(9);
+            Membership { nodes, ..list.clone() }
+        };
+        assert!(moved(&members).mark().contradicts(members.mark()));
+        let newer = members.without(PeId(1)).expect("it is there");
+        assert!(!newer.mark().contradicts(members.mark()), "it says that it is another");
+        assert!(
+            !ListMark { version: 1, digest: 0 }.contradicts(members.mark()),
+            "nobody knows what is in it"
+        );
     }
 
     #[test]

@@ -1,0 +1,131 @@
+//! Where lists of members are kept: in files, or by a service.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use super::{Membership, MembershipError};
+
+fn failed(path: &Path) -> impl FnOnce(io::Error) -> MembershipError {
+    |source| MembershipError::File { path: path.to_owned(), source }
+}
+
+/// Where a node learns who else there is. A file, or a service such as etcd: it may change while nodes run, and be away for a time.
+pub trait Meta {
+    /// Who belongs to the cluster now.
+    ///
+    /// # Errors
+    ///
+    /// [`MembershipError`]; a node that runs goes on with what it knows.
+    fn members(&self) -> Result<Membership, MembershipError>;
+
+    /// Puts a newer list in the place of the one that it was made from ([`with`](Membership::with), [`without`](Membership::without)), at once and for all.
+    ///
+    /// # Errors
+    ///
+    /// [`MembershipError::Stale`]: it was changed meanwhile; others if it cannot be changed here. It is as it was.
+    fn change(&self, newer: &Membership) -> Result<(), MembershipError>;
+}
+
+/// A file, read anew each time.
+#[derive(Clone, Debug)]
+pub struct FileMeta(PathBuf);
+
+impl FileMeta {
+    /// The file at `path`.
+    #[must_use]
+    pub fn new(path: &Path) -> Self {
+        Self(path.to_owned())
+    }
+}
+
+impl Meta for FileMeta {
+    fn members(&self) -> Result<Membership, MembershipError> {
+        Membership::read(&self.0)
+    }
+
+    /// Under a lock on a file beside it, so that of two who change it at once the second is told.
+    fn change(&self, newer: &Membership) -> Result<(), MembershipError> {
+        let lock = self.0.with_extension("toml.lock");
+        let held = fs::File::create(&lock).map_err(failed(&lock))?;
+        held.lock().map_err(failed(&lock))?;
+        let found = self.members()?.version;
+        if found + 1 != newer.version {
+            return Err(MembershipError::Stale { found, expected: newer.version.saturating_sub(1) });
+        }
+        newer.write(&self.0)
+    }
+}
+
+impl Meta for Membership {
+    fn members(&self) -> Result<Membership, MembershipError> {
+        Ok(self.clone())
+    }
+
+    fn change(&self, _: &Membership) -> Result<(), MembershipError> {
+        Err(MembershipError::Content("this list is part of the program".to_owned()))
+    }
+}
+
+impl Membership {
+    /// From a file. Paths in it are relative to its directory.
+    ///
+    /// # Errors
+    ///
+    /// [`MembershipError`].
+    pub fn read(path: &Path) -> Result<Self, MembershipError> {
+        let text = fs::read_to_string(path);
+        let text = text.map_err(failed(path))?;
+        let mut members = Self::parse(&text)?;
+        if let Some(directory) = path.parent() {
+            members.key_file = directory.join(&members.key_file);
+        }
+        Ok(members)
+    }
+
+    /// Into a file, in the place of what it held: whole or not at all, and for good when this returns. Paths below its directory are written relative to that.
+    ///
+    /// # Errors
+    ///
+    /// [`MembershipError::File`]; it is as it was.
+    pub fn write(&self, path: &Path) -> Result<(), MembershipError> {
+        let directory = path.parent().unwrap_or(Path::new(""));
+        let key_file = self.key_file.strip_prefix(directory).unwrap_or(&self.key_file);
+        let new = path.with_extension("toml.new");
+        let write = || {
+            let mut file = fs::File::create(&new)?;
+            file.write_all(self.to_text(key_file).as_bytes())?;
+            file.sync_all()
+        };
+        write().map_err(failed(&new))?;
+        fs::rename(&new, path).map_err(failed(path))?;
+        // The new name lasts with its directory.
+        let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+        fs::File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed(directory))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::id::PeId;
+    use crate::membership::tests::{member, of};
+
+    use super::*;
+
+    #[test]
+    fn of_two_changes_to_one_version_of_a_file_the_second_is_told() {
+        let path = std::env::temp_dir().join(format!("azekura-list-{}.toml", std::process::id()));
+        let members = of(&[(0, Some("")), (1, Some("m"))]).expect("fine");
+        fs::write(&path, members.to_text(Path::new("keys/cluster.key"))).expect("a file");
+        let meta = FileMeta::new(&path);
+        let read = meta.members().expect("fine");
+        meta.change(&read.without(PeId(1)).expect("it is there")).expect("nobody else");
+        let late = meta.change(&read.with(member(2, None)).expect("it is new"));
+        assert!(matches!(late, Err(MembershipError::Stale { found: 2, expected: 1 })), "{late:?}");
+        assert_eq!(meta.members().expect("fine").nodes().len(), 1);
+        assert_eq!(meta.members().expect("fine").key_file(), read.key_file());
+        for extension in ["toml", "toml.lock"] {
+            let _ = fs::remove_file(path.with_extension(extension));
+        }
+    }
+}

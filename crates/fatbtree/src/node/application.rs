@@ -1,0 +1,88 @@
+//! What runs at the owner of a key for an application: what it is asked, and what came of it.
+
+use std::fmt;
+
+use crate::key::{Key, KeyRange, Target};
+use crate::leaf::LeafHead;
+use crate::message::Find;
+use crate::node::open::OpenTransaction;
+use crate::world::Task;
+
+/// What an application is asked to do at the owner of some keys, while their leaves are locked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// Where: a key, or the end of a walk backwards.
+    pub target: Target,
+    /// The leaf of the target. Other keys may be touched if they are among `others`.
+    pub range: KeyRange,
+    /// Further keys, in order.
+    pub others: Vec<Key>,
+    /// Whether it may change something.
+    pub is_write: bool,
+    /// What only the application understands.
+    pub bytes: Vec<u8>,
+}
+
+impl Asked {
+    /// By a request that has found its leaf.
+    pub(super) fn at(leaf: &LeafHead, find: &Find, is_write: bool, others: &[Key], bytes: &[u8]) -> Self {
+        let (target, range) = (find.target.clone(), leaf.range.clone());
+        Self { target, range, others: others.to_vec(), is_write, bytes: bytes.to_vec() }
+    }
+}
+
+/// What an application did.
+#[derive(Default)]
+pub struct Ran {
+    /// What only the application understands.
+    pub bytes: Vec<u8>,
+    /// Rows that the leaf has more now, about.
+    pub rows: isize,
+    /// Bytes that the leaf has more now, about.
+    pub more_bytes: usize,
+    /// Ends when it will not be lost, if it is not durable yet. Waited for without the leaf's lock.
+    pub durable: Option<Task<'static, Result<(), String>>>,
+}
+
+impl fmt::Debug for Ran {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ran").field("rows", &self.rows).finish_non_exhaustive()
+    }
+}
+
+/// Why an application did not do it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RunError {
+    /// Nothing was changed.
+    #[error("{0}")]
+    Refused(String),
+    /// Whether something was changed is not known.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// Runs what an application sends to the owner of a key ([`Work::Run`](crate::Work::Run)).
+pub trait Application {
+    /// Runs it on the rows of this node, in a transaction of its own.
+    fn run(&self, asked: Asked) -> Task<'_, Result<Ran, RunError>>;
+
+    /// Makes ready for a transaction that stays open over several requests ([`Work::Step`](crate::Work::Step)). Nothing happens before its first step.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError::Refused`]: it has no such transactions.
+    fn open(&self) -> Result<Box<dyn OpenTransaction>, RunError> {
+        Err(RunError::Refused("transactions over several requests are not offered at this node".to_owned()))
+    }
+}
+
+/// No application: refuses.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoApplication;
+
+impl Application for NoApplication {
+    fn run(&self, _: Asked) -> Task<'_, Result<Ran, RunError>> {
+        let error = RunError::Refused("no application runs at this node".to_owned());
+        Box::pin(std::future::ready(Err(error)))
+    }
+}

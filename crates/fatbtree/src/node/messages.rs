@@ -1,0 +1,118 @@
+//! What comes from other nodes, and goes to them.
+
+use crate::error::FrameError;
+use crate::frame::{self, Address};
+use crate::id::PeId;
+use crate::message::{Message, Refusal};
+use crate::node::Node;
+use crate::node::standing::Page;
+
+/// Requests that one node works on at once; who sends more is told to ask again.
+const MOST_OPEN_FINDS: usize = 1 << 16;
+
+impl Node {
+    /// Takes a frame from the net, without its length. A frame that is refused changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`FrameError`]: what is wrong with it; over a stream, close the connection.
+    pub fn receive(&self, bytes: &[u8]) -> Result<(), FrameError> {
+        self.receive_by(bytes, |_| Ok(()))
+    }
+
+    /// Takes a frame that came over a connection whose other end has shown that it is `peer`.
+    ///
+    /// # Errors
+    ///
+    /// [`FrameError`], also if the frame says that it is from another node: close the connection.
+    pub fn receive_from(&self, peer: PeId, bytes: &[u8]) -> Result<(), FrameError> {
+        self.receive_by(bytes, |from| match from == peer {
+            true => Ok(()),
+            false => Err(FrameError::Sender { found: from, expected: peer }),
+        })
+    }
+
+    fn receive_by(
+        &self,
+        bytes: &[u8],
+        judge: impl FnOnce(PeId) -> Result<(), FrameError>,
+    ) -> Result<(), FrameError> {
+        let decoded = frame::decode(bytes, self.cluster, self.options.epoch)
+            .and_then(|(from, message)| judge(from).map(|()| (from, message)));
+        let (from, message) = decoded.inspect_err(|_| self.count(|counts| counts.refused_frames += 1))?;
+        self.take(from, message);
+        Ok(())
+    }
+
+    pub(super) fn send(&self, to: PeId, message: &Message) {
+        let address = Address { cluster: self.cluster, from: self.me, epoch: self.options.epoch };
+        let frame = frame::encode(address, message);
+        if frame.len() <= frame::MAX_BYTES {
+            self.world.net.send(to, frame);
+        } else if let Message::Answered { id, fact, hops, .. } = message {
+            let reason = format!(
+                "the answer of {} bytes does not fit between nodes; ask for less at once",
+                frame.len()
+            );
+            let (result, fact, hops) = (Err(Refusal::Store { pe: self.me, reason }), fact.clone(), *hops);
+            self.send(to, &Message::Answered { id: *id, result, fact, hops });
+        }
+    }
+
+    fn take(&self, from: PeId, message: Message) {
+        match message {
+            Message::Find(find) if self.open_finds.get() >= MOST_OPEN_FINDS => self.lost(&find),
+            Message::Find(find) => self.spawn(|node| Box::pin(async move { node.find(from, find).await })),
+            Message::Answered { id, result, fact, hops } => self.answered(id, result, fact, hops),
+            Message::Facts(facts) => self.spawn(|node| Box::pin(async move { node.patch(&facts).await })),
+            Message::Stage(staged) => {
+                self.spawn(|node| Box::pin(async move { node.stage(from, staged).await }))
+            }
+            Message::Kept { id, page } => self.kept(id, page),
+            Message::Install { id } => {
+                self.spawn(|node| Box::pin(async move { node.install(from, id).await }))
+            }
+            Message::Installed { id } => self.spawn(|node| Box::pin(async move { node.settle(id).await })),
+            Message::Ask { id } => self.asked(from, id),
+            Message::Abort { id } => self.spawn(|node| Box::pin(async move { node.abandon(id).await })),
+            Message::Hello => {
+                self.tell_members(from);
+                self.tell_own(from);
+            }
+            Message::Account { hearing, from: key } => self.account(from, hearing, key),
+            Message::Accounted { hearing, from: key, facts, staged, newest, rest } => {
+                self.accounted(from, hearing, key, Page { facts, staged, newest, rest });
+            }
+            Message::Admit { birth, is_loss_accepted } => {
+                self.spawn(|node| Box::pin(async move { node.admit(from, birth, is_loss_accepted).await }));
+            }
+            Message::Admitted { birth, is_admitted } => self.admitted(from, birth, is_admitted),
+            Message::Declined { id } => self.declined(id),
+            Message::Farewell { id, list, part, facts } => {
+                self.spawn(|node| {
+                    Box::pin(async move { node.keep_farewell(from, id, list, part, &facts).await })
+                });
+            }
+            Message::FarewellKept { id, part } => self.farewell_kept(from, id, part),
+            Message::FarewellRefused { id, why } => self.farewell_refused(from, id, why),
+            Message::Left { pe } => {
+                self.spawn(|node| Box::pin(async move { node.learn_left(from, pe).await }))
+            }
+            Message::LeftNoted { pe } => self.left_noted(from, pe),
+            Message::List { list } => self.heard_of_list(from, list),
+            Message::Couple { find, way } => {
+                self.spawn(|node| Box::pin(async move { node.couple(find, way).await }));
+            }
+            Message::Lock { call, id, page, mode } => {
+                self.spawn(|node| Box::pin(async move { node.serve_lock(from, call, id, page, mode).await }));
+            }
+            Message::Locked { call, is_full } => self.called(call, is_full),
+            Message::Release { id, page } => self.serve_release(id, page),
+            Message::Apply { call, id, page, facts } => {
+                self.spawn(|node| {
+                    Box::pin(async move { node.serve_apply(from, call, id, page, facts).await })
+                });
+            }
+        }
+    }
+}

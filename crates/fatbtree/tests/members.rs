@@ -1,0 +1,165 @@
+//! Who belongs to a cluster, as nodes know it: MEMBERS-1 to MEMBERS-3 (`node::members`), each where it would do harm.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use azekura_fatbtree::sim::{Cluster, ClusterOptions, Faults};
+use azekura_fatbtree::{LeaveError, ListError, ListMark, Node, PeId};
+
+const FIRST: PeId = PeId(0);
+const SECOND: PeId = PeId(1);
+const LAST: PeId = PeId(2);
+
+fn started(spares: u16) -> Cluster {
+    let mut options = ClusterOptions::evenly(3);
+    options.spares = spares;
+    options.node.request_timeout = Duration::from_secs(2);
+    let delay = Duration::from_micros(100);
+    options.faults = Faults { least_delay: delay, most_delay: delay, lose_one_in: 0 };
+    let cluster = Cluster::new(1, options);
+    cluster.start_all();
+    cluster
+}
+
+fn node(cluster: &Cluster, pe: PeId) -> Rc<Node> {
+    cluster.node(pe).expect("it runs")
+}
+
+fn wait<T: 'static>(cluster: &Cluster, task: impl Future<Output = T> + 'static) -> T {
+    cluster.executor().block_on(task).expect("nobody waits for ever")
+}
+
+fn go_by(cluster: &Cluster, pe: PeId, version: u64, digest: u32) -> Result<(), ListError> {
+    let node = node(cluster, pe);
+    wait(cluster, async move { node.go_by_list(ListMark { version, digest }).await })
+}
+
+fn leave(cluster: &Cluster, pe: PeId) -> Result<(), LeaveError> {
+    let leaver = node(cluster, pe);
+    wait(cluster, async move { leaver.leave().await })
+}
+
+fn start(cluster: &Cluster, pe: PeId) {
+    let again = cluster.clone();
+    wait(cluster, async move { again.start(pe).await.map(drop) }).expect("it starts");
+}
+
+/// All that was said has arrived.
+fn settle(cluster: &Cluster) {
+    cluster.executor().run_for(Duration::from_millis(200));
+}
+
+/// Leaves, until the others know it.
+fn be_gone(cluster: &Cluster, pe: PeId) {
+    leave(cluster, pe).expect("all answer");
+    settle(cluster);
+    assert_eq!(node(cluster, pe).untold(), []);
+    cluster.dismiss(pe);
+}
+
+/// MEMBERS-1.
+#[test]
+fn who_has_left_is_let_in_by_no_list_and_no_restart() {
+    let cluster = started(0);
+    be_gone(&cluster, LAST);
+    for is_started_anew in [false, true] {
+        if is_started_anew {
+            cluster.crash(FIRST);
+            start(&cluster, FIRST);
+        }
+        let first = node(&cluster, FIRST);
+        first.join(LAST);
+        assert!(first.has_left(LAST) && !first.members().contains(&LAST), "anew: {is_started_anew}");
+        assert_eq!(first.left(), [LAST]);
+    }
+}
+
+/// MEMBERS-2.
+#[test]
+fn an_older_list_is_refused_before_and_after_a_restart() {
+    let cluster = started(0);
+    go_by(&cluster, FIRST, 3, 30).expect("the first");
+    for is_started_anew in [false, true] {
+        if is_started_anew {
+            cluster.crash(FIRST);
+            start(&cluster, FIRST);
+        }
+        let refused = go_by(&cluster, FIRST, 2, 20);
+        assert_eq!(refused, Err(ListError::Stale { found: 2, known: 3 }), "anew: {is_started_anew}");
+        assert_eq!(node(&cluster, FIRST).list().version, 3);
+        go_by(&cluster, FIRST, 3, 30).expect("the same");
+    }
+    go_by(&cluster, FIRST, 4, 40).expect("a newer one");
+}
+
+/// MEMBERS-2.
+#[test]
+fn all_hear_of_a_newer_list_those_too_that_were_away() {
+    let cluster = started(0);
+    cluster.crash(LAST);
+    go_by(&cluster, FIRST, 3, 30).expect("the first");
+    settle(&cluster);
+    assert_eq!(node(&cluster, SECOND).list_versions(), (0, 3));
+    start(&cluster, LAST);
+    settle(&cluster);
+    assert_eq!(node(&cluster, LAST).list_versions(), (0, 3));
+    // Who says that it goes by an old one is told, too.
+    cluster.crash(SECOND);
+    start(&cluster, SECOND);
+    settle(&cluster);
+    assert_eq!(node(&cluster, SECOND).list_versions(), (0, 3));
+}
+
+/// MEMBERS-2.
+#[test]
+fn a_list_that_was_changed_and_kept_its_version_is_refused_by_who_knows_another_or_has_heard_of_it() {
+    let cluster = started(0);
+    go_by(&cluster, FIRST, 3, 30).expect("the first");
+    assert_eq!(go_by(&cluster, FIRST, 3, 31), Err(ListError::Changed(3)), "it goes by another");
+    settle(&cluster);
+    assert_eq!(go_by(&cluster, SECOND, 3, 31), Err(ListError::Changed(3)), "it has heard of another");
+    assert_eq!(node(&cluster, SECOND).list_versions(), (0, 3));
+    go_by(&cluster, SECOND, 3, 30).expect("the same");
+    go_by(&cluster, FIRST, 4, 40).expect("a newer one");
+    settle(&cluster);
+    assert_eq!(
+        go_by(&cluster, SECOND, 3, 31),
+        Err(ListError::Changed(3)),
+        "it goes by another, and there is a newer one"
+    );
+    go_by(&cluster, SECOND, 4, 40).expect("the newer one");
+    // It cannot know better while nobody can be heard.
+    for other in [FIRST, SECOND] {
+        cluster.network().cut(other, LAST);
+    }
+    cluster.crash(LAST);
+    start(&cluster, LAST);
+    go_by(&cluster, LAST, 4, 41).expect("as far as it knows");
+    cluster.network().mend();
+    let refused = leave(&cluster, LAST);
+    assert!(matches!(refused, Err(LeaveError::OtherList { version: 4, .. })), "{refused:?}");
+    assert!(refused.is_err_and(|error| error.to_string().contains("wrong list")));
+    assert!(!node(&cluster, LAST).has_left(LAST));
+}
+
+/// MEMBERS-3: a node that joined while another could not be told of it, but has heard from it: a farewell is for it as well.
+#[test]
+fn who_is_not_on_the_list_of_one_that_leaves_but_known_to_it_keeps_its_farewell_too() {
+    let cluster = started(1);
+    let new = cluster.spare().expect("there is one");
+    let joined = cluster.clone();
+    wait(&cluster, async move { joined.join(new).await.map(drop) }).expect("it starts");
+    cluster.executor().run_for(Duration::from_secs(1));
+    assert!(node(&cluster, new).is_settled());
+    // The list that it is started with now is the old one: the new node is not on it.
+    cluster.crash(LAST);
+    let again = cluster.clone();
+    let old = vec![FIRST, SECOND, LAST];
+    wait(&cluster, async move { again.start_with_list(LAST, old).await.map(drop) }).expect("it starts");
+    assert!(!node(&cluster, LAST).members().contains(&new));
+    cluster.network().cut(LAST, new);
+    let done = leave(&cluster, LAST);
+    assert!(matches!(done, Err(LeaveError::NoAnswer(pe)) if pe == new), "{done:?}");
+    cluster.network().mend();
+    leave(&cluster, LAST).expect("all answer");
+}
