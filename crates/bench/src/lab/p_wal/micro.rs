@@ -35,10 +35,17 @@ use std::time::Duration;
 
 /// Pages, as in the paper.
 pub const PAGES: usize = 65_536;
-/// Bytes of BEGIN and END records with what the log adds: a byte for the LSN, two for the length.
-const BOUND_BODY: usize = 132 - 3;
-/// Bytes of UPDATE records.
-const UPDATE_BODY: usize = 156 - 3;
+/// What the log adds to a record: a byte for the LSN, two for the length.
+const FRAME: usize = 3;
+/// BEGIN and END records are 132 bytes with that.
+const BOUND_BODY: usize = 132 - FRAME;
+/// UPDATE records are 156.
+const UPDATE_BODY: usize = 156 - FRAME;
+
+/// Bytes of log of a transaction with so many updates.
+pub(super) const fn transaction_bytes(updates: usize) -> usize {
+    2 * (BOUND_BODY + FRAME) + updates * (UPDATE_BODY + FRAME)
+}
 
 static PAGE_LOCK: azekura_trace::Site = azekura_trace::Site::new("lab: page lock");
 
@@ -77,7 +84,7 @@ impl Pages {
 pub struct Micro {
     /// The log.
     pub variant: Variant,
-    /// Threads, each with a log buffer of its own; without a window they share one for each processor, as clients of a store do.
+    /// Threads, each with a log buffer of its own; without a window they share as many as a store has.
     pub workers: usize,
     /// Updates of one transaction: 1 or 10.
     pub updates: usize,

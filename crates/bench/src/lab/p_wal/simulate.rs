@@ -10,7 +10,7 @@ use azekura_base::{DurableLog, Lsn};
 use azekura_io::device::{Device, DeviceFs, DeviceModel};
 use azekura_io::{Fs, MemFs};
 use azekura_sim::{LineName, Profile, Simulation};
-use azekura_wal::{LogIdentity, Wal};
+use azekura_wal::{LogIdentity, StreamCount, Wal};
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
 use std::path::Path;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::micro::{self, Micro, Pages};
-use super::variant::Variant;
+use super::variant::{GROUP, Pace, Variant};
 use crate::error::BenchError;
 use crate::lab::simulated::{self, Chart, Line};
 use crate::progress::Progress;
@@ -31,7 +31,7 @@ pub struct Simulated {
     pub profile: Profile,
     /// The devices.
     pub devices: Vec<DeviceModel>,
-    /// The logs; those with a size have buffers of so many bytes instead of the lab's.
+    /// The logs; those with a number have room for so many transactions and no more in their buffer, and so write that many at a time.
     pub logs: Vec<(Variant, Option<usize>)>,
     /// Numbers of workers.
     pub workers: Vec<usize>,
@@ -83,10 +83,8 @@ pub struct Report {
 
 /// Places that a point names.
 const PLACES: usize = 3;
-/// A buffer that 16 transactions of U-1 fill: a serial log then writes what the paper's wrote at a time, instead of all that came meanwhile.
-const GROUP_BYTES: usize = 8 << 10;
-/// Processors for the log's own threads: a stream's, the one that prepares segments, the one that trims.
-const FOR_THE_LOG: usize = 3;
+/// Processors for the log's threads that write no stream: the one that prepares segments, the one that trims.
+const FOR_THE_LOG: usize = 2;
 /// For the segments to be made ready on a device that costs nothing.
 const PREPARES: Duration = Duration::from_millis(5);
 const TRIM_EVERY: Duration = Duration::from_micros(500);
@@ -102,7 +100,7 @@ impl Simulated {
                 (Variant::Paper, None),
                 (Variant::OneStream, None),
                 (Variant::Serial, None),
-                (Variant::Serial, Some(GROUP_BYTES)),
+                (Variant::Serial, Some(GROUP)),
             ],
             workers: simulated::doublings(most),
             updates: vec![1],
@@ -118,7 +116,9 @@ impl Simulated {
     #[must_use]
     pub fn on_parallel_devices(most: usize) -> Self {
         let devices = vec![DeviceModel::iodrive(), DeviceModel::iodrive_2x(), DeviceModel::plp()];
-        Self { devices, updates: vec![1, 10], ..Self::new(most) }
+        let mut lab = Self { devices, updates: vec![1, 10], ..Self::new(most) };
+        lab.logs.insert(1, (Variant::Rfa, None)); // a greedy stream for each worker
+        lab
     }
 
     /// Runs all of it.
@@ -132,10 +132,10 @@ impl Simulated {
         let mut points = Vec::new();
         for (&device, &updates) in self.devices.iter().flat_map(|d| self.updates.iter().map(move |u| (d, u)))
         {
-            for &(variant, buffer_bytes) in &self.logs {
+            for &(variant, group) in &self.logs {
                 for &workers in &self.workers {
                     let micro = self.micro(variant, workers, updates);
-                    points.push(self.point(micro, buffer_bytes, device)?);
+                    points.push(self.point(micro, group, device)?);
                     progress.at(points.len() as u64);
                 }
             }
@@ -156,13 +156,13 @@ impl Simulated {
 
     /// Transactions per second of so many real workers with the first of the logs, on the first of the devices.
     pub(crate) fn real(&self, workers: usize) -> Result<f64, BenchError> {
-        let (Some(&(variant, buffer_bytes)), Some(&device), Some(&updates)) =
+        let (Some(&(variant, group)), Some(&device), Some(&updates)) =
             (self.logs.first(), self.devices.first(), self.updates.first())
         else {
             return Ok(0.0);
         };
         let micro = self.micro(variant, workers, updates);
-        let measured = measure(micro, buffer_bytes, (device, true), self.time)?;
+        let measured = measure(micro, group, (device, true), self.time)?;
         Ok(measured.commits as f64 / self.time.1.as_secs_f64())
     }
 
@@ -171,28 +171,23 @@ impl Simulated {
         Micro { variant, workers, updates, window: Some(window), time: time.1, seed }
     }
 
-    fn point(
-        &self,
-        micro: Micro,
-        buffer_bytes: Option<usize>,
-        device: DeviceModel,
-    ) -> Result<Point, BenchError> {
+    fn point(&self, micro: Micro, group: Option<usize>, device: DeviceModel) -> Result<Point, BenchError> {
         let Micro { variant, workers, updates, .. } = micro;
         let (profile, time, on) = (Rc::new(self.profile.clone()), self.time, (device, self.spins));
-        // A stream's flusher each, where each worker has a stream: it sleeps, the worker writes.
-        let processors = (workers + FOR_THE_LOG).min(profile.topology.processors());
+        let processors = workers + writers(variant, workers) + FOR_THE_LOG;
+        let processors = processors.min(profile.topology.processors());
         let mut simulation = Simulation::new(profile, processors, self.seed).without(&self.without);
         let done = Rc::new(Cell::new(None));
         let result = Rc::clone(&done);
-        simulation.thread(move || result.set(Some(measure(micro, buffer_bytes, on, time))));
+        simulation.thread(move || result.set(Some(measure(micro, group, on, time))));
         let outcome = simulation.run().map_err(BenchError::Simulation)?;
         let measured = done.take().ok_or(BenchError::Panicked)??;
         Ok(Point {
             device: device.name.into(),
             updates,
-            log: match buffer_bytes {
+            log: match group {
                 None => variant.name(),
-                Some(bytes) => format!("{}, {bytes} bytes at a time", variant.name()),
+                Some(n) => format!("{}, {n} at a time", variant.name()),
             },
             workers,
             rate: measured.commits as f64 / time.1.as_secs_f64(),
@@ -213,6 +208,14 @@ impl Simulated {
     }
 }
 
+/// Threads of the log that write. Where workers write their own streams their threads sleep; one processor is left for them, too.
+const fn writers(variant: Variant, workers: usize) -> usize {
+    match (variant.pace(), variant.streams(workers)) {
+        (Pace::Greedy | Pace::Unasked, StreamCount::Fixed(streams)) => streams,
+        _ => 1,
+    }
+}
+
 struct Measured {
     commits: u64,
     all_commits: u64,
@@ -222,7 +225,7 @@ struct Measured {
 /// On the machine: makes the log, starts the workers, counts.
 fn measure(
     micro: Micro,
-    buffer_bytes: Option<usize>,
+    group: Option<usize>,
     (model, spins): (DeviceModel, bool),
     (warm, measured): (Duration, Duration),
 ) -> Result<Measured, BenchError> {
@@ -230,7 +233,9 @@ fn measure(
     let fs: Arc<dyn Fs> = Arc::new(DeviceFs::on(Arc::new(MemFs::new()), Arc::clone(&device)));
     let identity = LogIdentity { database_id: 1, incarnation: 1, first_lsn: Lsn(1) };
     let mut options = micro.variant.wal_options(micro.workers);
-    options.buffer_bytes = buffer_bytes.unwrap_or(options.buffer_bytes);
+    if let Some(group) = group {
+        options.buffer_bytes = group * micro::transaction_bytes(micro.updates);
+    }
     let wal =
         Wal::create(fs, Path::new("/wal"), identity, options).map_err(micro::failed("making the log"))?;
     // Its thread makes segments ready: at no cost, or the device would do nothing else for the first tenths of a second.
