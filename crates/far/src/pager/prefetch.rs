@@ -122,7 +122,7 @@ impl Prefetch {
         Some(stream)
     }
 
-    /// Pages that come with each of a stream's: twice as many as are here before this one. None for strides that were seen once by chance, since nothing is before those.
+    /// Pages that come with each of a stream's: twice as many as are here before this one. A stride is met three times by then, seldom by chance.
     fn thickness(&self, page: i64, stride: i64, is_passed: impl Fn(u32) -> bool) -> u32 {
         #[expect(clippy::cast_possible_truncation, reason = "no more than a run")]
         let most = (stride.abs() - 1).min(i64::from(self.run) - 1).min(i64::from(self.share())) as u32;
@@ -269,5 +269,21 @@ mod tests {
         let pages = |thick| Guess { from: 50, stride: -10, depth: 2, thick }.pages().collect::<Vec<_>>();
         assert_eq!(pages(0), [40, 30]);
         assert_eq!(pages(2), [51, 52, 40, 41, 42, 30, 31, 32]);
+    }
+
+    #[test]
+    fn down_the_columns_of_a_matrix_as_many_pages_come_for_each_row_as_are_here_and_as_many_again() {
+        let guess_at = |run, most, before: u32| {
+            let mut prefetch = Prefetch::new(run, most);
+            assert_eq!((prefetch.missed(100), prefetch.missed(133)), (None, None));
+            prefetch
+                .touched(166, |page| (166 - before..166).contains(&page))
+                .map(|guess| (guess.depth, guess.thick))
+        };
+        assert_eq!([0, 1, 3].map(|before| guess_at(64, 1000, before)), [(2, 0), (2, 2), (2, 6)].map(Some));
+        // No more than lie between two rows, than a run has, than the stream's share: then fewer rows ahead.
+        assert_eq!(guess_at(64, 1000, 30), Some((2, 32)));
+        assert_eq!(guess_at(16, 1000, 30), Some((2, 15)));
+        assert_eq!(guess_at(64, 10, 3), Some((1, 6)));
     }
 }
