@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use azekura_base::page;
+use azekura_base::striped::stripe_count;
 use azekura_base::sync::thread;
 use azekura_far::{AuthKey, FarCache};
 use azekura_io::{Fs, MemFs, OsFs};
@@ -33,7 +34,7 @@ pub struct Builder {
     pub(crate) page_size: usize,
     pub(crate) cache_bytes: usize,
     pub(crate) protocol: LogProtocol,
-    pub(crate) workers: usize,
+    pub(crate) workers: Option<usize>,
     pub(crate) streams: StreamCount,
     pub(crate) lsn_range: u32,
     pub(crate) segment_bytes: u64,
@@ -63,7 +64,7 @@ impl Default for Builder {
             page_size: 8192,
             cache_bytes: 256 << 20,
             protocol: LogProtocol::PWal,
-            workers: thread::available_parallelism().map_or(2, usize::from),
+            workers: None,
             streams: StreamCount::Auto,
             lsn_range: WalOptions::default().lsn_range,
             segment_bytes: 16 << 20,
@@ -105,10 +106,10 @@ impl Builder {
         self
     }
 
-    /// Log buffers; one per core unless set. Any number of threads may commit.
+    /// Log buffers; two per core, at least sixteen, unless set. Any number of threads may commit; those that share a buffer wait for each other's copies.
     #[must_use]
     pub fn wal_workers(mut self, workers: usize) -> Self {
-        self.workers = workers;
+        self.workers = Some(workers);
         self
     }
 
@@ -276,8 +277,10 @@ impl Builder {
                 self.segment_bytes
             ));
         }
-        if self.workers == 0 || self.workers > MAX_WORKERS {
-            return refuse(format!("{} log workers: 1 to {MAX_WORKERS} are possible", self.workers));
+        if let Some(workers) = self.workers
+            && (workers == 0 || workers > MAX_WORKERS)
+        {
+            return refuse(format!("{workers} log workers: 1 to {MAX_WORKERS} are possible"));
         }
         if !(1..=MAX_RANGE).contains(&self.lsn_range) {
             return refuse(format!(
@@ -295,13 +298,11 @@ impl Builder {
         if self.protocol == (LogProtocol::Epoch { interval: Duration::ZERO }) {
             return refuse("epochs of no length".into());
         }
+        let workers = self.workers.unwrap_or_else(|| stripe_count().min(MAX_WORKERS));
         if let StreamCount::Fixed(streams) = self.streams
-            && (streams == 0 || streams > self.workers)
+            && (streams == 0 || streams > workers)
         {
-            return refuse(format!(
-                "{streams} log streams: 1 to {} (the workers) are possible",
-                self.workers
-            ));
+            return refuse(format!("{streams} log streams: 1 to {workers} (the workers) are possible"));
         }
         Ok(())
     }
@@ -336,8 +337,9 @@ impl Builder {
         setting.build().map(Some).map_err(|error| Error::Invalid(format!("far cache: {error}")))
     }
 
-    /// Size of one log buffer.
+    /// Size of one log buffer. One of many may be small, and all of them full must fit the segments that are kept ready; a serial log has one.
     pub(crate) fn log_buffer_bytes(&self) -> usize {
-        usize::try_from(self.segment_bytes / 4).map_or(1 << 20, |bytes| bytes.min(1 << 20))
+        let most = if self.protocol == LogProtocol::Serial { 1 << 20 } else { 512 << 10 };
+        usize::try_from(self.segment_bytes / 4).map_or(most, |bytes| bytes.min(most))
     }
 }

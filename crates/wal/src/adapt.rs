@@ -53,8 +53,9 @@ const WORSE: f64 = 1.25;
 const FEWEST_LOOKS_AT_WORSE: u64 = 4;
 /// So many costs in a row that are far from the known are a drift.
 const DRIFT_TIMES: u32 = 3;
-/// Times that so many looks were had between two trials, least and most.
-const PAUSES: (u32, u32) = (1, 256);
+/// Times that so many looks were had between two trials, least and most; and after a trial that was won.
+const PAUSES: (u32, u32) = (4, 256);
+const AFTER_WIN: u32 = 1;
 
 /// What the log did between two looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -265,7 +266,7 @@ impl StreamPolicy {
     }
 
     fn rest_shortly(&mut self) {
-        (self.pause, self.left) = (PAUSES.0, PAUSES.0);
+        (self.pause, self.left) = (AFTER_WIN, AFTER_WIN);
     }
 
     fn rest_longer(&mut self) {

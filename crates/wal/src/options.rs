@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use azekura_base::Lsn;
+use azekura_base::striped::stripe_count;
 
 use crate::chunk::{self, UNIT_BYTES};
 use crate::error::WalError;
@@ -116,7 +117,8 @@ impl std::str::FromStr for LogProtocol {
 pub struct WalOptions {
     /// How records get into buffers and on disk.
     pub protocol: LogProtocol,
-    /// Number of buffers that threads append to; 0 stands for the number of processors. A serial log has one.
+    /// Number of buffers that threads append to; 0 stands for as many as there are [stripes of threads](azekura_base::striped::stripe_count), so that a
+    /// thread that loses its processor while it appends holds up few others. A serial log has one.
     pub workers: usize,
     /// Number of files written at the same time. A serial log writes one.
     pub streams: StreamCount,
@@ -137,7 +139,7 @@ pub struct WalOptions {
 }
 
 impl Default for WalOptions {
-    /// P-WAL, as many workers as processors, streams measured, 16-MiB segments, 1-MiB buffers, threads, 10 ms, direct, ranges of up to 64 LSNs.
+    /// P-WAL, as many workers as stripes of threads, streams measured, 16-MiB segments, 1-MiB buffers, threads, 10 ms, direct, ranges of up to 64 LSNs.
     fn default() -> Self {
         Self {
             protocol: LogProtocol::PWal,
@@ -159,10 +161,14 @@ impl WalOptions {
         if self.protocol == LogProtocol::Serial {
             return 1;
         }
-        if self.workers > 0 {
-            return self.workers;
-        }
-        std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(MAX_WORKERS)
+        if self.workers > 0 { self.workers } else { stripe_count().min(MAX_WORKERS) }
+    }
+
+    /// The most streams to use where their number is not set: as many as there are workers, or, where their number is not set either, processors.
+    pub(crate) fn most_streams(&self) -> usize {
+        let processors = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let most = if self.workers > 0 { self.workers } else { processors() };
+        most.min(self.worker_count()).min(MAX_STREAMS)
     }
 
     /// The number of streams meant; a serial log has one.

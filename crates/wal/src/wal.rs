@@ -22,7 +22,7 @@ use crate::flusher;
 use crate::log::Log;
 use crate::log_buffer::LogBuffer;
 use crate::lsn_range::Order;
-use crate::options::{LogIdentity, LogProtocol, MAX_STREAMS, StreamCount, WalOptions, WorkerId};
+use crate::options::{LogIdentity, LogProtocol, StreamCount, WalOptions, WorkerId};
 use crate::parallelism::{self, Measured};
 use crate::segment::{SegmentStore, Sizes, parse_stream};
 use crate::stats::WalStats;
@@ -68,7 +68,7 @@ impl Wal {
         }
         azekura_io::create_dir_all_durable(&*fs, dir).map_err(WalError::io("create", dir))?;
         let workers = options.worker_count();
-        let (streams, in_use, measured) = count_streams(&*fs, dir, workers, &options)?;
+        let (streams, in_use, measured) = count_streams(&*fs, dir, &options)?;
         let assignment = Assignment::new(workers, in_use);
         let open = |stream, sizes| SegmentStore::open(&fs, dir, stream, identity, options.direct, sizes);
         let live = (0..streams).map(|stream| {
@@ -383,21 +383,21 @@ const LEAST_TO_TRY: usize = 2;
 fn count_streams(
     fs: &dyn Fs,
     dir: &Path,
-    workers: usize,
     options: &WalOptions,
 ) -> Result<(usize, usize, Option<Measured>), WalError> {
+    let most = options.most_streams();
     match options.stream_count() {
         StreamCount::Fixed(n) => Ok((n, n, None)),
         StreamCount::UpTo(n) => Ok((n, 1, None)),
-        StreamCount::Auto if workers == 1 => Ok((1, 1, None)),
+        StreamCount::Auto if most == 1 => Ok((1, 1, None)),
         StreamCount::AutoFrom(n) => {
-            let in_use = n.clamp(1, workers.min(MAX_STREAMS));
-            Ok((in_use.max(LEAST_TO_TRY).min(workers), in_use, None))
+            let in_use = n.clamp(1, most);
+            Ok((in_use.max(LEAST_TO_TRY).min(most), in_use, None))
         }
         StreamCount::Auto => {
-            let measured = parallelism::measure(fs, dir, workers, options.direct)
+            let measured = parallelism::measure(fs, dir, most, options.direct)
                 .map_err(WalError::io("measure write parallelism in", dir))?;
-            let most = measured.streams.max(LEAST_TO_TRY).min(workers);
+            let most = measured.streams.max(LEAST_TO_TRY).min(most);
             // Few committers are best off with one; many soon get more.
             Ok((most, 1, Some(measured)))
         }

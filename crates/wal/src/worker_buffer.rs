@@ -4,6 +4,11 @@
 //! a latch is held for the copy, and no longer. A flush exchanges the full buffer for an empty one under the same
 //! latch, so appends go on while the device writes (double buffering).
 //!
+//! *How many buffers.* A thread can lose its processor while it holds the latch, and mostly holds a page's as well. All who share its buffer then come to wait behind
+//! it, each with a page of its own in hand, for which others wait. So unless their number is set there are more buffers than processors
+//! ([`WalOptions::workers`](crate::WalOptions)): few meet behind one that is not running. A flush takes the latch of each, also of an idle worker's: who asks for a flush
+//! relies on that ([`Bell::request`](crate::bell::Bell::request)).
+//!
 //! - **BUFFER-1** Room is checked before the LSN is drawn, and the record is in the buffer before the latch is let go:
 //!   a drawn LSN is certainly appended, or told to be void ([`lsn_range`](crate::lsn_range)); LSNs of the log are dense (W5), and those in one buffer rise.
 //! - **BUFFER-2** A record drawn below the counter value that [`WorkerBuffer::take`] returns is in what it took, or

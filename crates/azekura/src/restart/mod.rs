@@ -282,7 +282,7 @@ impl<'a> Restart<'a> {
             LogIdentity { database_id: control.database_id, incarnation, first_lsn },
             WalOptions {
                 protocol: self.options.protocol,
-                workers: self.options.workers,
+                workers: self.options.workers.unwrap_or(0),
                 streams,
                 segment_bytes: self.options.segment_bytes,
                 buffer_bytes: self.options.log_buffer_bytes(),

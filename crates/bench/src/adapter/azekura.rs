@@ -44,7 +44,7 @@ impl AzekuraEngine {
         self
     }
 
-    /// So many log buffers, instead of one per core.
+    /// So many log buffers, instead of the number that the store chooses.
     #[must_use]
     pub const fn wal_workers(mut self, workers: usize) -> Self {
         self.wal_workers = Some(workers);

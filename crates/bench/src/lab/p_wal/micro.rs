@@ -146,9 +146,9 @@ impl Stretch {
     }
 }
 
-/// Before the measured stretch, so that segments are ready and recycled: this part of its length, but at least this.
+/// Before the measured stretch, so that segments are ready and recycled and the number of streams has had time to follow: this part of its length, but at least this.
 const WARM_UP: u32 = 2;
-const LEAST_WARM_UP: Duration = Duration::from_millis(60);
+const LEAST_WARM_UP: Duration = Duration::from_millis(250);
 
 /// How often what is durable is trimmed, so that segments are recycled.
 const TRIM_EVERY: Duration = Duration::from_millis(5);
