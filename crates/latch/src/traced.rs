@@ -33,7 +33,11 @@ impl<T> TracedMutex<T> {
     pub fn lock(&self) -> TracedGuard<'_, T> {
         // No first try in a model: it would double the schedules and show nothing.
         let first = if cfg!(loom) { None } else { self.mutex.try_lock() };
-        let guard = first.unwrap_or_else(|| self.lock_contended());
+        // No closure: in one, a simulated machine would take this line for the place where the mutex is taken.
+        let guard = match first {
+            Some(guard) => guard,
+            None => self.lock_contended(),
+        };
         if is_enabled() {
             self.holder.store(thread_tag().0, Relaxed);
         }

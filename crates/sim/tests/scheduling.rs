@@ -25,6 +25,8 @@ fn profile(undisturbed_us: f64) -> Profile {
         (&mut profile.costs.wake_call, 5.0),
         (&mut profile.costs.wake, 11.0),
         (&mut profile.costs.alarm, 17.0),
+        (&mut profile.costs.wake_busy, 7.0),
+        (&mut profile.costs.alarm_busy, 13.0),
     ] {
         constant.value = us * 1e3;
     }
@@ -65,8 +67,8 @@ fn who_slept_has_an_idle_processor_an_alarm_later() {
 }
 
 #[test]
-fn who_slept_takes_a_busy_processor_at_once_where_nobody_is_left_undisturbed() {
-    is_about(back_from_a_sleep(0.0, 1), 100 + 3);
+fn who_slept_takes_a_busy_processor_when_its_alarm_is_heard_where_nobody_is_left_undisturbed() {
+    is_about(back_from_a_sleep(0.0, 1), 100 + 13 + 3);
 }
 
 #[test]
@@ -81,8 +83,27 @@ fn nobody_is_left_undisturbed_for_longer_than_a_slice() {
 }
 
 #[test]
-fn who_has_computed_for_long_enough_makes_way_at_once() {
-    is_about(back_from_a_sleep(50.0, 1), 100 + 3);
+fn who_has_computed_for_long_enough_makes_way_when_the_alarm_is_heard() {
+    is_about(back_from_a_sleep(50.0, 1), 100 + 13 + 3);
+}
+
+#[test]
+fn who_is_woken_takes_the_waker_s_processor_a_busy_wake_later_where_there_is_no_other() {
+    let awake = Rc::new(Cell::new(Duration::ZERO));
+    let word = Arc::new(WaitWord::new(0));
+    let (slept, theirs) = (Rc::clone(&awake), Arc::clone(&word));
+    let mut simulation = Simulation::new(Rc::new(profile(0.0)), 1, 1);
+    simulation.thread(move || {
+        thread::sleep(50 * US); // the other sleeps by then, and the processor is idle
+        word.set_and_wake(1);
+        compute_until(Instant::now() + 10_000 * US);
+    });
+    simulation.thread(move || {
+        theirs.wait(0, None);
+        slept.set(machine::current().unwrap().now());
+    });
+    simulation.run().unwrap();
+    is_about(awake.get(), 50 + 17 + 5 + 7 + 3);
 }
 
 #[test]

@@ -3,22 +3,20 @@
 //! Each is done in many short stretches, of which the fastest fifth counts: whoever else uses the machine can only make a stretch slower.
 
 use azekura_base::page::PageWord;
-use azekura_base::sync::thread;
 use azekura_io::{Fs, OpenOptions, OsFs};
 use std::hint::{black_box, spin_loop};
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::time::Instant;
 
 /// A line's worth of words, the first of which is used.
 #[repr(align(128))]
 #[derive(Default)]
-struct Line([PageWord; 8]);
+pub(super) struct Line([PageWord; 8]);
 
 impl Line {
-    const fn word(&self) -> &PageWord {
+    pub(super) const fn word(&self) -> &PageWord {
         &self.0[0]
     }
 }
@@ -28,7 +26,12 @@ fn lines(count: usize) -> Box<[Line]> {
 }
 
 /// Nanoseconds of one of `times` things that `f` does: the fastest fifth of `stretches`.
-fn each(stretches: usize, times: usize, mut f: impl FnMut()) -> f64 {
+pub(super) fn each(stretches: usize, times: usize, f: impl FnMut()) -> f64 {
+    sorted(stretches, times, f)[stretches / 5]
+}
+
+/// The same of each stretch, the fastest first.
+pub(super) fn sorted(stretches: usize, times: usize, mut f: impl FnMut()) -> Vec<f64> {
     let mut all: Vec<f64> = (0..stretches)
         .map(|_| {
             let began = Instant::now();
@@ -37,10 +40,10 @@ fn each(stretches: usize, times: usize, mut f: impl FnMut()) -> f64 {
         })
         .collect();
     all.sort_by(f64::total_cmp);
-    all[all.len() / 5]
+    all
 }
 
-const STRETCHES: usize = 51;
+pub(super) const STRETCHES: usize = 51;
 
 /// A load of a line in the own cache, where many can be under way at once.
 pub(super) fn load_hit() -> f64 {
@@ -95,10 +98,9 @@ pub(super) fn copy_byte() -> f64 {
     })
 }
 
-/// A line from where so many bytes fit: each load tells where the next is.
-pub(super) fn chase(bytes: usize) -> f64 {
-    let lines = lines(bytes / size_of::<Line>());
-    // One circle through all of them, in an order that no prefetcher guesses (Sattolo's shuffle).
+/// One circle through so many lines, in an order that no prefetcher guesses (Sattolo's shuffle): each says where the next is.
+pub(super) fn circle(count: usize) -> Box<[Line]> {
+    let lines = lines(count);
     let mut random = azekura_sim::Random::new(1);
     let mut order: Vec<u64> = (0..lines.len() as u64).collect();
     for at in (1..order.len()).rev() {
@@ -107,41 +109,16 @@ pub(super) fn chase(bytes: usize) -> f64 {
     for (&at, &next) in order.iter().zip(order.iter().cycle().skip(1)) {
         lines[at as usize].word().store(next, Relaxed);
     }
+    lines
+}
+
+/// A line from where so many bytes fit.
+pub(super) fn chase(bytes: usize) -> f64 {
+    let lines = circle(bytes / size_of::<Line>());
     let mut at = 0;
     let mut hops = |count| (0..count).for_each(|_| at = lines[at as usize].word().load(Relaxed));
     hops(lines.len());
     each(STRETCHES, 20_000, || hops(20_000))
-}
-
-/// From one thread to another and back, by a word on a line that both spin on. In the model a way there is a transfer to who writes and one
-/// to who reads, so there and back is four.
-pub(super) fn transfer() -> io::Result<f64> {
-    const TURNS: u64 = 500;
-    let line = Arc::new(Line::default());
-    let theirs = Arc::clone(&line);
-    let stretches = 4 * STRETCHES as u64;
-    let await_value = |word: &PageWord, value: u64| {
-        while word.load(Acquire) != value {
-            spin_loop();
-        }
-    };
-    let last = stretches * TURNS * 2;
-    let other = thread::Builder::new().spawn(move || {
-        for turn in (1..last).step_by(2) {
-            await_value(theirs.word(), turn);
-            theirs.word().store(turn + 1, Release);
-        }
-    })?;
-    let mut turn = 0;
-    let both_ways = each(stretches as usize, TURNS as usize, || {
-        for _ in 0..TURNS {
-            line.word().store(turn + 1, Release);
-            turn += 2;
-            await_value(line.word(), turn);
-        }
-    });
-    other.join().map_err(|_| io::Error::other("the other thread panicked"))?;
-    Ok(both_ways / 4.0)
 }
 
 /// What the device under a directory takes, in nanoseconds: a write of 4 KiB, what a flush after it takes more, a read.

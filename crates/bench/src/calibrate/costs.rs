@@ -1,12 +1,11 @@
 //! What things cost on this machine: medians of small measurements that were made again and again.
 
 use azekura_sim::Profile;
-use azekura_sim::lines::LINE_BYTES;
 use azekura_sim::profile::{Constant, Source};
 use std::io;
 
 use super::runs::Runs;
-use super::{constants, scheduling};
+use super::{caches, constants, scheduling, transfers};
 
 /// Bytes of memory to walk through: more than any last cache.
 const MEMORY_BYTES: usize = 256 << 20;
@@ -22,11 +21,14 @@ pub(super) struct Costs {
     shared_hit: Runs,
     memory: Runs,
     transfer: Runs,
+    contended: Runs,
     system_call: Runs,
     wake_call: Runs,
     wake: Runs,
     context_switch: Runs,
     alarm: Runs,
+    wake_busy: Runs,
+    alarm_busy: Runs,
     undisturbed: Runs,
     slice: Runs,
 }
@@ -43,9 +45,10 @@ impl Costs {
         self.swap.run(|| io::Result::Ok(constants::swap()))?;
         self.pause.run(|| io::Result::Ok(constants::pause()))?;
         self.copy_byte.run(|| io::Result::Ok(constants::copy_byte()))?;
-        self.shared_hit.run(|| io::Result::Ok(constants::chase(4 * own_cache_bytes())))?;
+        self.shared_hit.run(|| io::Result::Ok(constants::chase(2 * caches::own().bytes)))?;
         self.memory.run(|| io::Result::Ok(constants::chase(MEMORY_BYTES)))?;
-        self.transfer.run(constants::transfer)?;
+        self.transfer.run(transfers::transfer)?;
+        self.contended.run(transfers::contended)?;
         self.system_call.run(|| io::Result::Ok(constants::system_call()))?;
         self.measure_scheduling()
     }
@@ -62,7 +65,16 @@ impl Costs {
         self.context_switch.run(|| scheduling::context_switch(system_call))?;
         self.alarm.run(scheduling::alarm)?;
         let alarm = self.alarm.median();
-        self.undisturbed.run(|| scheduling::undisturbed(alarm))?;
+        // A switch comes after both, and is counted by itself.
+        let switch = self.context_switch.median();
+        self.wake_busy.run(|| io::Result::Ok((scheduling::wake_busy()? - switch).max(0.0)))?;
+        let mut late = 0.0;
+        self.undisturbed.run(|| {
+            let (undisturbed, alarm) = scheduling::undisturbed(alarm)?;
+            late = (alarm - switch).max(0.0);
+            io::Result::Ok(undisturbed)
+        })?;
+        self.alarm_busy.run_beside(&self.undisturbed, late);
         self.slice.run(scheduling::slice)
     }
 
@@ -75,6 +87,7 @@ impl Costs {
         let topology = &mut profile.topology;
         (topology.sockets, topology.clusters_per_socket, topology.cores_per_cluster) = (1, 1, cores);
         (topology.threads_per_core, topology.pipes_per_core) = (1, 1);
+        (topology.private_lines, topology.shared_lines) = (caches::own().lines(), caches::last().lines());
         let costs = &mut profile.costs;
         costs.other_socket.value = 0.0;
         for (constant, runs) in [
@@ -92,16 +105,15 @@ impl Costs {
             (&mut costs.wake, &self.wake),
             (&mut costs.context_switch, &self.context_switch),
             (&mut costs.alarm, &self.alarm),
+            (&mut costs.wake_busy, &self.wake_busy),
+            (&mut costs.alarm_busy, &self.alarm_busy),
             (&mut costs.undisturbed, &self.undisturbed),
             (&mut costs.slice, &self.slice),
         ] {
             *constant = measured(runs.median());
         }
+        let way = self.transfer.median() + self.swap.median();
+        costs.transfer_occupancy = measured((self.contended.median() / way).min(1.0));
         profile
     }
-}
-
-/// Bytes of the cache of one core: those of a usual one, but not less than a mebibyte.
-fn own_cache_bytes() -> usize {
-    (Profile::two_sockets().topology.private_lines.0 * LINE_BYTES).max(1 << 20)
 }

@@ -7,9 +7,9 @@ const CLOSE: f64 = 0.005;
 /// Simulations, at most.
 const TRIES: usize = 10;
 
-/// The gap, and the simulated rate with it. An operation takes longer in the simulation the longer the gap, nearly in proportion: so each guess is where the
+/// The gap. An operation takes longer in the simulation the longer the gap, nearly in proportion: so each guess is where the
 /// line through the two best ones so far meets the real time. Where the simulation is slower than the real thing even without a gap, that is 0.
-pub(super) fn gap<E>(real: f64, mut simulate: impl FnMut(f64) -> Result<f64, E>) -> Result<(f64, f64), E> {
+pub(super) fn gap<E>(real: f64, mut simulate: impl FnMut(f64) -> Result<f64, E>) -> Result<f64, E> {
     let mut tries: Vec<(f64, f64)> = Vec::new(); // gaps, and rates
     let mut guess = 4.0;
     for _ in 0..TRIES {
@@ -25,7 +25,7 @@ pub(super) fn gap<E>(real: f64, mut simulate: impl FnMut(f64) -> Result<f64, E>)
         }
         guess = next;
     }
-    Ok(tries[0])
+    Ok(tries[0].0)
 }
 
 fn off(real: f64, simulated: f64) -> f64 {
@@ -61,7 +61,7 @@ mod tests {
             // Not quite a line: short gaps hide behind stores.
             Ok::<f64, ()>(1e9 / (base_ns + accesses * gap + 20.0 * (1.0 - (-gap).exp())))
         };
-        let (gap, _) = gap(real, rate).unwrap_or_default();
+        let gap = gap(real, rate).unwrap_or_default();
         (gap, simulated)
     }
 

@@ -13,19 +13,25 @@
 //! | module | noun |
 //! |---|---|
 //! | `constants` | small measurements: memory, instructions, calls, the device |
+//! | `transfers` | the same of lines that move between processors |
+//! | `caches` | their sizes |
 //! | `scheduling` | the same of the scheduler: wakes, alarms, slices, who goes first |
+//! | `bound` | threads that are bound to processors |
 //! | `costs` | a profile of their medians |
 //! | [`runs`] | runs of one thing, of which some were disturbed |
 //! | `workload` | a workload, real and simulated |
 //! | `fit` | the gap between accesses |
 //! | [`report`] | both beside each other |
 
+mod bound;
+mod caches;
 mod constants;
 mod costs;
 mod fit;
 pub mod report;
 pub mod runs;
 mod scheduling;
+mod transfers;
 mod workload;
 
 pub use report::{Calibration, Compared, Device};
@@ -77,17 +83,34 @@ impl Calibrate {
     ///
     /// [`BenchError::Simulation`] without the feature `sim`; what the system, the store and the log say.
     pub fn run(&self, progress: &Progress) -> Result<Calibration, BenchError> {
-        // Says at once that the feature is missing.
-        Simulation::new(Rc::new(Profile::t2()), 1, 1).run().map_err(BenchError::Simulation)?;
-        let trials = Subject::ALL.map(|subject| Trial::new(subject, self.time, self.seed));
-        let trials = trials.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let trials = self.trials()?;
         let (costs, cells) = self.measure(&trials, progress)?;
-        let mut profile = costs.profile();
         let (write_ns, flush_ns, read_ns) =
             constants::device(&self.dir).map_err(BenchError::io("measure the device under", &self.dir))?;
-        let (gaps, compared) = simulate(&trials, &cells, &profile, progress)?;
-        profile.costs.between_accesses = costs::measured(median(gaps.values().copied().collect()));
-        Ok(Calibration { profile, gaps, device: Device { write_ns, flush_ns, read_ns }, compared })
+        let device = Device { write_ns, flush_ns, read_ns };
+        simulate(&trials, &cells, costs.profile(), device, progress)
+    }
+
+    /// Simulates again what was measured before, and compares: what a change of the simulator changes. Real runs are not made again.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`run`](Self::run).
+    pub fn again(&self, before: &Calibration, progress: &Progress) -> Result<Calibration, BenchError> {
+        let trials = self.trials()?;
+        let runs = |name: &str, threads| {
+            let same = |one: &&Compared| one.workload == name && one.threads == threads;
+            before.compared.iter().find(same).map(|one| one.real.clone()).unwrap_or_default()
+        };
+        let numbered = || trials.iter().enumerate().flat_map(|(n, trial)| THREADS.map(|t| (n, t, trial)));
+        let cells = numbered().map(|(n, t, trial)| ((n, t), runs(trial.subject.name(), t))).collect();
+        simulate(&trials, &cells, before.profile.clone(), before.device, progress)
+    }
+
+    fn trials(&self) -> Result<Vec<Trial>, BenchError> {
+        // Says at once that the feature is missing.
+        Simulation::new(Rc::new(Profile::t2()), 1, 1).run().map_err(BenchError::Simulation)?;
+        Subject::ALL.iter().map(|&subject| Trial::new(subject, self.time, self.seed)).collect()
     }
 
     /// Rounds of small measurements and real runs.
@@ -111,28 +134,30 @@ impl Calibrate {
     }
 }
 
-/// The gaps, by workload, and real and simulated rates beside each other.
+/// Finds the gaps, by workload, simulates, and puts real and simulated rates beside each other.
 fn simulate(
     trials: &[Trial],
     cells: &Cells,
-    profile: &Profile,
+    mut profile: Profile,
+    device: Device,
     progress: &Progress,
-) -> Result<(BTreeMap<String, f64>, Vec<Compared>), BenchError> {
+) -> Result<Calibration, BenchError> {
     progress.begin("Simulated runs", trials.len() as u64);
     let (mut gaps, mut compared) = (BTreeMap::new(), Vec::new());
     for (number, trial) in trials.iter().enumerate() {
         let workload = trial.subject.name().to_owned();
         let alone = cells[&(number, 1)].median();
-        let (gap, rate) = fit::gap(alone, |gap| trial.simulated(profile, gap, 1))?;
+        let gap = fit::gap(alone, |gap| trial.simulated_briefly(&profile, gap))?;
         gaps.insert(workload.clone(), gap);
         for threads in THREADS {
             let real = cells[&(number, threads)].clone();
-            let simulated = if threads == 1 { rate } else { trial.simulated(profile, gap, threads)? };
+            let simulated = trial.simulated(&profile, gap, threads)?;
             compared.push(Compared { workload: workload.clone(), threads, real, simulated });
         }
         progress.at(number as u64 + 1);
     }
-    Ok((gaps, compared))
+    profile.costs.between_accesses = costs::measured(median(gaps.values().copied().collect()));
+    Ok(Calibration { profile, gaps, device, compared })
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

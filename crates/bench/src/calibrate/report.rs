@@ -118,6 +118,8 @@ impl Calibration {
             ("call that wakes a sleeper", &costs.wake_call),
             ("from there until it runs", &costs.wake),
             ("sleep's end until it runs", &costs.alarm),
+            ("the same where another runs", &costs.alarm_busy),
+            ("wake where another runs", &costs.wake_busy),
             ("switch of threads", &costs.context_switch),
             ("undisturbed by who wakes", &costs.undisturbed),
             ("slice", &costs.slice),
@@ -125,6 +127,12 @@ impl Calibration {
         ] {
             let _ = writeln!(out, "{name:28}{:>12.2} ns", constant.value);
         }
+        let _ = writeln!(
+            out,
+            "{:28}{:>12.0} %",
+            "of a line's way it is busy",
+            costs.transfer_occupancy.value * 100.0
+        );
         let Device { write_ns, flush_ns, read_ns } = self.device;
         for (name, ns) in [
             ("device: write of 4 KiB", write_ns),

@@ -8,13 +8,14 @@ use azekura_base::sync::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity, set_current_timer_slack};
+use rustix::thread::set_current_timer_slack;
 use std::hint::spin_loop;
 use std::io;
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use super::bound::{join, on, two_processors};
 
 /// For a sleeper to be asleep, and its processor idle: about as long as a log's flusher rests between two flushes.
 const ASLEEP: Duration = Duration::from_micros(30);
@@ -26,31 +27,6 @@ const TIMES_BUSY: usize = 15;
 const SHARED: Duration = Duration::from_millis(60);
 /// A thread that reads the clock all the time, and finds that so much has passed, was off its processor.
 const OFF: Duration = Duration::from_micros(100);
-
-/// A processor for one thread and one for another: different ones, if there are.
-fn two_processors() -> io::Result<[usize; 2]> {
-    let allowed = sched_getaffinity(None)?;
-    let mut all = (0..CpuSet::MAX_CPU).filter(|&processor| allowed.is_set(processor));
-    let first = all.next().unwrap_or(0);
-    Ok([first, all.next().unwrap_or(first)])
-}
-
-/// A thread that is bound to a processor.
-fn on<T: Send + 'static>(
-    processor: usize,
-    body: impl FnOnce() -> T + Send + 'static,
-) -> io::Result<JoinHandle<io::Result<T>>> {
-    std::thread::Builder::new().spawn(move || {
-        let mut only = CpuSet::new();
-        only.set(processor);
-        sched_setaffinity(None, &only)?;
-        Ok(body())
-    })
-}
-
-fn join<T>(thread: JoinHandle<io::Result<T>>) -> io::Result<T> {
-    thread.join().map_err(|_| io::Error::other("a measuring thread panicked"))?
-}
 
 fn median(mut all: Vec<Duration>) -> f64 {
     all.sort();
@@ -72,6 +48,28 @@ fn spin_for(time: Duration) {
     while Instant::now() < until {
         spin_loop();
     }
+}
+
+/// What `f` gives while another thread computes on a processor.
+fn beside_computing<T>(processor: usize, f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let is_over = Arc::new(AtomicBool::new(false));
+    let theirs = Arc::clone(&is_over);
+    let busy = on(processor, move || {
+        // Relaxed: it ends a little later.
+        while !theirs.load(Relaxed) {
+            spin_loop();
+        }
+    })?;
+    let result = f();
+    is_over.store(true, Relaxed);
+    join(busy)?;
+    result
+}
+
+/// How long after a call that wakes it a sleeper runs on a processor on which another thread computes; 0 where there is no other processor to wake it from.
+pub(super) fn wake_busy() -> io::Result<f64> {
+    let [mine, theirs] = two_processors()?;
+    if mine == theirs { Ok(0.0) } else { beside_computing(theirs, wake).map(|(_, after)| after) }
 }
 
 /// What a call that wakes a sleeper on an idle processor takes, and how long after its end the sleeper runs.
@@ -153,23 +151,13 @@ pub(super) fn alarm() -> io::Result<f64> {
     join(on(processor, || lateness(TIMES))?)
 }
 
-/// How long a thread that has just been given its processor, because another went to sleep, keeps it when that one wakes.
-pub(super) fn undisturbed(alarm: f64) -> io::Result<f64> {
+/// How long a thread that has just been given its processor, because another went to sleep, keeps it when that one wakes; and how late that one's alarm is there,
+/// if that is not the reason.
+pub(super) fn undisturbed(alarm: f64) -> io::Result<(f64, f64)> {
     let [processor, _] = two_processors()?;
-    let is_over = Arc::new(AtomicBool::new(false));
-    let theirs = Arc::clone(&is_over);
-    let busy = on(processor, move || {
-        // Relaxed: it ends a little later.
-        while !theirs.load(Relaxed) {
-            spin_loop();
-        }
-    })?;
-    let late = on(processor, || lateness(TIMES_BUSY)).and_then(join);
-    is_over.store(true, Relaxed);
-    join(busy)?;
-    let late = late?;
+    let late = beside_computing(processor, || on(processor, || lateness(TIMES_BUSY)).and_then(join))?;
     // On time, as on an idle processor: whoever wakes goes first.
-    Ok(if late < 2.0 * alarm { 0.0 } else { late + ASLEEP.as_secs_f64() * 1e9 })
+    Ok(if late < 2.0 * alarm { (0.0, late) } else { (late + ASLEEP.as_secs_f64() * 1e9, 0.0) })
 }
 
 /// How long a thread computes on a processor on which another does, too, before it has to make way.
@@ -207,7 +195,8 @@ mod tests {
         assert!(call > 0.0 && wake >= 0.0, "{call} {wake}");
         assert!(context_switch(0.0).expect("threads start") > 0.0);
         let alarm = alarm().expect("threads start");
-        assert!(alarm > 0.0 && undisturbed(alarm).expect("threads start") >= 0.0);
+        let (undisturbed, late) = undisturbed(alarm).expect("threads start");
+        assert!(alarm > 0.0 && undisturbed + late > 0.0 && wake_busy().expect("threads start") >= 0.0);
         assert!(slice().expect("threads start") > 0.0);
     }
 

@@ -41,8 +41,8 @@ pub(super) struct Trial {
     seed: u64,
 }
 
-/// Time on a machine before and while the log's commits are counted.
-const LOG_TIME: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(20));
+/// Time before and while the log's commits are counted, for one worker alone: what it does has settled by then.
+const BRIEFLY: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(20));
 
 impl Trial {
     pub(super) fn new(subject: Subject, time: Duration, seed: u64) -> Result<Self, BenchError> {
@@ -63,16 +63,32 @@ impl Trial {
                 scale.time = Some((self.time / 4, self.time));
                 scale::run::real(&scale, filled, threads)
             }
-            (Subject::Log | Subject::Tree, _) => {
-                let mut lab = self.log(profile, threads);
-                lab.time = (self.time / 4, self.time);
-                lab.real(threads)
-            }
+            (Subject::Log | Subject::Tree, _) => self.log(profile, threads, self.log_time()).real(threads),
         }
     }
 
-    /// The same on a machine, with so long a gap between accesses.
+    /// The same on a machine, with so long a gap between accesses. The log runs for as long as really, for it tries how many streams serve it best, and who
+    /// leads its flushes, all the time.
     pub(super) fn simulated(&self, profile: &Profile, gap: f64, threads: usize) -> Result<f64, BenchError> {
+        self.simulated_for(profile, gap, threads, self.log_time())
+    }
+
+    /// The same for one thread, on which the log has nothing to choose from: sooner done.
+    pub(super) fn simulated_briefly(&self, profile: &Profile, gap: f64) -> Result<f64, BenchError> {
+        self.simulated_for(profile, gap, 1, BRIEFLY)
+    }
+
+    fn log_time(&self) -> (Duration, Duration) {
+        (self.time / 4, self.time)
+    }
+
+    fn simulated_for(
+        &self,
+        profile: &Profile,
+        gap: f64,
+        threads: usize,
+        log_time: (Duration, Duration),
+    ) -> Result<f64, BenchError> {
         let mut profile = profile.clone();
         profile.costs.between_accesses.value = gap;
         let progress = Progress::hidden();
@@ -85,7 +101,7 @@ impl Trial {
                 Ok(scale::run::point(&self.tree(profile, threads), filled, threads)?.rate)
             }
             (Subject::Log | Subject::Tree, _) => {
-                let report = self.log(profile, threads).run(&progress)?;
+                let report = self.log(profile, threads, log_time).run(&progress)?;
                 Ok(report.points.first().map_or(0.0, |point| point.rate))
             }
         }
@@ -105,13 +121,18 @@ impl Trial {
         Scale { seed: self.seed, ..Scale::new(profile, Work::Reads, vec![threads]) }
     }
 
-    fn log(&self, profile: Profile, threads: usize) -> p_wal::simulate::Simulated {
+    fn log(
+        &self,
+        profile: Profile,
+        threads: usize,
+        time: (Duration, Duration),
+    ) -> p_wal::simulate::Simulated {
         p_wal::simulate::Simulated {
             profile,
             devices: vec![DeviceModel::plp()],
             logs: vec![(p_wal::variant::Variant::Ours, None)],
             workers: vec![threads],
-            time: LOG_TIME,
+            time,
             spins: true,
             seed: self.seed,
             ..p_wal::simulate::Simulated::new(1)

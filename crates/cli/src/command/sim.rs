@@ -1,7 +1,7 @@
 //! `sim`: the shipped code on simulated machines.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -99,6 +99,10 @@ struct CalibrateArgs {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
+    /// Measure nothing: simulate again what this file says, and compare with the real runs in it
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["dir", "quick"])]
+    measured: Option<PathBuf>,
+
     /// Measure the device under this directory
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
@@ -145,6 +149,12 @@ fn machine(name: &str) -> Result<Machine, String> {
     Ok(Machine::Measured(Box::new(calibration)))
 }
 
+fn measured(path: &Path) -> Result<Calibration> {
+    let named = || format!("read {}", path.display());
+    let text = std::fs::read_to_string(path).with_context(named)?;
+    Calibration::from_json(&text).with_context(named)
+}
+
 impl CalibrateArgs {
     fn run(&self, out: &mut dyn Write) -> Result<Outcome> {
         let progress = Progress::stderr();
@@ -153,7 +163,11 @@ impl CalibrateArgs {
             (calibrate.rounds, calibrate.time) = (3, Duration::from_millis(50));
             calibrate.patience = Duration::ZERO;
         }
-        let calibration = calibrate.run(&progress).context("calibrate")?;
+        let calibration = match &self.measured {
+            Some(path) => calibrate.again(&measured(path)?, &progress),
+            None => calibrate.run(&progress),
+        };
+        let calibration = calibration.context("calibrate")?;
         progress.finish();
         if let Some(path) = &self.output {
             std::fs::write(path, calibration.to_json() + "\n")

@@ -11,7 +11,8 @@
 //! [`Protocol::Shared`]: loads hit in the core's own cache as long as nobody wrote the line; all else goes to the shared cache, where the line
 //! is busy for a while with each.
 //!
-//! - **LINE-1** A line serves one request at a time, in the order in which they are made: what moves it waits until `free_at`.
+//! - **LINE-1** A line serves one request at a time, in the order in which they are made: what moves it waits until `free_at`, which comes before
+//!   the line has arrived where a profile says so ([`Costs::transfer_occupancy`]).
 //! - **LINE-2** At most one core owns a line, and then nobody else has a copy.
 //! - **LINE-3** A store delays its thread only when the next atomic instruction or full fence waits for all stores to be done.
 
@@ -75,6 +76,8 @@ struct Ticks {
     other_socket: Time,
     in_cluster: Time,
     in_socket: Time,
+    /// In thousandths.
+    transfer_occupancy: Time,
     read_occupancy: Time,
     write_occupancy: Time,
     swap_occupancy: Time,
@@ -92,6 +95,7 @@ impl Ticks {
             other_socket: picoseconds(costs.other_socket.value),
             in_cluster: picoseconds(costs.transfer_in_cluster.value),
             in_socket: picoseconds(costs.transfer_in_socket.value),
+            transfer_occupancy: picoseconds(costs.transfer_occupancy.value),
             read_occupancy: picoseconds(costs.read_occupancy.value),
             write_occupancy: picoseconds(costs.write_occupancy.value),
             swap_occupancy: picoseconds(costs.swap_occupancy.value),
@@ -101,6 +105,11 @@ impl Ticks {
 }
 
 impl Ticks {
+    /// How long a line is busy that takes so long to come, and to be used for what it comes for.
+    const fn on_the_way(&self, time: Time) -> Time {
+        time * self.transfer_occupancy / 1000
+    }
+
     /// How long a line of the shared cache is busy with an access, which found it busy or not.
     const fn occupancy(&self, access: Access, was_queued: bool) -> Time {
         let alone = match access {
@@ -205,7 +214,8 @@ impl Directory {
             line.sharers.add(core);
             let start = now.max(line.free_at);
             let moves = owner != 0 && owner != core + 1;
-            line.free_at = start + if moves { latency } else { self.ticks.read_occupancy };
+            line.free_at =
+                start + if moves { self.ticks.on_the_way(latency) } else { self.ticks.read_occupancy };
             let until = start + latency + self.ticks.load_hit;
             return self.miss(now, until, start - now, self.ticks.load_hit);
         }
@@ -218,13 +228,13 @@ impl Directory {
         if access == Access::Store {
             let start = if is_owned { now } else { now.max(line.free_at) };
             let done = start + latency + self.ticks.store;
-            line.free_at = line.free_at.max(done);
+            line.free_at = line.free_at.max(start + self.ticks.on_the_way(latency) + self.ticks.store);
             return self.stored(now, done, start - now, !is_owned);
         }
         let ready = now.max(drained);
         let start = ready.max(line.free_at);
         let until = start + latency + self.ticks.swap;
-        line.free_at = until;
+        line.free_at = if is_owned { until } else { start + self.ticks.on_the_way(until - start) };
         Served { is_miss: !is_owned, ..self.miss(now, until, start - ready, self.ticks.swap) }
     }
 

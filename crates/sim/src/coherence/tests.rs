@@ -5,6 +5,10 @@ use crate::profile::{Constant, Source, Topology};
 
 /// Two sockets of two cores, one thread each; every cost a number that no sum of others makes by chance. In nanoseconds.
 fn machine(protocol: Protocol) -> Directory {
+    Directory::new(&profile(protocol))
+}
+
+fn profile(protocol: Protocol) -> Profile {
     let mut profile = Profile::t2();
     let set = |constant: &mut Constant, value: f64| *constant = Constant { value, source: Source::Measured };
     profile.protocol = protocol;
@@ -26,11 +30,12 @@ fn machine(protocol: Protocol) -> Directory {
     set(&mut costs.other_socket, 100.0);
     set(&mut costs.transfer_in_cluster, 40.0);
     set(&mut costs.transfer_in_socket, 60.0);
+    set(&mut costs.transfer_occupancy, 1.0);
     set(&mut costs.read_occupancy, 3.0);
     set(&mut costs.write_occupancy, 4.0);
     set(&mut costs.swap_occupancy, 7.0);
     set(&mut costs.queued_occupancy, 11.0);
-    Directory::new(&profile)
+    profile
 }
 
 /// When the thread goes on, in nanoseconds.
@@ -79,6 +84,28 @@ fn writers_of_one_line_queue_in_the_order_of_their_requests() {
     assert_eq!(until(&mut d, 0, 0, Swap, 101), 190.0, "not before core 1 is done at 145, then 40 and 5");
     let third = d.access(1, 0, Swap, 102_000, 0);
     assert_eq!((third.until, third.queued, third.stall), (235_000, 88_000, 128_000));
+}
+
+#[test]
+fn who_comes_next_waits_for_a_line_only_as_long_as_it_is_busy_with_its_way_to_another() {
+    let mut profile = profile(Protocol::Owned);
+    profile.costs.transfer_occupancy.value = 0.2;
+    let mut d = Directory::new(&profile);
+    until(&mut d, 0, 0, Swap, 0);
+    assert_eq!(until(&mut d, 1, 0, Swap, 100), 145.0, "40 from core 0, 5 the instruction");
+    assert_eq!(
+        until(&mut d, 0, 0, Swap, 101),
+        154.0,
+        "busy with it for a fifth of that, until 109; then 40 and 5"
+    );
+    assert_eq!(until(&mut d, 0, 0, Swap, 160), 165.0, "an own line is busy for as long as it is used");
+    assert_eq!(until(&mut d, 1, 0, Load, 164), 206.0, "so it is asked for at 165; then 40 and 1");
+    assert_eq!(until(&mut d, 0, 0, Store, 166), 168.0);
+    assert_eq!(
+        d.access(1, 0, Load, 166_000, 0).queued,
+        17_000,
+        "165, 8 for the load's way, 8 for the store's, 2 the store: 183"
+    );
 }
 
 #[test]

@@ -71,6 +71,9 @@ pub struct Costs {
     pub transfer_in_cluster: Constant,
     /// The same, of another cluster of the socket.
     pub transfer_in_socket: Constant,
+    /// Not a time: for what part of the time that a line takes to come, and of the atomic instruction that it comes for, it is busy, from 0 to 1 ([`Protocol::Owned`]
+    /// only). Who comes next waits for no more: its request travels while the answer to the one before is under way.
+    pub transfer_occupancy: Constant,
     /// How long a line is busy when it is read from where it is shared.
     pub read_occupancy: Constant,
     /// How long it is busy with a store ([`Protocol::Shared`] only).
@@ -93,6 +96,10 @@ pub struct Costs {
     pub wake: Constant,
     /// From the end of a sleep's time to the sleeper's first instruction, when a processor is idle.
     pub alarm: Constant,
+    /// From the end of a call that wakes until who computes on the sleeper's processor gives way to it, when none is idle.
+    pub wake_busy: Constant,
+    /// The same from the end of a sleep's time.
+    pub alarm_busy: Constant,
     /// How long a thread that has just been given its processor keeps it, whoever wakes up and wants it.
     pub undisturbed: Constant,
     /// How long a thread may run when others want its processor.

@@ -40,6 +40,7 @@ impl Profile {
                 other_socket: reasoned(0.0, "there is one socket"),
                 transfer_in_cluster: l2.clone(),
                 transfer_in_socket: l2,
+                transfer_occupancy: reasoned(1.0, "lines do not move"),
                 read_occupancy: reasoned(2.0 * CYCLE, "a bank answers every second cycle"),
                 write_occupancy: reasoned(2.0 * CYCLE, "a bank takes in a request every second cycle"),
                 swap_occupancy: document(
@@ -62,6 +63,8 @@ impl Profile {
                 wake_call: reasoned(400.0, "a system call"),
                 wake: reasoned(10_000.0, "Solaris 10 at 1.2 GHz in order"),
                 alarm: reasoned(10_000.0, "as another thread's wake"),
+                wake_busy: reasoned(0.0, "an interrupt, counted with the switch"),
+                alarm_busy: reasoned(0.0, "an interrupt, counted with the switch"),
                 undisturbed: reasoned(
                     0.0,
                     "Solaris' time-sharing class: who has slept has the higher priority",
@@ -187,6 +190,10 @@ fn x86_costs() -> Costs {
             6.0,
             "a locked instruction on an owned line: some 20 cycles; 5 ns were measured on the development machine",
         ),
+        transfer_occupancy: reasoned(
+            1.0,
+            "no request for a line is served before the one before it; less was measured on the development machine, whose two cores share a cache",
+        ),
         read_occupancy: reasoned(2.0, "a slice of the last cache answers a request every few cycles"),
         write_occupancy: reasoned(0.0, there_are_none),
         swap_occupancy: reasoned(0.0, there_are_none),
@@ -201,6 +208,11 @@ fn x86_costs() -> Costs {
             "a futex's sleeper on an idle processor, as schedulers' wake-up benchmarks show",
         ),
         alarm: reasoned(5_000.0, "as another thread's wake"),
+        wake_busy: reasoned(
+            0.0,
+            "an interrupt, counted with the switch; 5 us were measured on the development machine, whose host delivers it",
+        ),
+        alarm_busy: reasoned(0.0, "the same; 16 us were measured there"),
         undisturbed: reasoned(
             0.0,
             "Linux: who has slept goes before who computes; so it was measured on 6.18, too, after sleeps of 30 us (`azekura sim calibrate`)",

@@ -31,7 +31,7 @@ use crate::what_if::Free;
 use sleep::Sleepers;
 use std::any::Any;
 use std::rc::Rc;
-use turn::Queue;
+use turn::{Queue, Wake};
 
 pub(crate) struct World {
     pub(crate) threads: Vec<Thread>,
@@ -65,6 +65,8 @@ pub(crate) struct World {
     gap: Time,
     slice: Time,
     undisturbed: Time,
+    wake: Wake,
+    alarm: Wake,
 }
 
 /// Where a processor is: asked at each step, so computed once.
@@ -104,6 +106,8 @@ impl World {
             gap: picoseconds(costs.between_accesses.value),
             slice: picoseconds(costs.slice.value),
             undisturbed: picoseconds(costs.undisturbed.value),
+            wake: Wake::of(&costs.wake, &costs.wake_busy),
+            alarm: Wake::of(&costs.alarm, &costs.alarm_busy),
             profile,
         }
     }

@@ -80,8 +80,7 @@ impl World {
         if sleepers.is_empty() {
             self.sleepers.at.remove(&address);
         }
-        let costs = &self.profile.costs;
-        let (call, wake) = (picoseconds(costs.wake_call.value), picoseconds(costs.wake.value));
+        let (call, wake) = (picoseconds(self.profile.costs.wake_call.value), self.wake);
         if !woken.is_empty() {
             self.me().time += call;
         }
@@ -116,7 +115,7 @@ impl World {
                 continue;
             }
             self.forget_sleeper(address, id);
-            self.make_ready(id, at, Some(picoseconds(self.profile.costs.alarm.value)));
+            self.make_ready(id, at, Some(self.alarm));
         }
     }
 

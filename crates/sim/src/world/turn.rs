@@ -1,7 +1,8 @@
 //! Who runs, on which processor, and who is next.
 
-use crate::coherence::Time;
+use crate::coherence::{Time, picoseconds};
 use crate::processors::{Start, ThreadId, Wish};
+use crate::profile::Constant;
 use azekura_base::sync::machine::Work;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -30,17 +31,30 @@ impl Queue {
     }
 }
 
+/// How long it takes until who slept runs on an idle processor, and until who computes on its processor gives way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wake {
+    idle: Time,
+    busy: Time,
+}
+
+impl Wake {
+    pub(super) fn of(idle: &Constant, busy: &Constant) -> Self {
+        Self { idle: picoseconds(idle.value), busy: picoseconds(busy.value) }
+    }
+}
+
 impl World {
-    /// The thread can go on from `at` on; if it slept, it takes so long to `wake` on an idle processor.
-    pub(super) fn make_ready(&mut self, thread: ThreadId, at: Time, wake: Option<Time>) {
+    /// The thread can go on from `at` on; if it slept, it takes so long to `wake`.
+    pub(super) fn make_ready(&mut self, thread: ThreadId, at: Time, wake: Option<Wake>) {
         let last = self.threads[thread].last_processor;
         self.threads[thread].state = State::Ready;
-        match self.processors.wants(thread, last, at, wake) {
+        match self.processors.wants(thread, last, at, wake.map(|wake| wake.idle)) {
             Wish::Granted(start) => self.start(start),
-            // Who slept goes before who computes: its processor's thread gives way at its next step, or when it has had the processor long enough.
+            // Who slept goes before who computes: its processor's thread gives way when it is told to, or has had the processor long enough.
             Wish::Waits { instead_of: Some(busy) } => {
-                let busy = &mut self.threads[busy];
-                busy.slice_end = busy.slice_end.min(at.max(busy.since + self.undisturbed));
+                let (busy, told) = (&mut self.threads[busy], at + wake.map_or(0, |wake| wake.busy));
+                busy.slice_end = busy.slice_end.min(told.max(busy.since + self.undisturbed));
             }
             Wish::Waits { instead_of: None } => {}
         }

@@ -1,0 +1,81 @@
+//! The sizes of this machine's caches, as its system tells them.
+
+use azekura_sim::Profile;
+use azekura_sim::lines::LINE_BYTES;
+use std::path::Path;
+
+/// A cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cache {
+    pub(super) bytes: usize,
+    pub(super) ways: usize,
+    level: usize,
+}
+
+impl Cache {
+    /// Lines, and ways: as a profile has them.
+    pub(super) const fn lines(self) -> (usize, usize) {
+        (self.bytes / LINE_BYTES, self.ways)
+    }
+
+    fn of((lines, ways): (usize, usize), level: usize) -> Self {
+        Self { bytes: lines * LINE_BYTES, ways, level }
+    }
+}
+
+/// The largest that a core has for itself; a usual one where the system does not tell.
+pub(super) fn own() -> Cache {
+    let usual = Cache::of(Profile::two_sockets().topology.private_lines, 2);
+    of_this_machine().into_iter().find(|cache| cache.level == usual.level).unwrap_or(usual)
+}
+
+/// The last one; a usual one where the system does not tell, or there is none behind a core's own.
+pub(super) fn last() -> Cache {
+    let usual = Cache::of(Profile::two_sockets().topology.shared_lines, 3);
+    let last = of_this_machine().into_iter().max_by_key(|cache| cache.level);
+    last.filter(|last| last.level > own().level).unwrap_or(usual)
+}
+
+fn of_this_machine() -> Vec<Cache> {
+    let Ok(caches) = Path::new("/sys/devices/system/cpu/cpu0/cache").read_dir() else { return Vec::new() };
+    caches
+        .flatten()
+        .filter_map(|cache| parsed(|name| std::fs::read_to_string(cache.path().join(name)).ok()))
+        .collect()
+}
+
+/// From what the system says by the names of its files; none for a cache of instructions.
+fn parsed(text: impl Fn(&str) -> Option<String>) -> Option<Cache> {
+    let word = |name: &str| Some(text(name)?.trim().to_owned());
+    let number = |name: &str| word(name)?.parse().ok();
+    let kibibytes: usize = word("size")?.strip_suffix('K')?.parse().ok()?;
+    let (level, ways) = (number("level")?, number("ways_of_associativity")?);
+    let is_whole = word("type")? != "Instruction" && kibibytes > 0 && ways > 0;
+    is_whole.then_some(Cache { bytes: kibibytes << 10, ways, level })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_system_says_of_a_cache_is_understood_and_nonsense_is_none() {
+        let cache = |kind: &str, size: &str| {
+            let (kind, size) = (kind.to_owned(), size.to_owned());
+            parsed(move |name| match name {
+                "type" => Some(format!("{kind}\n")),
+                "size" => Some(format!("{size}\n")),
+                "level" => Some("2\n".into()),
+                _ => Some("16\n".into()),
+            })
+        };
+        let own = cache("Unified", "1024K");
+        assert_eq!(own, Some(Cache { bytes: 1 << 20, ways: 16, level: 2 }));
+        assert_eq!(own.map(Cache::lines), Some((16_384, 16)));
+        assert_eq!(
+            [cache("Instruction", "32K"), cache("Unified", "0K"), cache("Unified", "much")],
+            [None; 3]
+        );
+        assert!(super::own().lines().0 > 0 && super::last().bytes > super::own().bytes);
+    }
+}
