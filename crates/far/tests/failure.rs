@@ -213,3 +213,48 @@ fn a_thread_of_ours_that_panics_ends_the_process_that_would_wait_for_it() {
     assert!(!hangs && !out.status.success() && !said.contains("went to the end"), "{said}{error}");
     assert!(error.contains("on purpose") && error.contains("would wait for ever"), "{said}{error}");
 }
+
+/// The child of the next test: works until nobody wants it any more.
+#[test]
+#[ignore = "run by a_program_that_was_stopped_does_not_blame_its_server"]
+fn child_that_is_stopped() {
+    let Ok(server) = std::env::var("FAR_SERVER") else { return };
+    let setting = FarMemory::builder().bytes(PAGES * PAGE).local(12 * PAGE).page(PAGE).servers([server]);
+    let mut memory = setting.stall(Duration::from_secs(1)).build().unwrap();
+    let wanted = std::thread::spawn(|| std::io::copy(&mut std::io::stdin(), &mut std::io::sink()));
+    let mut rng = StdRng::seed_from_u64(5);
+    while !wanted.is_finished() {
+        memory.fill(0);
+        work(&mut memory, &mut rng, 250);
+    }
+    println!("went to the end");
+}
+
+#[test]
+fn a_program_that_was_stopped_does_not_blame_its_server() {
+    let server = good();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "child_that_is_stopped", "--nocapture"])
+        .env("FAR_SERVER", server.address().to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let signal = |which| {
+        // SAFETY: no memory is involved; the child is not waited for yet, so the number is its own.
+        assert_eq!(unsafe { libc::kill(child.id() as i32, which) }, 0);
+    };
+    wait_for("the child's first pages", || server.stats().pages > 20);
+    for _ in 0..2 {
+        signal(libc::SIGSTOP);
+        // Longer than any request may be unanswered.
+        std::thread::sleep(Duration::from_millis(4500));
+        signal(libc::SIGCONT);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    drop(child.stdin.take());
+    let out = child.wait_with_output().unwrap();
+    let (said, error) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(out.status.success() && said.contains("went to the end"), "{said}{error}");
+}

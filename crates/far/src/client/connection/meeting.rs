@@ -19,6 +19,13 @@ pub(crate) struct Manner {
     pub(crate) alone: bool,
 }
 
+impl Manner {
+    /// Who waits for a server looks so often whether it still waits with reason: several times in `stall` (`attention`).
+    pub(super) fn glance(&self) -> Duration {
+        (self.stall / 4).clamp(Duration::from_millis(1), Duration::from_millis(200))
+    }
+}
+
 /// Why a server could not be won.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -130,7 +137,7 @@ fn begin(
     let Opened { session, .. } = opened(&mut stream)
         .map_err(failed)?
         .map_err(|why| ConnectError::Refused { server: server.into(), why })?;
-    stream.set_read_timeout(Some(Duration::from_millis(200).min(manner.stall))).map_err(failed)?;
+    stream.set_read_timeout(Some(manner.glance())).map_err(failed)?;
     Ok(Met { stream, session })
 }
 

@@ -2,6 +2,7 @@
 //!
 //! | module | noun |
 //! |---|---|
+//! | `attention` | how long a server has been silent, stops of this process left out |
 //! | `meeting` | how a connection begins, and begins again |
 //! | `queues` | what is to be sent, and what is unanswered |
 //! | `reader` | the thread that hears answers, and notices that a server is lost |
@@ -21,6 +22,7 @@
 //!
 //! The reader then closes the stream, waits for the writer to be gone (so nobody reads a frame any more, KEEPER-2), and gives all orders back.
 
+mod attention;
 mod meeting;
 mod queues;
 mod reader;

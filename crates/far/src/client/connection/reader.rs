@@ -1,6 +1,7 @@
 //! The reader: hears answers, notices that a stream is broken or a server lost, and goes on with another stream where that can be had.
 
 use super::Shared;
+use super::attention::Attention;
 use super::meeting::{self, ConnectError, Met};
 use crate::client::{Order, Verb};
 use crate::digest::Digest;
@@ -125,7 +126,7 @@ impl Shared {
         let manner = meeting::Manner { stall: within, ..self.manner.clone() };
         let met = meeting::resume(stream, &self.name, &manner, self.manner.like)?;
         let Met { stream, .. } = &met;
-        stream.set_read_timeout(Some(Duration::from_millis(200).min(self.manner.stall))).map_err(failed)?;
+        stream.set_read_timeout(Some(self.manner.glance())).map_err(failed)?;
         stream.set_write_timeout(Some(self.manner.stall)).map_err(failed)?;
         Ok(met)
     }
@@ -133,8 +134,9 @@ impl Shared {
     /// Hears a stream until it ends.
     fn read(&self, stream: &TcpStream) -> Heard {
         let mut any = false;
+        let mut attention = Attention::new(self.manner.stall);
         loop {
-            match self.reply(stream) {
+            match self.reply(stream, &mut attention) {
                 Ok(()) => any = true,
                 Err(end) => return Heard { any, end },
             }
@@ -142,9 +144,10 @@ impl Shared {
     }
 
     /// One reply.
-    fn reply(&self, stream: &TcpStream) -> Result<(), End> {
+    fn reply(&self, stream: &TcpStream, attention: &mut Attention) -> Result<(), End> {
         let mut head = [0; HEADER];
-        self.receive(stream, [&mut head[..]])?;
+        attention.looks(Instant::now());
+        self.receive(stream, attention, [&mut head[..]])?;
         let header = Header::decode(&head).map_err(|error| End::Lies(error.to_string()))?;
         let mut queues = self.lock();
         let pending = queues.answered(header.tag);
@@ -164,8 +167,8 @@ impl Shared {
                 Err(End::Lies("a ping was not answered by a pong".into()))
             };
         }
-        let judged = self.judge(stream, &header, &mut pending.run);
-        match judged.and_then(|judged| self.sent(header.tag).map(|()| judged)) {
+        let judged = self.judge(stream, attention, &header, &mut pending.run);
+        match judged.and_then(|judged| self.sent(header.tag, attention).map(|()| judged)) {
             Ok(Judged { done, why }) => {
                 let refused = pending.run.split_off(done);
                 if let Some(sink) = self.sink.upgrade() {
@@ -187,21 +190,30 @@ impl Shared {
 
     /// Waits until the writer is done with a request: a server that answers before it can have been asked must not make us reuse a frame that
     /// is being read.
-    fn sent(&self, tag: u64) -> Result<(), End> {
-        let (mut queues, waited) = self
-            .moved
-            .wait_timeout_while(self.lock(), self.manner.stall, |queues| {
-                queues.awaited = true;
-                queues.writing == Some(tag)
-            })
-            .unwrap_or_else(PoisonError::into_inner);
+    fn sent(&self, tag: u64, attention: &mut Attention) -> Result<(), End> {
+        let due = Instant::now();
+        let mut queues = self.lock();
+        while queues.writing == Some(tag) {
+            attention.looks(Instant::now());
+            if attention.waited(due) >= self.manner.stall {
+                return Err(End::Lies("it answers before it was asked".into()));
+            }
+            queues.awaited = true;
+            let waited = self.moved.wait_timeout(queues, self.manner.glance());
+            queues = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
         queues.awaited = false;
-        drop(queues);
-        if waited.timed_out() { Err(End::Lies("it answers before it was asked".into())) } else { Ok(()) }
+        Ok(())
     }
 
     /// What the reply says about its run, its payload received.
-    fn judge(&self, stream: &TcpStream, header: &Header, run: &mut [Order]) -> Result<Judged, End> {
+    fn judge(
+        &self,
+        stream: &TcpStream,
+        attention: &mut Attention,
+        header: &Header,
+        run: &mut [Order],
+    ) -> Result<Judged, End> {
         let Order { page, verb, .. } = run[0];
         if header.page != u64::from(page) {
             return Err(End::Lies(format!("asked for page {page}, it answers for page {}", header.page)));
@@ -211,7 +223,7 @@ impl Shared {
             (Verb::Get, Kind::Page)
                 if header.length as usize == run.iter().map(|order| order.bytes).sum() =>
             {
-                self.receive(stream, run.iter_mut().map(Order::target))?;
+                self.receive(stream, attention, run.iter_mut().map(Order::target))?;
                 match run.iter().find(|order| Digest::of(order.source()) != order.digest) {
                     None => Ok(all),
                     Some(Order { page, .. }) => {
@@ -225,7 +237,7 @@ impl Shared {
             }
             (Verb::Put, Kind::Refused) if header.length <= 4096 => {
                 let mut why = vec![0; header.length as usize];
-                self.receive(stream, [&mut why[..]])?;
+                self.receive(stream, attention, [&mut why[..]])?;
                 Ok(Judged { done: 0, why: String::from_utf8_lossy(&why).into_owned() })
             }
             (Verb::Get, Kind::Missing) => Err(End::Lies(format!("it no longer holds page {page}"))),
@@ -237,6 +249,7 @@ impl Shared {
     fn receive<'a>(
         &self,
         mut stream: &TcpStream,
+        attention: &mut Attention,
         into: impl IntoIterator<Item = &'a mut [u8]>,
     ) -> Result<(), End> {
         let mut last = Instant::now();
@@ -254,26 +267,27 @@ impl Shared {
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-                    self.still_there(last, any)?;
+                    self.still_there(attention, last, any)?;
                 }
                 Err(error) => return Err(End::Broken(format!("the connection failed: {error}"))),
             }
             if !into.is_empty() {
-                self.not_overdue()?;
+                self.not_overdue(attention)?;
             }
         }
         Ok(())
     }
 
     /// Nothing came for a while: is that as it should be?
-    fn still_there(&self, last: Instant, in_the_middle: bool) -> Result<(), End> {
+    fn still_there(&self, attention: &mut Attention, last: Instant, in_the_middle: bool) -> Result<(), End> {
+        attention.looks(Instant::now());
         let mut queues = self.lock();
         if queues.closed {
             return Err(End::Silent("closed".into()));
         }
         let silent = match queues.oldest() {
-            Some(since) => since.max(last).elapsed(),
-            None if in_the_middle => last.elapsed(),
+            Some(since) => attention.waited(since.max(last)),
+            None if in_the_middle => attention.waited(last),
             None => {
                 if last.elapsed() >= HEARTBEAT && queues.ping() {
                     drop(queues);
@@ -288,10 +302,11 @@ impl Shared {
         Ok(())
     }
 
-    fn not_overdue(&self) -> Result<(), End> {
-        match self.lock().oldest() {
-            Some(since) if since.elapsed() >= self.manner.stall * PATIENCE => {
-                Err(End::Silent(format!("a request is {:.1} s old", since.elapsed().as_secs_f64())))
+    fn not_overdue(&self, attention: &mut Attention) -> Result<(), End> {
+        attention.looks(Instant::now());
+        match self.lock().oldest().map(|since| attention.waited(since)) {
+            Some(old) if old >= self.manner.stall * PATIENCE => {
+                Err(End::Silent(format!("a request is {:.1} s old", old.as_secs_f64())))
             }
             _ => Ok(()),
         }

@@ -1,0 +1,58 @@
+//! How long a server has been silent, as this process has lived it.
+//!
+//! A process that is stopped (Ctrl-Z, a debugger, a machine that is paused) does not hear, and its clock goes on: what it finds when it goes on would look like a server that
+//! has not answered for hours. So the reader notes when it looks, which it does several times in each `stall`; if it did not, it was away, and patience begins anew. A
+//! machine so busy that the reader does not come to look for that long is no reason to give up a server either.
+
+use std::time::{Duration, Instant};
+
+/// See the module's head.
+#[derive(Debug)]
+pub(super) struct Attention {
+    /// When the reader looked last.
+    looked: Instant,
+    /// Since when it has looked again and again.
+    since: Instant,
+    /// Between two looks, if it does.
+    most: Duration,
+}
+
+impl Attention {
+    /// Of a reader that looks four times in each `stall`, or more often.
+    pub(super) fn new(stall: Duration) -> Self {
+        let now = Instant::now();
+        Self { looked: now, since: now, most: stall.mul_f32(0.75) }
+    }
+
+    /// The reader looks.
+    pub(super) fn looks(&mut self, now: Instant) {
+        if now.saturating_duration_since(self.looked) > self.most {
+            self.since = now;
+        }
+        self.looked = now;
+    }
+
+    /// How long it has waited at its last look for what is due since then.
+    pub(super) fn waited(&self, due: Instant) -> Duration {
+        self.looked.saturating_duration_since(due.max(self.since))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_in_which_nobody_looked_does_not_count() {
+        let mut attention = Attention::new(Duration::from_secs(4));
+        let begun = attention.looked;
+        let mut look = |millis: u64| {
+            attention.looks(begun + Duration::from_millis(millis));
+            attention.waited(begun).as_millis()
+        };
+        assert_eq!((look(2000), look(4000), look(6900)), (2000, 4000, 6900));
+        // An hour away.
+        assert_eq!((look(3_600_000), look(3_602_000)), (0, 2000));
+        assert_eq!(attention.waited(begun + Duration::from_millis(3_601_000)).as_millis(), 1000);
+    }
+}
