@@ -49,7 +49,7 @@ fn remote_locks_and_hits_are_those_of_the_paper_and_its_model() {
 
 /// The purpose of the update side: the copies' locks are what costs B-OPT its rate.
 #[test]
-#[ignore = "half a minute; with the one below"]
+#[ignore = "half a minute; the gate runs it, with the one below"]
 fn with_half_inserts_lazy_copies_are_far_ahead_of_b_opt_and_of_a_single_index() {
     let run = |placement, protocol| {
         let is_choice_by_range = protocol == Protocol::Lazy;
@@ -67,7 +67,7 @@ fn with_half_inserts_lazy_copies_are_far_ahead_of_b_opt_and_of_a_single_index() 
 }
 
 #[test]
-#[ignore = "some minutes: all points of all figures"]
+#[ignore = "two minutes: all points of all figures"]
 fn rates_are_within_15_per_cent_of_the_models() {
     let mut far = Vec::new();
     // Whole copies at half inserts are up to 30 % faster here than in the model, which charges the splits of the long run from the start.

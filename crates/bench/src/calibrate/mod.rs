@@ -164,3 +164,43 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
+
+#[cfg(all(test, feature = "sim"))]
+mod tests {
+    use super::*;
+    use runs::Run;
+
+    #[test]
+    fn what_was_measured_is_simulated_again_and_the_real_runs_stay() {
+        // Slower than any simulation without a gap, and not so slow that none is long enough.
+        let real = |subject| {
+            let value = if subject == Subject::Cache { 2e6 } else { 2e5 };
+            Runs(vec![Run { value, others: 0.0 }; 3])
+        };
+        let compared = Subject::ALL.iter().flat_map(|&subject| {
+            let workload = || subject.name().to_owned();
+            THREADS.map(|threads| Compared {
+                workload: workload(),
+                threads,
+                real: real(subject),
+                simulated: 0.0,
+            })
+        });
+        let device = Device { write_ns: 1.0, flush_ns: 2.0, read_ns: 3.0 };
+        let before = Calibration {
+            profile: Profile::two_sockets(),
+            gaps: BTreeMap::new(),
+            device,
+            compared: compared.collect(),
+        };
+        let calibrate = Calibrate { time: Duration::from_millis(8), ..Calibrate::new(".".into()) };
+        let after = calibrate.again(&before, &Progress::hidden()).expect("simulates");
+        assert_eq!((after.gaps.len(), after.compared.len(), after.device), (3, 6, device));
+        for (one, subject) in after.compared.iter().zip(Subject::ALL.iter().flat_map(|&subject| [subject; 2]))
+        {
+            assert_eq!((one.workload.as_str(), &one.real), (subject.name(), &real(subject)));
+            assert!(one.simulated > 0.0, "{one:?}");
+            assert!(one.threads == 2 || one.agrees(), "{one:?}");
+        }
+    }
+}
