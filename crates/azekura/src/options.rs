@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use azekura_base::page;
-use azekura_base::striped::stripe_count;
 use azekura_base::sync::thread;
 use azekura_far::{AuthKey, FarCache};
 use azekura_io::{Fs, MemFs, OsFs};
 use azekura_wal::lsn_range::MAX_RANGE;
-use azekura_wal::{LogProtocol, StreamCount, WalOptions};
+use azekura_wal::{LogProtocol, MAX_WORKERS, StreamCount, WalOptions, usual_workers};
 
 use crate::locking::LockPart;
 use crate::{Database, Error};
@@ -298,7 +297,7 @@ impl Builder {
         if self.protocol == (LogProtocol::Epoch { interval: Duration::ZERO }) {
             return refuse("epochs of no length".into());
         }
-        let workers = self.workers.unwrap_or_else(|| stripe_count().min(MAX_WORKERS));
+        let workers = self.workers.unwrap_or_else(usual_workers);
         if let StreamCount::Fixed(streams) = self.streams
             && (streams == 0 || streams > workers)
         {
@@ -310,8 +309,6 @@ impl Builder {
 
 /// Frames that the deepest structure change, with its neighbours and space maps, may pin at once.
 const MIN_FRAMES: usize = 24;
-/// As many as the log has.
-const MAX_WORKERS: usize = 256;
 const MAX_REDO_THREADS: usize = 64;
 /// Page reads that keep a flash device busy; measured, more bring nothing to redo.
 const READS_AT_ONCE: usize = 8;
@@ -337,7 +334,7 @@ impl Builder {
         setting.build().map(Some).map_err(|error| Error::Invalid(format!("far cache: {error}")))
     }
 
-    /// Size of one log buffer. One of many may be small, and all of them full must fit the segments that are kept ready; a serial log has one.
+    /// Size of one log buffer. One of many may be small: sixteen full ones fit half of a segment of the usual size. A serial log has one.
     pub(crate) fn log_buffer_bytes(&self) -> usize {
         let most = if self.protocol == LogProtocol::Serial { 1 << 20 } else { 512 << 10 };
         usize::try_from(self.segment_bytes / 4).map_or(most, |bytes| bytes.min(most))

@@ -84,7 +84,9 @@ pub mod worker_buffer;
 pub use commit_point::CommitPoint;
 pub use error::{AppendError, ReplayError, WalError};
 pub use lsn_range::Order;
-pub use options::{LogIdentity, LogProtocol, StreamCount, UnknownProtocol, WalOptions, WorkerId};
+pub use options::{
+    LogIdentity, LogProtocol, MAX_WORKERS, StreamCount, UnknownProtocol, WalOptions, WorkerId, usual_workers,
+};
 pub use recovery::{LogRange, Replayed, Tail};
 pub use stats::WalStats;
 pub use ticket::Ticket;

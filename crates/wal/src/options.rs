@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use azekura_base::Lsn;
 use azekura_base::striped::stripe_count;
+use azekura_base::sync::thread;
 
 use crate::chunk::{self, UNIT_BYTES};
 use crate::error::WalError;
@@ -155,18 +156,24 @@ impl Default for WalOptions {
     }
 }
 
+/// Buffers of a log whose number of workers is not set: one for each [stripe of threads](stripe_count), as far as there can be so many.
+#[must_use]
+pub fn usual_workers() -> usize {
+    stripe_count().min(MAX_WORKERS)
+}
+
 impl WalOptions {
     /// The number of workers meant.
     pub(crate) fn worker_count(&self) -> usize {
         if self.protocol == LogProtocol::Serial {
             return 1;
         }
-        if self.workers > 0 { self.workers } else { stripe_count().min(MAX_WORKERS) }
+        if self.workers > 0 { self.workers } else { usual_workers() }
     }
 
     /// The most streams to use where their number is not set: as many as there are workers, or, where their number is not set either, processors.
     pub(crate) fn most_streams(&self) -> usize {
-        let processors = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let processors = || thread::available_parallelism().map_or(1, usize::from);
         let most = if self.workers > 0 { self.workers } else { processors() };
         most.min(self.worker_count()).min(MAX_STREAMS)
     }

@@ -141,8 +141,8 @@ impl Run<'_> {
     /// Past the paper: clients that wait for each of their commits.
     pub(super) fn clients(&mut self, ground: &Ground) -> Result<(), BenchError> {
         let name = format!("{}, {}", goals::CLIENTS, ground.name());
-        let note = "U-1 with the paper's records on the log alone, each commit waited for before the next transaction; a log buffer for each processor, as the store has \
-                    it. Of each commit: flushes, processor time, and times that a thread went to sleep or was sent to.";
+        let note = "U-1 with the paper's records on the log alone, each commit waited for before the next transaction; as many log buffers as a \
+                    store has. Of each commit: flushes, processor time, and times that a thread went to sleep or was sent to.";
         self.figure(&name, note, "clients", "transactions per second");
         let greedy = |variant: &&Variant| variant.pace() == Pace::Greedy;
         let variants: Vec<Variant> = self.lab.variants.iter().filter(greedy).copied().collect();
