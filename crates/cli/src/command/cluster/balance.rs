@@ -1,5 +1,6 @@
 //! `cluster balance`: moves leaves until the nodes have as many as each other, or one of them has none.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::Write;
 
@@ -69,30 +70,66 @@ fn counts(owners: &[u16], takers: &[u16]) -> BTreeMap<u16, usize> {
 }
 
 /// Which leaf goes to which node, so that `takers` have as many as each other, and nobody else any. `owners` are those of the leaves in key order, before
-/// and afterwards. No more are moved than must be; one goes to who has its neighbour, if it can.
+/// and afterwards. No more are moved than must be; one goes to who has its neighbour, where that one lacks some. Takes time with the number of leaves.
 fn plan(owners: &mut [u16], takers: &[u16]) -> Vec<(usize, u16)> {
-    let mut moves = Vec::new();
-    loop {
-        let counts = counts(owners, takers);
-        let least = takers.iter().copied().min_by_key(|taker| counts[taker]);
-        let most = counts.iter().filter(|(node, _)| takers.contains(node)).max_by_key(|(_, leaves)| **leaves);
-        let other = counts.iter().find(|(node, leaves)| !takers.contains(node) && **leaves > 0);
-        let (Some(to), Some((most, _))) = (least, most) else { return moves };
-        let from = match other {
-            Some((other, _)) => *other,
-            None if counts[most] > counts[&to] + 1 => *most,
-            None => return moves,
-        };
-        let is_beside = |place: &usize| {
-            let before = place.checked_sub(1).map(|before| owners[before]);
-            before == Some(to) || owners.get(place + 1) == Some(&to)
-        };
-        let own: Vec<usize> = (0..owners.len()).filter(|place| owners[*place] == from).collect();
-        let place = own.iter().copied().find(is_beside).or(own.last().copied());
-        let Some(place) = place else { return moves };
-        owners[place] = to;
-        moves.push((place, to));
+    let spare = spare(&counts(owners, takers), takers);
+    let mut plan = Plan { owners, spare, moves: Vec::new() };
+    let leaves = plan.owners.len();
+    for place in 1..leaves {
+        plan.give(place, Some(plan.owners[place - 1]));
     }
+    for place in (0..leaves).rev() {
+        plan.give(place, plan.after(place));
+    }
+    // The rest has no neighbour at a node that lacks leaves: it begins a stretch of its own there.
+    for place in (0..leaves).rev() {
+        let beside = plan.after(place).filter(|node| plan.lacks(*node));
+        let to = beside.or_else(|| takers.iter().copied().find(|node| plan.lacks(*node)));
+        plan.give(place, to);
+    }
+    plan.moves
+}
+
+/// Moves of leaves.
+struct Plan<'a> {
+    owners: &'a mut [u16],
+    /// How many leaves each node is still to give.
+    spare: BTreeMap<u16, isize>,
+    moves: Vec<(usize, u16)>,
+}
+
+impl Plan<'_> {
+    fn lacks(&self, node: u16) -> bool {
+        self.spare[&node] < 0
+    }
+
+    /// Whose the next leaf is.
+    fn after(&self, place: usize) -> Option<u16> {
+        self.owners.get(place + 1).copied()
+    }
+
+    /// Moves a leaf, if its owner has one to give and `to` lacks one.
+    fn give(&mut self, place: usize, to: Option<u16>) {
+        let from = self.owners[place];
+        let Some(to) = to.filter(|to| self.spare[&from] > 0 && self.lacks(*to)) else { return };
+        *self.spare.entry(from).or_default() -= 1;
+        *self.spare.entry(to).or_default() += 1;
+        self.owners[place] = to;
+        self.moves.push((place, to));
+    }
+}
+
+/// How many leaves each node is to give; less than nothing: it is to get so many. Where they cannot be shared evenly, those that have most keep one more.
+fn spare(counts: &BTreeMap<u16, usize>, takers: &[u16]) -> BTreeMap<u16, isize> {
+    let leaves: usize = counts.values().sum();
+    let (each, more) = (leaves / takers.len(), leaves % takers.len());
+    let mut by_leaves = takers.to_vec();
+    by_leaves.sort_by_key(|taker| (Reverse(counts[taker]), *taker));
+    let share = |node: &u16| {
+        let place = by_leaves.iter().position(|taker| taker == node);
+        place.map_or(0, |place| each + usize::from(place < more))
+    };
+    counts.iter().map(|(node, leaves)| (*node, *leaves as isize - share(node) as isize)).collect()
 }
 
 #[cfg(test)]
@@ -121,5 +158,14 @@ mod tests {
         let counts = counts(&owners, &[0, 2]);
         assert!(counts[&0].abs_diff(counts[&2]) <= 1);
         assert_eq!(planned(&[5, 5], &[1]), (vec![1, 1], 2));
+    }
+
+    #[test]
+    fn many_leaves_stay_in_few_stretches() {
+        let takers: Vec<u16> = (0..16).collect();
+        let (owners, moves) = planned(&vec![3; 100_000], &takers);
+        assert!(counts(&owners, &takers).into_values().all(|leaves| leaves == 6_250));
+        assert_eq!(moves, 100_000 - 6_250);
+        assert_eq!(owners.chunk_by(|a, b| a == b).count(), 16);
     }
 }
