@@ -17,15 +17,11 @@ fn started(seed: u64, store_delay: Duration) -> Cluster {
     cluster
 }
 
-fn wait<T: 'static>(cluster: &Cluster, task: impl Future<Output = T> + 'static) -> T {
-    cluster.executor().block_on(task).expect("nobody waits for ever")
-}
-
 /// Five rows at the first node, in two leaves that meet at 3.
 fn two_leaves(cluster: &Cluster) -> (Rc<Node>, LeafHead, LeafHead) {
-    let source = cluster.node(PeId(0)).expect("it runs");
+    let source = cluster.running(PeId(0));
     let node = Rc::clone(&source);
-    wait(cluster, async move {
+    cluster.wait(async move {
         for key in 1..=5 {
             node.write([key], Work::Put(vec![key])).await.expect("it runs");
         }
@@ -43,7 +39,7 @@ fn a_merged_leaf_is_newer_than_both_halves() {
     let (source, left, right) = two_leaves(&cluster);
     let node = Rc::clone(&source);
     // Two are few.
-    wait(&cluster, async move { node.write([4], Work::Delete).await }).expect("it runs");
+    cluster.wait(async move { node.write([4], Work::Delete).await }).expect("it runs");
     let leaves = source.leaves();
     assert_eq!(leaves.len(), 1, "{leaves:?}");
     assert!(leaves[0].version > left.version.max(right.version), "{leaves:?}, {left:?}, {right:?}");

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use azekura_fatbtree::sim::{Cluster, ClusterOptions, Faults};
-use azekura_fatbtree::{Clock, LeaveError, Node, PeId, Work};
+use azekura_fatbtree::{Clock, LeaveError, PeId, Work};
 
 const FIRST: PeId = PeId(0);
 const SECOND: PeId = PeId(1);
@@ -32,17 +32,9 @@ fn all_frames_take(cluster: &Cluster, delay: Duration) {
     cluster.network().set_faults(Faults { least_delay: delay, most_delay: delay, lose_one_in: 0 });
 }
 
-fn node(cluster: &Cluster, pe: PeId) -> Rc<Node> {
-    cluster.node(pe).expect("it runs")
-}
-
-fn wait<T: 'static>(cluster: &Cluster, task: impl Future<Output = T> + 'static) -> T {
-    cluster.executor().block_on(task).expect("nobody waits for ever")
-}
-
 fn move_its_leaf(cluster: &Cluster, from: PeId, to: PeId) {
-    let source = node(cluster, from);
-    wait(cluster, async move {
+    let source = cluster.running(from);
+    cluster.wait(async move {
         let page = source.leaves()[0].page;
         source.move_leaf(page, to).await.expect("nothing is in the way");
     });
@@ -52,20 +44,20 @@ fn move_its_leaf(cluster: &Cluster, from: PeId, to: PeId) {
 
 fn start_by_list(cluster: &Cluster, pe: PeId, list: &[PeId]) {
     let (again, list) = (cluster.clone(), list.to_vec());
-    wait(cluster, async move { again.start_with_list(pe, list).await.map(drop) }).expect("it starts");
+    cluster.wait(async move { again.start_with_list(pe, list).await.map(drop) }).expect("it starts");
 }
 
 /// Leaves, and is stopped once the others know it.
 fn be_gone(cluster: &Cluster, pe: PeId) {
     leave(cluster, pe).expect("all answer");
     cluster.executor().run_for(Duration::from_millis(50));
-    assert_eq!(node(cluster, pe).untold(), []);
+    assert_eq!(cluster.running(pe).untold(), []);
     cluster.dismiss(pe);
 }
 
 fn leave(cluster: &Cluster, pe: PeId) -> Result<(), LeaveError> {
-    let leaver = node(cluster, pe);
-    wait(cluster, async move { leaver.leave().await })
+    let leaver = cluster.running(pe);
+    cluster.wait(async move { leaver.leave().await })
 }
 
 /// LEAVE-3: answers to an earlier farewell come while one waits for those to the next, between which the node had a leaf. The first node was given that
@@ -74,9 +66,9 @@ fn leave(cluster: &Cluster, pe: PeId) -> Result<(), LeaveError> {
 fn an_answer_to_an_earlier_farewell_of_this_start_or_the_last_does_not_count() {
     for is_started_anew in [false, true] {
         let cluster = started(3, 0);
-        let first = node(&cluster, FIRST);
+        let first = cluster.running(FIRST);
         let writer = Rc::clone(&first);
-        wait(&cluster, async move { writer.write([1], Work::Put(vec![7])).await }).expect("it runs");
+        cluster.wait(async move { writer.write([1], Work::Put(vec![7])).await }).expect("it runs");
         // As many moves before each farewell: only the starts are different.
         move_its_leaf(&cluster, LEAVER, SECOND);
         all_frames_take(&cluster, Duration::from_secs(2));
@@ -88,7 +80,7 @@ fn an_answer_to_an_earlier_farewell_of_this_start_or_the_last_does_not_count() {
         if is_started_anew {
             cluster.crash(LEAVER);
             let again = cluster.clone();
-            wait(&cluster, async move { again.start(LEAVER).await.map(drop) }).expect("it starts");
+            cluster.wait(async move { again.start(LEAVER).await.map(drop) }).expect("it starts");
         }
         move_its_leaf(&cluster, FIRST, LEAVER);
         move_its_leaf(&cluster, LEAVER, SECOND);
@@ -98,10 +90,10 @@ fn an_answer_to_an_earlier_farewell_of_this_start_or_the_last_does_not_count() {
         cluster.network().mend();
         leave(&cluster, LEAVER).expect("all answer");
         cluster.executor().run_for(Duration::from_secs(1));
-        assert!(node(&cluster, LEAVER).untold().is_empty());
+        assert!(cluster.running(LEAVER).untold().is_empty());
         cluster.dismiss(LEAVER);
         assert_eq!(cluster.verify(), Vec::<String>::new());
-        assert_eq!(wait(&cluster, async move { first.get([1]).await }).expect("it is found"), Some(vec![7]));
+        assert_eq!(cluster.wait(async move { first.get([1]).await }).expect("it is found"), Some(vec![7]));
     }
 }
 
@@ -112,14 +104,14 @@ fn who_has_no_keys_yet_refuses_a_farewell_at_once() {
     let new = cluster.spare().expect("there is one");
     cluster.network().cut(SECOND, new);
     let joined = cluster.clone();
-    wait(&cluster, async move { joined.join(new).await.map(drop) }).expect("it starts");
+    cluster.wait(async move { joined.join(new).await.map(drop) }).expect("it starts");
     let began = cluster.executor().now();
     let done = leave(&cluster, FIRST);
     assert!(matches!(&done, Err(LeaveError::NotReady(reason)) if reason.contains("PE 2")), "{done:?}");
     assert!(cluster.executor().now() - began < Duration::from_secs(1), "in made-up time");
     cluster.network().mend();
     cluster.executor().run_for(Duration::from_secs(1));
-    assert!(node(&cluster, new).is_settled());
+    assert!(cluster.running(new).is_settled());
     leave(&cluster, FIRST).expect("all answer");
     assert_eq!(cluster.verify(), Vec::<String>::new());
 }
@@ -132,7 +124,7 @@ fn a_node_that_crashes_while_it_leaves_has_left_for_all_or_for_none() {
         let mut options = options(3, 0);
         options.store_delay = Duration::from_millis(2);
         let cluster = started_with(options);
-        let (leaver, executor) = (node(&cluster, LEAVER), cluster.executor().clone());
+        let (leaver, executor) = (cluster.running(LEAVER), cluster.executor().clone());
         let task = async move {
             // Who crashes hears nothing more of it.
             let _ = leaver.leave().await;
@@ -145,7 +137,7 @@ fn a_node_that_crashes_while_it_leaves_has_left_for_all_or_for_none() {
         executor.run_for(Duration::from_secs(1));
         let has_left = cluster.disk(LEAVER).has_left(LEAVER);
         for pe in [FIRST, SECOND] {
-            assert_eq!(node(&cluster, pe).has_left(LEAVER), has_left, "{pe}, moment {moment}");
+            assert_eq!(cluster.running(pe).has_left(LEAVER), has_left, "{pe}, moment {moment}");
         }
         assert_eq!(cluster.verify(), Vec::<String>::new(), "moment {moment}");
         *if has_left { &mut gone } else { &mut back } += 1;
@@ -159,12 +151,12 @@ fn joins_while_one_leaves_that_does_not_know_it(answers_are_late: bool) {
     let cluster = started(3, 1);
     // Leaf and version that nobody has from the founding.
     move_its_leaf(&cluster, SECOND, LEAVER);
-    let key = node(&cluster, LEAVER).leaves().last().expect("two").range.low.clone();
+    let key = cluster.running(LEAVER).leaves().last().expect("two").range.low.clone();
     cluster.crash(LEAVER);
     let new = cluster.spare().expect("there is one");
     cluster.network().cut(new, LEAVER);
     let joined = cluster.clone();
-    wait(&cluster, async move { joined.join(new).await.map(drop) }).expect("it starts");
+    cluster.wait(async move { joined.join(new).await.map(drop) }).expect("it starts");
     if answers_are_late {
         // The questions are on their way; the answers will take longer.
         cluster.executor().run_for(Duration::from_micros(50));
@@ -177,18 +169,18 @@ fn joins_while_one_leaves_that_does_not_know_it(answers_are_late: bool) {
         cluster.executor().run_for(Duration::from_millis(500));
     }
     start_by_list(&cluster, LEAVER, &[FIRST, SECOND, LEAVER]);
-    for _ in node(&cluster, LEAVER).leaves() {
+    for _ in cluster.running(LEAVER).leaves() {
         move_its_leaf(&cluster, LEAVER, SECOND);
     }
     be_gone(&cluster, LEAVER);
-    assert!(node(&cluster, new).has_left(LEAVER), "the others have told it");
+    assert!(cluster.running(new).has_left(LEAVER), "the others have told it");
     cluster.executor().run_for(Duration::from_secs(3));
     cluster.network().mend();
     cluster.executor().run_for(Duration::from_secs(1));
-    let reader = node(&cluster, new);
+    let reader = cluster.running(new);
     assert!(reader.is_settled());
     assert_eq!(cluster.verify(), Vec::<String>::new());
-    assert_eq!(wait(&cluster, async move { reader.get(key).await }).expect("it is found"), None);
+    assert_eq!(cluster.wait(async move { reader.get(key).await }).expect("it is found"), None);
 }
 
 /// LEAVE-5: all that a new node has heard is from before a farewell.
@@ -210,9 +202,9 @@ fn a_leaf_that_waits_for_one_that_has_left_is_given_up() {
     options.node.move_timeout = Duration::from_millis(300);
     options.node.remind_interval = Duration::from_secs(5);
     let cluster = started_with(options);
-    let (leaver, page) = (node(&cluster, LEAVER), node(&cluster, LEAVER).leaves()[0].page);
+    let (leaver, page) = (cluster.running(LEAVER), cluster.running(LEAVER).leaves()[0].page);
     cluster.network().cut(FIRST, LEAVER);
-    let moved = wait(&cluster, async move { leaver.move_leaf(page, FIRST).await });
+    let moved = cluster.wait(async move { leaver.move_leaf(page, FIRST).await });
     assert!(moved.is_err(), "no word comes back");
     let staged = |cluster: &Cluster| cluster.disk(FIRST).structure().1.len();
     assert_eq!(staged(&cluster), 1, "it came, and waits");

@@ -35,18 +35,10 @@ fn started(seed: u64, options: ClusterOptions) -> Cluster {
     cluster
 }
 
-fn node(cluster: &Cluster, pe: PeId) -> Rc<Node> {
-    cluster.node(pe).expect("it runs")
-}
-
-fn wait<T: 'static>(cluster: &Cluster, task: impl Future<Output = T> + 'static) -> T {
-    cluster.executor().block_on(task).expect("nobody waits for ever")
-}
-
 /// Puts rows 1 to 5 into the source's first leaf.
 fn put_rows(cluster: &Cluster) {
-    let source = node(cluster, SOURCE);
-    wait(cluster, async move {
+    let source = cluster.running(SOURCE);
+    cluster.wait(async move {
         for key in 1..=5 {
             source.write([key], Work::Put(vec![key])).await.expect("it runs");
         }
@@ -62,7 +54,7 @@ fn b4_a_crash_at_any_moment_of_a_move_leaves_the_leaf_whole_at_one_of_the_two() 
         for moment in 0..30 {
             let cluster = started(7, options(2));
             put_rows(&cluster);
-            let source = node(&cluster, SOURCE);
+            let source = cluster.running(SOURCE);
             let page = source.leaves()[0].page;
             let executor = cluster.executor().clone();
             let task = async move {
@@ -74,7 +66,7 @@ fn b4_a_crash_at_any_moment_of_a_move_leaves_the_leaf_whole_at_one_of_the_two() 
             cluster.crash(victim);
             executor.run_for(Duration::from_millis(5));
             let again = cluster.clone();
-            wait(&cluster, async move { again.start(victim).await.map(drop) }).expect("it starts again");
+            cluster.wait(async move { again.start(victim).await.map(drop) }).expect("it starts again");
             executor.run_for(Duration::from_secs(1));
 
             let context = format!("{victim} crashed {moment} tenths of a millisecond after the move began");
@@ -82,12 +74,12 @@ fn b4_a_crash_at_any_moment_of_a_move_leaves_the_leaf_whole_at_one_of_the_two() 
             for pe in [SOURCE, RECEIVER] {
                 let (_, staged, decided) = cluster.disk(pe).structure();
                 assert!(staged.is_empty() && decided.is_empty(), "{context}: the move is open at {pe}");
-                let node = node(&cluster, pe);
+                let node = cluster.running(pe);
                 let scan = async move { node.scan(KeyRange::all(), false, 100).await };
-                let rows = wait(&cluster, scan).expect("all run").rows;
+                let rows = cluster.wait(scan).expect("all run").rows;
                 assert_eq!(rows, (1..=5).map(|key| (vec![key], vec![key])).collect::<Vec<_>>(), "{context}");
             }
-            match node(&cluster, RECEIVER).leaves().len() {
+            match cluster.running(RECEIVER).leaves().len() {
                 1 => undone += 1,
                 _ => done += 1,
             }
@@ -106,7 +98,7 @@ fn b6_a_write_that_waited_for_a_split_is_not_lost_when_the_other_half_moves() {
         options.store_delay = Duration::from_millis(2);
         let cluster = started(seed, options);
         put_rows(&cluster);
-        let (source, executor) = (node(&cluster, SOURCE), cluster.executor().clone());
+        let (source, executor) = (cluster.running(SOURCE), cluster.executor().clone());
         let page = source.leaves()[0].page;
         let splitter = Rc::clone(&source);
         let split = async move { splitter.split_leaf(page, vec![3]).await.expect("it has five rows") };
@@ -124,11 +116,11 @@ fn b6_a_write_that_waited_for_a_split_is_not_lost_when_the_other_half_moves() {
         waited += usize::from(source.leaves().len() == begun);
         assert!(executor.run_until(|| source.leaves().len() > begun), "seed {seed}");
         let (mover, right) = (Rc::clone(&source), source.leaves()[1].page);
-        wait(&cluster, async move { mover.move_leaf(right, RECEIVER).await }).expect("both run");
+        cluster.wait(async move { mover.move_leaf(right, RECEIVER).await }).expect("both run");
         assert!(executor.run_until(|| left.get() == 0), "seed {seed}");
         for key in 3..=5_u8 {
-            let reader = node(&cluster, RECEIVER);
-            let value = wait(&cluster, async move { reader.get([key]).await }).expect("both run");
+            let reader = cluster.running(RECEIVER);
+            let value = cluster.wait(async move { reader.get([key]).await }).expect("both run");
             assert_eq!(value, Some(vec![key, 1]), "seed {seed}: key {key}");
         }
     }
@@ -166,7 +158,7 @@ fn b6_no_write_is_lost_when_a_leaf_moves_right_after_a_split_or_a_merge() {
         options.node.leaf_rows = 40;
         let cluster = started(seed, options);
         put_rows(&cluster);
-        let (source, receiver) = (node(&cluster, SOURCE), node(&cluster, RECEIVER));
+        let (source, receiver) = (cluster.running(SOURCE), cluster.running(RECEIVER));
         let executor = cluster.executor().clone();
         let (is_over, left) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(12)));
         let acked: Rc<RefCell<BTreeMap<Vec<u8>, Vec<u8>>>> = Rc::default();
@@ -190,7 +182,7 @@ fn b6_no_write_is_lost_when_a_leaf_moves_right_after_a_split_or_a_merge() {
             executor.spawn_in(executor.group(), Box::pin(write));
         }
         let (one, two) = (Rc::clone(&source), Rc::clone(&receiver));
-        wait(&cluster, async move {
+        cluster.wait(async move {
             for _ in 0..6 {
                 let page = page_of(&one, 3).expect("all is there");
                 // It may have been split just so already.
@@ -209,7 +201,7 @@ fn b6_no_write_is_lost_when_a_leaf_moves_right_after_a_split_or_a_merge() {
         assert!(executor.run_until(|| left.get() == 0), "seed {seed}");
         for (key, value) in acked.take() {
             let reader = Rc::clone(&receiver);
-            let found = wait(&cluster, async move { reader.get(key).await }).expect("both run");
+            let found = cluster.wait(async move { reader.get(key).await }).expect("both run");
             assert_eq!(found, Some(value), "seed {seed}");
         }
         for node in [&source, &receiver] {
@@ -226,7 +218,7 @@ fn b5_any_number_of_requests_can_wait_for_a_leaf_and_hold_up_nobody_else() {
     let cluster = started(3, options(2));
     put_rows(&cluster);
     cluster.network().cut(SOURCE, RECEIVER);
-    let source = node(&cluster, SOURCE);
+    let source = cluster.running(SOURCE);
     let page = source.leaves()[0].page;
     let executor = cluster.executor().clone();
     let mover = Rc::clone(&source);
@@ -244,8 +236,8 @@ fn b5_any_number_of_requests_can_wait_for_a_leaf_and_hold_up_nobody_else() {
     }
     executor.run_for(Duration::from_millis(10));
     assert_eq!(answered.get(), 0, "all wait for the leaf that is on its way");
-    let receiver = node(&cluster, RECEIVER);
-    let meanwhile = wait(&cluster, async move { receiver.write([200], Work::Put(vec![1])).await });
+    let receiver = cluster.running(RECEIVER);
+    let meanwhile = cluster.wait(async move { receiver.write([200], Work::Put(vec![1])).await });
     assert!(!meanwhile.expect("another leaf"));
     assert_eq!(answered.get(), 0);
     assert!(executor.run_until(|| answered.get() == 1000));
@@ -279,7 +271,7 @@ fn b3_the_papers_protocols_split_everywhere_at_once_without_a_circle_of_waits() 
                     let (cluster, left, clock) = (cluster.clone(), Rc::clone(&left), executor.clone());
                     let task = async move {
                         for number in 0..40u8 {
-                            let node = node(&cluster, PeId(clock.below(4) as u16));
+                            let node = cluster.running(PeId(clock.below(4) as u16));
                             let key = [clock.below(256) as u8, client, number];
                             node.write(key, Work::Insert(vec![number])).await.expect("no faults");
                             assert_eq!(node.get(key).await.expect("no faults"), Some(vec![number]));
@@ -290,10 +282,10 @@ fn b3_the_papers_protocols_split_everywhere_at_once_without_a_circle_of_waits() 
                 }
                 let context = format!("{placement}, {}, seed {seed}", protocol.short());
                 assert!(executor.run_until(|| left.get() == 0), "{context}: a circle of waits");
-                let splits: u64 = (0..4).map(|pe| node(&cluster, PeId(pe)).counts().splits).sum();
+                let splits: u64 = (0..4).map(|pe| cluster.running(PeId(pe)).counts().splits).sum();
                 assert!(splits > 40, "{context}: {splits} splits");
-                let scanned = node(&cluster, PeId(3));
-                let rows = wait(&cluster, async move { scanned.scan(KeyRange::all(), true, 10_000).await });
+                let scanned = cluster.running(PeId(3));
+                let rows = cluster.wait(async move { scanned.scan(KeyRange::all(), true, 10_000).await });
                 assert_eq!(rows.expect("no faults").rows.len(), 16 * 40, "{context}");
             }
         }

@@ -2,11 +2,10 @@
 //! owns, empty, exactly what nobody else has, whatever was on its way when the store went.
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
 use std::time::Duration;
 
 use azekura_fatbtree::sim::{Cluster, ClusterOptions, Faults};
-use azekura_fatbtree::{Error, Key, KeyRange, Node, PeId, Rng, Target, Work};
+use azekura_fatbtree::{Error, Key, KeyRange, PeId, Rng, Target, Work};
 
 const PES: u16 = 3;
 const KEYS: usize = 60;
@@ -27,14 +26,6 @@ fn options() -> ClusterOptions {
     options
 }
 
-fn node(cluster: &Cluster, pe: PeId) -> Rc<Node> {
-    cluster.node(pe).expect("it runs")
-}
-
-fn wait<T: 'static>(cluster: &Cluster, task: impl Future<Output = T> + 'static) -> T {
-    cluster.executor().block_on(task).expect("nobody waits for ever")
-}
-
 fn key(number: usize) -> Key {
     vec![(number * 37 % 256) as u8, number as u8]
 }
@@ -42,14 +33,14 @@ fn key(number: usize) -> Key {
 /// A row for each key, by any node.
 fn fill(cluster: &Cluster) {
     for number in 0..KEYS {
-        let node = node(cluster, PeId(number as u16 % PES));
-        wait(cluster, async move { node.write(key(number), Work::Put(key(number))).await }).expect("all run");
+        let node = cluster.running(PeId(number as u16 % PES));
+        cluster.wait(async move { node.write(key(number), Work::Put(key(number))).await }).expect("all run");
     }
 }
 
 fn get(cluster: &Cluster, pe: PeId, number: usize) -> Result<Option<Vec<u8>>, Error> {
-    let node = node(cluster, pe);
-    wait(cluster, async move { node.get(key(number)).await })
+    let node = cluster.running(pe);
+    cluster.wait(async move { node.get(key(number)).await })
 }
 
 fn lose(cluster: &Cluster, pe: PeId) {
@@ -59,7 +50,7 @@ fn lose(cluster: &Cluster, pe: PeId) {
 
 fn start(cluster: &Cluster, pe: PeId, is_loss_accepted: bool) {
     let starting = cluster.clone();
-    let started = wait(cluster, async move {
+    let started = cluster.wait(async move {
         match is_loss_accepted {
             true => starting.start_after_loss(pe).await,
             false => starting.start(pe).await,
@@ -98,13 +89,13 @@ fn an_empty_store_in_the_place_of_one_that_had_rows_is_not_answered_from() {
             }
         }
     }
-    let failure = node(&cluster, lost).failure().expect("it says why");
+    let failure = cluster.running(lost).failure().expect("it says why");
     assert!(failure.contains("knows another store of PE 1"), "{failure}");
     // Again, whatever was believed in between.
     cluster.crash(lost);
     start(&cluster, lost, false);
     cluster.executor().run_for(Duration::from_secs(1));
-    assert!(node(&cluster, lost).failure().is_some());
+    assert!(cluster.running(lost).failure().is_some());
 }
 
 #[test]
@@ -125,14 +116,14 @@ fn a_store_that_comes_back_after_its_loss_was_accepted_is_refused() {
     let cluster = Cluster::new(3, options());
     cluster.start_all();
     fill(&cluster);
-    let (lost, old) = (PeId(1), node(&cluster, PeId(1)).credentials());
+    let (lost, old) = (PeId(1), cluster.running(PeId(1)).credentials());
     lose(&cluster, lost);
     start(&cluster, lost, true);
-    assert!(cluster.executor().run_until(|| node(&cluster, lost).is_settled()));
-    let new = node(&cluster, lost).credentials();
+    assert!(cluster.executor().run_until(|| cluster.running(lost).is_settled()));
+    let new = cluster.running(lost).credentials();
     for pe in [PeId(0), PeId(2)] {
-        let judge = node(&cluster, pe);
-        wait(&cluster, async move {
+        let judge = cluster.running(pe);
+        cluster.wait(async move {
             assert!(judge.admits(lost, new).await);
             assert!(!judge.admits(lost, old).await);
         });
@@ -201,7 +192,7 @@ fn after_an_accepted_loss_every_key_has_one_owner_and_what_others_had_is_there()
         clock.run_for(Duration::from_micros(10_000 + clock.below(20_000) as u64));
         let survivors = elsewhere(&cluster, lost);
         start(&cluster, lost, true);
-        assert!(clock.run_until(|| node(&cluster, lost).is_settled()), "seed {seed}");
+        assert!(clock.run_until(|| cluster.running(lost).is_settled()), "seed {seed}");
         clock.run_for(Duration::from_secs(4));
         check(&cluster, seed, &survivors);
         // Old facts of the lost store lead nobody astray (STORE-4), also when its leaves move on.
@@ -221,7 +212,7 @@ fn check(cluster: &Cluster, seed: u64, survivors: &[usize]) {
     for pe in cluster.members() {
         let (_, staged, decided) = cluster.disk(pe).structure();
         assert!(staged.is_empty() && decided.is_empty(), "seed {seed}: a move is open for ever at {pe}");
-        assert_eq!(node(cluster, pe).failure(), None, "seed {seed}: {pe}");
+        assert_eq!(cluster.running(pe).failure(), None, "seed {seed}: {pe}");
         let found: BTreeMap<_, _> = (0..KEYS)
             .map(|number| {
                 let value =

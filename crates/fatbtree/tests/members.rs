@@ -1,10 +1,9 @@
 //! Who belongs to a cluster, as nodes know it: MEMBERS-1 to MEMBERS-3 (`node::members`), each where it would do harm.
 
-use std::rc::Rc;
 use std::time::Duration;
 
 use azekura_fatbtree::sim::{Cluster, ClusterOptions, Faults};
-use azekura_fatbtree::{LeaveError, ListError, ListMark, Node, PeId};
+use azekura_fatbtree::{LeaveError, ListError, ListMark, PeId};
 
 const FIRST: PeId = PeId(0);
 const SECOND: PeId = PeId(1);
@@ -21,27 +20,19 @@ fn started(spares: u16) -> Cluster {
     cluster
 }
 
-fn node(cluster: &Cluster, pe: PeId) -> Rc<Node> {
-    cluster.node(pe).expect("it runs")
-}
-
-fn wait<T: 'static>(cluster: &Cluster, task: impl Future<Output = T> + 'static) -> T {
-    cluster.executor().block_on(task).expect("nobody waits for ever")
-}
-
 fn go_by(cluster: &Cluster, pe: PeId, version: u64, digest: u32) -> Result<(), ListError> {
-    let node = node(cluster, pe);
-    wait(cluster, async move { node.go_by_list(ListMark { version, digest }).await })
+    let node = cluster.running(pe);
+    cluster.wait(async move { node.go_by_list(ListMark { version, digest }).await })
 }
 
 fn leave(cluster: &Cluster, pe: PeId) -> Result<(), LeaveError> {
-    let leaver = node(cluster, pe);
-    wait(cluster, async move { leaver.leave().await })
+    let leaver = cluster.running(pe);
+    cluster.wait(async move { leaver.leave().await })
 }
 
 fn start(cluster: &Cluster, pe: PeId) {
     let again = cluster.clone();
-    wait(cluster, async move { again.start(pe).await.map(drop) }).expect("it starts");
+    cluster.wait(async move { again.start(pe).await.map(drop) }).expect("it starts");
 }
 
 /// All that was said has arrived.
@@ -53,7 +44,7 @@ fn settle(cluster: &Cluster) {
 fn be_gone(cluster: &Cluster, pe: PeId) {
     leave(cluster, pe).expect("all answer");
     settle(cluster);
-    assert_eq!(node(cluster, pe).untold(), []);
+    assert_eq!(cluster.running(pe).untold(), []);
     cluster.dismiss(pe);
 }
 
@@ -67,7 +58,7 @@ fn who_has_left_is_let_in_by_no_list_and_no_restart() {
             cluster.crash(FIRST);
             start(&cluster, FIRST);
         }
-        let first = node(&cluster, FIRST);
+        let first = cluster.running(FIRST);
         first.join(LAST);
         assert!(first.has_left(LAST) && !first.members().contains(&LAST), "anew: {is_started_anew}");
         assert_eq!(first.left(), [LAST]);
@@ -86,7 +77,7 @@ fn an_older_list_is_refused_before_and_after_a_restart() {
         }
         let refused = go_by(&cluster, FIRST, 2, 20);
         assert_eq!(refused, Err(ListError::Stale { found: 2, known: 3 }), "anew: {is_started_anew}");
-        assert_eq!(node(&cluster, FIRST).list().version, 3);
+        assert_eq!(cluster.running(FIRST).list().version, 3);
         go_by(&cluster, FIRST, 3, 30).expect("the same");
     }
     go_by(&cluster, FIRST, 4, 40).expect("a newer one");
@@ -99,15 +90,15 @@ fn all_hear_of_a_newer_list_those_too_that_were_away() {
     cluster.crash(LAST);
     go_by(&cluster, FIRST, 3, 30).expect("the first");
     settle(&cluster);
-    assert_eq!(node(&cluster, SECOND).list_versions(), (0, 3));
+    assert_eq!(cluster.running(SECOND).list_versions(), (0, 3));
     start(&cluster, LAST);
     settle(&cluster);
-    assert_eq!(node(&cluster, LAST).list_versions(), (0, 3));
+    assert_eq!(cluster.running(LAST).list_versions(), (0, 3));
     // Who says that it goes by an old one is told, too.
     cluster.crash(SECOND);
     start(&cluster, SECOND);
     settle(&cluster);
-    assert_eq!(node(&cluster, SECOND).list_versions(), (0, 3));
+    assert_eq!(cluster.running(SECOND).list_versions(), (0, 3));
 }
 
 /// MEMBERS-2.
@@ -118,7 +109,7 @@ fn a_list_that_was_changed_and_kept_its_version_is_refused_by_who_knows_another_
     assert_eq!(go_by(&cluster, FIRST, 3, 31), Err(ListError::Changed(3)), "it goes by another");
     settle(&cluster);
     assert_eq!(go_by(&cluster, SECOND, 3, 31), Err(ListError::Changed(3)), "it has heard of another");
-    assert_eq!(node(&cluster, SECOND).list_versions(), (0, 3));
+    assert_eq!(cluster.running(SECOND).list_versions(), (0, 3));
     go_by(&cluster, SECOND, 3, 30).expect("the same");
     go_by(&cluster, FIRST, 4, 40).expect("a newer one");
     settle(&cluster);
@@ -139,7 +130,7 @@ fn a_list_that_was_changed_and_kept_its_version_is_refused_by_who_knows_another_
     let refused = leave(&cluster, LAST);
     assert!(matches!(refused, Err(LeaveError::OtherList { version: 4, .. })), "{refused:?}");
     assert!(refused.is_err_and(|error| error.to_string().contains("wrong list")));
-    assert!(!node(&cluster, LAST).has_left(LAST));
+    assert!(!cluster.running(LAST).has_left(LAST));
 }
 
 /// MEMBERS-3: a node that joined while another could not be told of it, but has heard from it: a farewell is for it as well.
@@ -148,15 +139,15 @@ fn who_is_not_on_the_list_of_one_that_leaves_but_known_to_it_keeps_its_farewell_
     let cluster = started(1);
     let new = cluster.spare().expect("there is one");
     let joined = cluster.clone();
-    wait(&cluster, async move { joined.join(new).await.map(drop) }).expect("it starts");
+    cluster.wait(async move { joined.join(new).await.map(drop) }).expect("it starts");
     cluster.executor().run_for(Duration::from_secs(1));
-    assert!(node(&cluster, new).is_settled());
+    assert!(cluster.running(new).is_settled());
     // The list that it is started with now is the old one: the new node is not on it.
     cluster.crash(LAST);
     let again = cluster.clone();
     let old = vec![FIRST, SECOND, LAST];
-    wait(&cluster, async move { again.start_with_list(LAST, old).await.map(drop) }).expect("it starts");
-    assert!(!node(&cluster, LAST).members().contains(&new));
+    cluster.wait(async move { again.start_with_list(LAST, old).await.map(drop) }).expect("it starts");
+    assert!(!cluster.running(LAST).members().contains(&new));
     cluster.network().cut(LAST, new);
     let done = leave(&cluster, LAST);
     assert!(matches!(done, Err(LeaveError::NoAnswer(pe)) if pe == new), "{done:?}");

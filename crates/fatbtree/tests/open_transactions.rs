@@ -248,7 +248,7 @@ async fn churner(cluster: Cluster, plan: Plan) {
 /// Every node finds the same lists; what it reads is part of the history.
 fn judge(cluster: &Cluster, plan: Plan, seen: &Shared) {
     for pe in cluster.members() {
-        let node = cluster.node(pe).expect("it runs");
+        let node = cluster.running(pe);
         assert_eq!(node.open_transactions(), 0, "{plan:?}: one is open for ever at {pe}");
         let began = seen.borrow_mut().now();
         let mut ops = Vec::new();

@@ -113,7 +113,7 @@ fn b4_what_was_acknowledged_survives_power_failures_in_the_midst_of_splits_and_m
 
         let mut leaves = Vec::new();
         for pe in cluster.members() {
-            let node = cluster.node(pe).expect("it runs");
+            let node = cluster.running(pe);
             assert_eq!(node.verify(), Vec::<String>::new(), "seed {seed}");
             leaves.extend(node.leaves());
             (moved, split) = (moved + node.counts().moved, split + node.counts().splits);

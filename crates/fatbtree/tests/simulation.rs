@@ -187,7 +187,7 @@ fn judge(plan: Plan, mut ran: Ran) -> Ran {
     let clock = cluster.executor().clone();
     let mut rows: Option<BTreeMap<Key, Vec<u8>>> = None;
     for pe in cluster.members() {
-        let node = cluster.node(pe).expect("it runs");
+        let node = cluster.running(pe);
         for number in 0..plan.keys {
             let (node, key, began) = (Rc::clone(&node), key(number), clock.now());
             let for_task = key.clone();
@@ -238,7 +238,7 @@ fn every_acknowledged_write_is_found_from_every_node_whatever_happens() {
         moved += ran.moved;
         left += ran.left;
         for pe in ran.cluster.members() {
-            let counts = ran.cluster.node(pe).expect("it runs").counts();
+            let counts = ran.cluster.running(pe).counts();
             splits += counts.splits;
             merges += counts.merges;
             right += counts.right_moves;

@@ -200,10 +200,29 @@ impl Cluster {
         &self.0.disks[&pe]
     }
 
-    /// A running node.
+    /// A node, if it runs.
     #[must_use]
     pub fn node(&self, pe: PeId) -> Option<Rc<Node>> {
         self.0.running.borrow().get(&pe).map(|(node, _)| Rc::clone(node))
+    }
+
+    /// A node that runs.
+    ///
+    /// # Panics
+    ///
+    /// If it does not.
+    #[must_use]
+    pub fn running(&self, pe: PeId) -> Rc<Node> {
+        self.node(pe).unwrap_or_else(|| panic!("{pe} does not run"))
+    }
+
+    /// Lets time go on until `task` ends, and gives what comes of it.
+    ///
+    /// # Panics
+    ///
+    /// If it would wait for ever.
+    pub fn wait<T: 'static>(&self, task: impl Future<Output = T> + 'static) -> T {
+        self.0.executor.block_on(task).expect("nobody waits for ever")
     }
 
     /// The tasks of a running node: a task that is spawned among them ends with it.
@@ -268,8 +287,7 @@ impl Cluster {
     pub fn start_all(&self) {
         for pe in self.members() {
             let cluster = self.clone();
-            let started = self.0.executor.block_on(async move { cluster.start(pe).await.map(drop) });
-            started.expect("a store ends").expect("a node starts");
+            self.wait(async move { cluster.start(pe).await.map(drop) }).expect("a node starts");
         }
         let is_settled = |pe| self.node(pe).is_some_and(|node| node.is_settled());
         let all = || self.members().into_iter().all(is_settled);

@@ -8,7 +8,8 @@
 //! | `listen` | connections of other nodes, for what they say |
 //! | `committer` | one thread that waits for the log, for everybody |
 //! | `world` | time, chance, tasks, threads |
-//! | `running` | the node's thread, and a handle for others |
+//! | `here` | a node among the tasks of its thread, and a handle for other threads |
+//! | `running` | the thread, and what the node is made of there |
 //!
 //! All of the node runs on one thread and never waits there. What may wait for the device or another transaction, a transaction's work, runs on a thread
 //! of a bounded pool; what waits for the log's flush, which may be milliseconds, waits with the [`Committer`], and keeps neither a thread nor a
@@ -18,12 +19,14 @@ mod committer;
 mod guests;
 pub mod handshake;
 mod hello;
+mod here;
 mod links;
 mod listen;
 mod running;
 mod world;
 
 pub use committer::Committer;
+pub use here::{Here, NodeHandle, NodeStatus};
 pub use links::{LinkState, LinkStatus};
 pub use listen::{Doorkeeping, receive_all};
-pub use running::{Here, NodeConfig, NodeHandle, NodeStatus, NodeThread, StartError, Tools};
+pub use running::{NodeConfig, NodeThread, StartError, Tools};

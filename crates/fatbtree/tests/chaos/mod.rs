@@ -147,7 +147,7 @@ fn heal(cluster: &Cluster, plan: &impl Debug) {
     cluster.executor().run_for(Duration::from_secs(4));
     for pe in cluster.members() {
         if cluster.disk(pe).has_left(pe) {
-            let node = cluster.node(pe).expect("it runs");
+            let node = cluster.running(pe);
             assert!(
                 node.untold().is_empty(),
                 "{plan:?}: {pe} has left, and {:?} never heard of it",
@@ -157,7 +157,7 @@ fn heal(cluster: &Cluster, plan: &impl Debug) {
         }
     }
     for pe in cluster.members() {
-        let node = cluster.node(pe).expect("it runs");
+        let node = cluster.running(pe);
         assert!(node.is_settled(), "{plan:?}: {pe} never came to its keys");
     }
     let wrong = cluster.verify();

@@ -9,8 +9,10 @@
 //! | `fat.met` | PE, big-endian | the name of that PE's store |
 //! | `fat.left` | PE, big-endian | nothing: that PE has left the cluster |
 //! | `fat.leaves` | page, big-endian | [`LeafHead`] |
-//! | `fat.staged`, `fat.decided` | [`MoveId`](crate::MoveId) | [`Staged`], the receiver |
-//! | `fat.given` | first key | [`Fact`] |
+//! | `fat.staged`, `fat.decided` | [`MoveId`](crate::MoveId) | [`Staged`](crate::leaf::Staged), the receiver |
+//! | `fat.given` | first key | [`Fact`](crate::leaf::Fact) |
+
+mod recovery;
 
 use std::fmt;
 use std::ops::Bound;
@@ -24,7 +26,7 @@ use serde::de::DeserializeOwned;
 use crate::error::StoreError;
 use crate::id::PeId;
 use crate::key::{Key, KeyRange};
-use crate::leaf::{Fact, LeafHead, Row, Staged};
+use crate::leaf::{LeafHead, Row};
 use crate::store::{Change, Edit, Founding, LeafStore, Recovered, Weight};
 use crate::world::Task;
 
@@ -178,17 +180,6 @@ fn decode<T: DeserializeOwned>(what: &'static str, key: &[u8], value: &[u8]) -> 
     postcard::from_bytes(value).map_err(|_| StoreError::Damaged { what, key: key.to_vec() })
 }
 
-fn decode_all<K, T>(
-    what: &'static str,
-    rows: Vec<Row>,
-    mut each: impl FnMut(&[u8], T) -> Result<K, StoreError>,
-) -> Result<Vec<K>, StoreError>
-where
-    T: DeserializeOwned,
-{
-    rows.iter().map(|(key, value)| each(key, decode(what, key, value)?)).collect()
-}
-
 type Open<'tx> = OpenTable<'tx, [u8], [u8]>;
 
 fn bounds(range: &KeyRange) -> (Bound<Key>, Bound<Key>) {
@@ -196,109 +187,7 @@ fn bounds(range: &KeyRange) -> (Bound<Key>, Bound<Key>) {
     (Bound::Included(range.low.clone()), high)
 }
 
-fn all(table: &Open<'_>) -> Result<Vec<Row>, Error> {
-    table.iter().collect()
-}
-
 impl Base {
-    fn recover(&self, founding: &Founding) -> Result<Recovered, StoreError> {
-        #[derive(Default)]
-        struct Raw {
-            identity: Option<Vec<u8>>,
-            shares: Option<Vec<u8>>,
-            next_page: Option<Vec<u8>>,
-            birth: Option<Vec<u8>>,
-            is_settled: bool,
-            met: Vec<Row>,
-            left: Vec<Row>,
-            list: Option<Vec<u8>>,
-            heads: Vec<Row>,
-            staged: Vec<Row>,
-            decided: Vec<Row>,
-            given: Vec<Row>,
-        }
-        let raw = self.db.transact(|tx| {
-            tx.table(&self.rows)?; // made if it is new
-            let own = tx.table(&SELF)?;
-            Ok(Raw {
-                identity: own.get(IDENTITY)?,
-                shares: own.get(SHARES)?,
-                next_page: own.get(NEXT_PAGE)?,
-                birth: own.get(BIRTH)?,
-                is_settled: own.get(SETTLED)?.is_some(),
-                met: all(&tx.table(&MET)?)?,
-                left: all(&tx.table(&LEFT)?)?,
-                list: own.get(LIST)?,
-                heads: all(&tx.table(&LEAVES)?)?,
-                staged: all(&tx.table(&STAGED)?)?,
-                decided: all(&tx.table(&DECIDED)?)?,
-                given: all(&tx.table(&GIVEN)?)?,
-            })
-        })?;
-        let mut found = Recovered {
-            heads: decode_all("leaf", raw.heads, |_, head: LeafHead| Ok(head))?,
-            staged: decode_all("staged leaf", raw.staged, |_, staged: Staged| Ok(staged))?,
-            decided: decode_all("decided move", raw.decided, |key, to: PeId| {
-                Ok((decode("move", key, key)?, to))
-            })?,
-            given: decode_all("given range", raw.given, |_, fact: Fact| Ok(fact))?,
-            met: decode_all("name of another store", raw.met, |key, birth: u64| Ok((pe_of(key)?, birth)))?,
-            left: raw.left.iter().map(|(key, _)| pe_of(key)).collect::<Result<_, _>>()?,
-            list: raw.list.map_or(Ok(0), |bytes| decode("version of the list of members", LIST, &bytes))?,
-            ..Recovered::default()
-        };
-        found.incarnation = 1;
-        found.next_page = raw.next_page.map_or(Ok(1), |bytes| decode("page number", NEXT_PAGE, &bytes))?;
-        let shares = encode(&founding.shares);
-        if raw.shares.is_some_and(|found| found != shares) {
-            return Err(StoreError::OtherShares);
-        }
-        // Stores from before there were names have had their keys for long.
-        found.is_settled = raw.is_settled || (raw.identity.is_some() && raw.birth.is_none());
-        found.birth = match raw.birth {
-            Some(bytes) => decode("name of the store", BIRTH, &bytes)?,
-            None => new_name()?,
-        };
-        match raw.identity {
-            Some(bytes) => {
-                let (cluster, pe, incarnation): (u64, PeId, u64) = decode("identity", IDENTITY, &bytes)?;
-                if (cluster, pe) != (founding.cluster, founding.pe) {
-                    return Err(StoreError::Stranger {
-                        found: pe,
-                        found_cluster: cluster,
-                        expected: founding.pe,
-                        expected_cluster: founding.cluster,
-                    });
-                }
-                found.incarnation = incarnation + 1;
-            }
-            None => {
-                self.refuse_rows_of_others(founding)?;
-            }
-        }
-        let identity = encode(&(founding.cluster, founding.pe, found.incarnation));
-        self.db.transact(|tx| {
-            tx.table(&SELF)?.insert(IDENTITY, &identity)?;
-            tx.table(&SELF)?.insert(SHARES, &shares)?;
-            tx.table(&SELF)?.insert(BIRTH, &encode(&found.birth))?;
-            if found.is_settled {
-                tx.table(&SELF)?.insert(SETTLED, b"")?;
-            }
-            Ok(())
-        })?;
-        Ok(found)
-    }
-
-    /// A store that has not belonged to a node may have rows, but not such as would not be found here.
-    fn refuse_rows_of_others(&self, founding: &Founding) -> Result<(), StoreError> {
-        for (range, pe) in founding.ranges().filter(|(_, pe)| *pe != founding.pe) {
-            if let Some((key, _)) = self.rows(&range, 1, false)?.into_iter().next() {
-                return Err(StoreError::RowOfAnother { key, owner: pe });
-            }
-        }
-        Ok(())
-    }
-
     fn write(&self, key: &[u8], edit: &Edit) -> Result<bool, Error> {
         self.db.transact(|tx| {
             let rows = tx.table(&self.rows)?;
@@ -398,16 +287,6 @@ fn clear(
         each(&key, &value)?;
     }
     Ok(())
-}
-
-fn pe_of(key: &[u8]) -> Result<PeId, StoreError> {
-    let bytes = key.try_into().map_err(|_| StoreError::Damaged { what: "PE", key: key.to_vec() })?;
-    Ok(PeId(u16::from_be_bytes(bytes)))
-}
-
-/// A name that no other store has.
-fn new_name() -> Result<u64, StoreError> {
-    azekura_auth::nonce::<8>().map(u64::from_le_bytes).map_err(StoreError::Name)
 }
 
 fn put_heads(tx: &Transaction, heads: &[LeafHead]) -> Result<(), Error> {

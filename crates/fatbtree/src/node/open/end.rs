@@ -1,0 +1,108 @@
+//! Ends of open transactions that their clients did not ask for: they are in the way, nobody is there any more, or their time is over.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::id::PeId;
+use crate::key::KeyRange;
+use crate::message::TransactionId;
+use crate::node::Node;
+use crate::node::open::{Open, Phase};
+
+/// What a change of structure bears before it ends the transactions that may hold it up.
+const PATIENCE: Duration = Duration::from_millis(50);
+impl Node {
+    /// Rolls back those that wait for their clients, of which `which` is true.
+    async fn end_idle(&self, why: &str, which: impl Fn(TransactionId, &Open) -> bool) {
+        loop {
+            let next = {
+                let mut open = self.open.open.borrow_mut();
+                let next = open.iter_mut().find(|(id, open)| open.is_idle() && which(**id, open));
+                next.and_then(|(id, open)| Some((*id, open.take(Phase::Ending)?)))
+            };
+            let Some((id, work)) = next else { return };
+            self.open.remember(id, why.to_owned());
+            work.abort().await;
+            self.open.remove(id);
+        }
+    }
+
+    /// Ends all transactions that have touched a range whose leaf is locked, as far as they wait for their clients. `None`: there are none any more
+    /// (OPEN-1); else a task that waits for the next one that is over: not under the leaf's lock, since it may be waiting for one that wants it.
+    pub(in crate::node) async fn end_those_in(
+        &self,
+        range: &KeyRange,
+    ) -> Option<impl Future<Output = ()> + use<'_>> {
+        const WHY: &str = "a leaf that it touched was moved to another node";
+        self.end_idle(WHY, |_, open| open.touches(range)).await;
+        self.open.doom(WHY, |_, open| open.touches(range)).then(|| self.open.gone.next())
+    }
+
+    /// Waits for `task`, which is part of a change of structure, and makes way for it (OPEN-2).
+    pub(in crate::node) async fn go_ahead<T>(&self, task: impl Future<Output = T>) -> T {
+        let mut task = pin!(task);
+        loop {
+            if self.open.len() == 0 {
+                if let Some(done) = before(task.as_mut(), self.open.began.next()).await {
+                    return done;
+                }
+            } else if let Some(done) = self.world.timeout(PATIENCE, task.as_mut()).await {
+                return done;
+            } else {
+                self.end_idle("it held up a leaf that was split, merged or moved", |_, _| true).await;
+            }
+        }
+    }
+
+    /// Ends the transactions that came by a node that cannot be reached any more.
+    pub(in crate::node) fn end_those_of(&self, door: PeId) {
+        const WHY: &str = "the connection to the node of its client was lost";
+        if self.open.len() == 0 {
+            return;
+        }
+        self.spawn(|node| {
+            Box::pin(async move {
+                node.end_idle(WHY, |id, _| id.0.origin == door).await;
+                node.open.doom(WHY, |id, _| id.0.origin == door);
+            })
+        });
+    }
+
+    /// OPEN-3: looks after the time of all of them, as long as there are any.
+    pub(super) fn watch_time(&self) {
+        if self.open.is_watched.replace(true) {
+            return;
+        }
+        self.spawn(|node| {
+            Box::pin(async move {
+                while let Some(deadline) = node.open.next_deadline() {
+                    let now = node.world.clock.now();
+                    if now < deadline {
+                        node.world.clock.sleep(deadline - now).await;
+                        continue;
+                    }
+                    let limit = node.options.open_timeout.as_millis();
+                    let why = format!("it was open for more than {limit} ms");
+                    node.end_idle(&why, |_, open| open.deadline <= now).await;
+                    node.open.doom(&why, |_, open| open.deadline <= now);
+                }
+                node.open.is_watched.set(false);
+            })
+        });
+    }
+}
+
+/// What comes of `task`, unless `other` ends before it.
+async fn before<T>(
+    mut task: Pin<&mut impl Future<Output = T>>,
+    other: impl Future<Output = ()>,
+) -> Option<T> {
+    let mut other = pin!(other);
+    std::future::poll_fn(|cx| match task.as_mut().poll(cx) {
+        Poll::Ready(value) => Poll::Ready(Some(value)),
+        Poll::Pending => other.as_mut().poll(cx).map(|()| None),
+    })
+    .await
+}

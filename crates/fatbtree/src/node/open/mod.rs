@@ -1,0 +1,175 @@
+//! Transactions that stay open over several requests. Each takes place at one node, its *home*: who owns its first key.
+//!
+//! | state | means | left by |
+//! |---|---|---|
+//! | idle | waits for its client | its next step, its end, its time, whoever it holds up |
+//! | running | a step of it is at work, under the locks of the leaves of its keys | the step |
+//! | ending | it commits, or is rolled back | that |
+//!
+//! Between requests it holds the store's locks on rows, and no leaf's. So its client may think, and leaves split and merge; but:
+//!
+//! - **OPEN-1** Before a leaf moves, every transaction that has touched it is over. So what a transaction saw and changed is at its home, under the store's
+//!   locks, until it ends; whoever commits elsewhere does so before or after all of it.
+//! - **OPEN-2** Changes of structure wait for no client: who is held up for `end::PATIENCE` ends all transactions that are idle ([`Node::go_ahead`]).
+//! - **OPEN-3** A transaction ends when its time is over, whatever becomes of its client and of the node that it asked (`open_timeout`).
+//! - **OPEN-4** Only a transaction's first step begins it, and it has one step at a time. A step that comes late finds nothing, and does nothing.
+//!
+//! A transaction that was ended is rolled back; its next step, or its commit, says why. A step that finds its keys at another node asks the home whether the
+//! transaction goes on ([`Node::goes_on`]): if one of its leaves has gone there, it does not.
+
+mod end;
+mod step;
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use crate::id::PageNo;
+use crate::key::KeyRange;
+use crate::message::TransactionId;
+use crate::node::{Asked, Ran, RunError};
+use crate::world::{Bell, Task};
+
+/// Transactions that are remembered after they were ended, for their clients.
+const MOST_REMEMBERED: usize = 1024;
+
+/// A transaction of an application that goes on from request to request. Dropped, it is rolled back.
+pub trait OpenTransaction {
+    /// Runs what the client asks for next.
+    fn step(&mut self, asked: Asked) -> Task<'_, Stepped>;
+
+    /// Makes its changes last. After an error they are not there, or it is not known ([`RunError::Failed`]).
+    fn commit(self: Box<Self>) -> Task<'static, Result<Ran, RunError>>;
+
+    /// Takes its changes back. Must not wait for another transaction.
+    fn abort(self: Box<Self>) -> Task<'static, ()>;
+}
+
+/// What came of a step.
+#[derive(Debug)]
+pub struct Stepped {
+    /// What it did. What was refused has changed nothing.
+    pub ran: Result<Ran, RunError>,
+    /// The whole transaction was rolled back, to end a deadlock for instance.
+    pub is_over: bool,
+}
+
+enum Phase {
+    Idle(Box<dyn OpenTransaction>),
+    Running,
+    Ending,
+}
+
+struct Open {
+    phase: Phase,
+    /// The leaves of its keys, as they were when they were touched. Later ones lie in these, or have grown.
+    touched: Vec<KeyRange>,
+    /// Rows and bytes that its leaves will have more, about.
+    grown: BTreeMap<PageNo, (isize, usize)>,
+    deadline: Duration,
+    /// Why it is rolled back after the step that runs.
+    doom: Option<String>,
+}
+
+impl Open {
+    fn new(deadline: Duration) -> Self {
+        Self { phase: Phase::Running, touched: Vec::new(), grown: BTreeMap::new(), deadline, doom: None }
+    }
+
+    fn touch(&mut self, range: KeyRange) {
+        if !self.touched.contains(&range) {
+            self.touched.push(range);
+        }
+    }
+
+    fn touches(&self, range: &KeyRange) -> bool {
+        self.touched.iter().any(|touched| touched.overlaps(range))
+    }
+
+    const fn is_idle(&self) -> bool {
+        matches!(self.phase, Phase::Idle(_))
+    }
+
+    /// Takes it away from where it waits for its client.
+    fn take(&mut self, next: Phase) -> Option<Box<dyn OpenTransaction>> {
+        match std::mem::replace(&mut self.phase, next) {
+            Phase::Idle(work) => Some(work),
+            other => {
+                self.phase = other;
+                None
+            }
+        }
+    }
+}
+
+/// The transactions whose home this node is.
+#[derive(Default)]
+pub(super) struct OpenTransactions {
+    open: RefCell<BTreeMap<TransactionId, Open>>,
+    /// Why the last ones were ended.
+    ended: RefCell<VecDeque<(TransactionId, String)>>,
+    began: Bell,
+    gone: Bell,
+    is_watched: Cell<bool>,
+}
+
+impl OpenTransactions {
+    pub(super) fn len(&self) -> usize {
+        self.open.borrow().len()
+    }
+
+    fn has(&self, id: TransactionId) -> bool {
+        self.open.borrow().contains_key(&id)
+    }
+
+    /// Whether one has touched keys of this range.
+    pub(super) fn touch(&self, range: &KeyRange) -> bool {
+        self.open.borrow().values().any(|open| open.touches(range))
+    }
+
+    /// Why a transaction is over, or about to be; nothing if it goes on.
+    fn why_over(&self, id: TransactionId) -> Option<String> {
+        match self.open.borrow().get(&id) {
+            Some(Open { phase: Phase::Idle(_) | Phase::Running, doom, .. }) => doom.clone(),
+            Some(_) | None => Some(self.why_ended(id)),
+        }
+    }
+
+    fn why_ended(&self, id: TransactionId) -> String {
+        let ended = self.ended.borrow();
+        let known = ended.iter().rev().find(|(ended, _)| *ended == id).map(|(_, why)| why.clone());
+        known.unwrap_or_else(|| "its node knows nothing of it: it was started anew".to_owned())
+    }
+
+    /// It is over, and its client will ask why.
+    fn remember(&self, id: TransactionId, why: String) {
+        let mut ended = self.ended.borrow_mut();
+        ended.push_back((id, why));
+        if ended.len() > MOST_REMEMBERED {
+            ended.pop_front();
+        }
+    }
+
+    fn remove(&self, id: TransactionId) -> Option<Open> {
+        let open = self.open.borrow_mut().remove(&id);
+        self.gone.ring();
+        open
+    }
+
+    /// Those that are at work in these keys will be rolled back when they have done with it; whether there are any.
+    fn doom(&self, why: &str, which: impl Fn(TransactionId, &Open) -> bool) -> bool {
+        let mut is_any = false;
+        for (_, open) in self.open.borrow_mut().iter_mut().filter(|(id, open)| which(**id, open)) {
+            is_any = true;
+            open.doom.get_or_insert_with(|| why.to_owned());
+        }
+        is_any
+    }
+
+    /// When the next one's time is over.
+    fn next_deadline(&self) -> Option<Duration> {
+        let open = self.open.borrow();
+        let waits = |open: &&Open| open.doom.is_none() && !matches!(open.phase, Phase::Ending);
+        open.values().filter(waits).map(|open| open.deadline).min()
+    }
+}

@@ -1,0 +1,193 @@
+//! Steps of open transactions, and their ends as their clients ask for them.
+
+use std::collections::BTreeMap;
+
+use crate::id::{PageNo, PeId};
+use crate::leaf::LeafHead;
+use crate::message::{Answer, Find, Refusal, TransactionId, Work};
+use crate::node::open::{Open, OpenTransaction, Phase, Stepped};
+use crate::node::work::Worked;
+use crate::node::{Asked, Node, Ran, RunError};
+
+impl Node {
+    /// How many transactions are open whose home this node is.
+    #[must_use]
+    pub fn open_transactions(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Runs a step of a transaction, at the leaves of all its keys.
+    pub(in crate::node) async fn step(&self, find: &Find, leaf: &LeafHead) -> Worked {
+        let Work::Step { id, home, is_write, others, bytes } = &find.work else {
+            return Err(Refusal::Lost).into();
+        };
+        if home.is_some_and(|home| home != self.me) {
+            return Err(Refusal::Elsewhere).into();
+        }
+        let locked = match self.lock_others(&find.target, leaf, others, true).await {
+            Ok(locked) => locked,
+            Err(refusal) => return Err(refusal).into(),
+        };
+        let pages: Vec<_> = locked.iter().map(|(page, _)| *page).collect();
+        let mut work = match self.take_up(*id, home.is_none(), leaf, &pages) {
+            Ok(work) => work,
+            Err(refusal) => return Err(refusal).into(),
+        };
+        let asked = Asked::at(leaf, find, *is_write, others, bytes);
+        let stepped = work.step(asked).await;
+        let result = self.after_step(*id, leaf.page, work, stepped).await;
+        drop(locked);
+        result.into()
+    }
+
+    /// Takes a transaction out of its rest, or begins it (OPEN-4).
+    fn take_up(
+        &self,
+        id: TransactionId,
+        begins: bool,
+        leaf: &LeafHead,
+        others: &[PageNo],
+    ) -> Result<Box<dyn OpenTransaction>, Refusal> {
+        let refused = |reason: String| Refusal::Store { pe: self.me, reason };
+        if begins && !self.open.has(id) {
+            if self.open.len() >= self.options.most_open {
+                return Err(refused(format!(
+                    "{} transactions are open at this node, which is all that it takes; try again",
+                    self.open.len()
+                )));
+            }
+            let work = self.application.open().map_err(|error| refused(error.to_string()))?;
+            let deadline = self.world.clock.now() + self.options.open_timeout;
+            self.open.open.borrow_mut().insert(id, Open { phase: Phase::Idle(work), ..Open::new(deadline) });
+            self.open.began.ring();
+            self.watch_time();
+        }
+        let ranges: Vec<_> = others.iter().filter_map(|page| Some(self.leaf(*page)?.range)).collect();
+        let mut open = self.open.open.borrow_mut();
+        let Some(open) = open.get_mut(&id) else {
+            return Err(Refusal::Ended { pe: self.me, reason: self.open.why_ended(id) });
+        };
+        let Some(work) = open.take(Phase::Running) else {
+            return Err(match open.phase {
+                // Whoever ends it has left word of why.
+                Phase::Ending => Refusal::Ended { pe: self.me, reason: self.open.why_ended(id) },
+                _ => refused("a step of this transaction is at work already".to_owned()),
+            });
+        };
+        open.touch(leaf.range.clone());
+        ranges.into_iter().for_each(|range| open.touch(range));
+        Ok(work)
+    }
+
+    async fn after_step(
+        &self,
+        id: TransactionId,
+        page: PageNo,
+        work: Box<dyn OpenTransaction>,
+        Stepped { ran, is_over }: Stepped,
+    ) -> Result<Answer, Refusal> {
+        if is_over {
+            self.open.remove(id);
+        } else if let Some(why) = self.put_back(id, page, work, ran.as_ref().ok()).await {
+            return Err(Refusal::Ended { pe: self.me, reason: why });
+        }
+        match ran {
+            Ok(ran) => Ok(Answer::Ran(ran.bytes)),
+            Err(error) if is_over => Err(Refusal::Ended { pe: self.me, reason: error.to_string() }),
+            Err(error) => Err(Refusal::Store { pe: self.me, reason: error.to_string() }),
+        }
+    }
+
+    /// Lets a transaction rest until its next step; or rolls it back, if somebody wanted that meanwhile, and says why.
+    async fn put_back(
+        &self,
+        id: TransactionId,
+        page: PageNo,
+        work: Box<dyn OpenTransaction>,
+        ran: Option<&Ran>,
+    ) -> Option<String> {
+        let why = {
+            let mut open = self.open.open.borrow_mut();
+            // Nobody else ends it while its step runs.
+            let Some(open) = open.get_mut(&id) else { return Some(self.open.why_ended(id)) };
+            match open.doom.take() {
+                None => {
+                    let grown = open.grown.entry(page).or_default();
+                    grown.0 = grown.0.saturating_add(ran.map_or(0, |ran| ran.rows));
+                    grown.1 = grown.1.saturating_add(ran.map_or(0, |ran| ran.more_bytes));
+                    open.phase = Phase::Idle(work);
+                    return None;
+                }
+                Some(why) => {
+                    open.phase = Phase::Ending;
+                    why
+                }
+            }
+        };
+        work.abort().await;
+        self.open.remove(id);
+        Some(why)
+    }
+
+    /// Commits a transaction, or rolls it back.
+    pub(in crate::node) async fn end(&self, id: TransactionId, home: PeId, is_commit: bool) -> Worked {
+        let work = match home == self.me {
+            true => self.open.open.borrow_mut().get_mut(&id).and_then(|open| open.take(Phase::Ending)),
+            false => None,
+        };
+        let Some(work) = work else {
+            // If a step of it is at work, its client has given it up.
+            self.open.doom("its client gave it up", |other, _| other == id);
+            let reason = match home == self.me {
+                true => self.open.why_over(id).unwrap_or_else(|| self.open.why_ended(id)),
+                false => self.why_left(home),
+            };
+            return match is_commit {
+                true => Err(Refusal::Ended { pe: self.me, reason }).into(),
+                false => Ok(Answer::Done { existed: false }).into(),
+            };
+        };
+        if !is_commit {
+            work.abort().await;
+            self.open.remove(id);
+            return Ok(Answer::Done { existed: true }).into();
+        }
+        let committed = work.commit().await;
+        let grown = self.open.remove(id).map(|open| open.grown).unwrap_or_default();
+        match committed {
+            Ok(ran) => {
+                self.balance_later(grown);
+                Worked { durable: ran.durable, ..Worked::from(Ok(Answer::Ran(ran.bytes))) }
+            }
+            Err(RunError::Refused(reason)) => Err(Refusal::Ended { pe: self.me, reason }).into(),
+            Err(RunError::Failed(reason)) => Err(Refusal::Failed { pe: self.me, reason }).into(),
+        }
+    }
+
+    /// Tells whether a transaction goes on. Where its first key is at another node than its home, OPEN-1 says that it does not.
+    pub(in crate::node) fn check(&self, id: TransactionId, home: PeId) -> Worked {
+        let why = match home == self.me {
+            true => self.open.why_over(id),
+            false => Some(self.why_left(home)),
+        };
+        match why {
+            Some(reason) => Err(Refusal::Ended { pe: self.me, reason }).into(),
+            None => Ok(Answer::Done { existed: true }).into(),
+        }
+    }
+
+    /// What is said of a transaction whose first key is here, and its home elsewhere.
+    fn why_left(&self, home: PeId) -> String {
+        format!("a leaf that it touched was moved to another node: from {home} to {}", self.me)
+    }
+
+    fn balance_later(&self, grown: BTreeMap<PageNo, (isize, usize)>) {
+        self.spawn(|node| {
+            Box::pin(async move {
+                for (page, (rows, bytes)) in grown {
+                    node.keep_balance(page, rows, bytes).await;
+                }
+            })
+        });
+    }
+}
