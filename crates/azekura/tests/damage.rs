@@ -1,18 +1,11 @@
 //! Bytes of every file of a store are changed. Whatever is read after that is what was written, or there is a typed error;
 //! and what `check` calls sound has the content that was written. No panic, no silence.
 
-#![allow(
-    unreachable_pub,
-    dead_code,
-    clippy::duplicate_mod,
-    reason = "the entries are shared with the fuzz targets"
-)]
+#![allow(unreachable_pub, dead_code, reason = "the entries are shared with the fuzz targets")]
 
 mod common;
 #[path = "fuzz/control_file.rs"]
 mod control_file;
-#[path = "fuzz/files.rs"]
-mod files;
 #[path = "../../../fuzz/mutate.rs"]
 mod mutate;
 
@@ -23,7 +16,7 @@ use std::sync::Arc;
 use azekura::{Database, Error, ErrorKind};
 use azekura_io::MemFs;
 use common::{Model, Outcome, Shape};
-use files::Files;
+use control_file::Files;
 use mutate::Random;
 
 const DIR: &str = "/db";
@@ -43,9 +36,9 @@ fn store(is_closed: bool) -> (Files, Outcome) {
     assert!(outcome.error.is_none(), "{:?}", outcome.error);
     if is_closed {
         db.close().expect("closes");
-        return (files::take(&fs, Path::new(DIR)), outcome);
+        return (fs.files(Path::new(DIR)).expect("is there"), outcome);
     }
-    let unclosed = files::take(&fs, Path::new(DIR));
+    let unclosed = fs.files(Path::new(DIR)).expect("is there");
     drop(db);
     (unclosed, outcome)
 }
@@ -149,7 +142,7 @@ fn damage_and_ask(runs: u64, is_closed: bool) {
             (false, false) => outcome.acknowledged,
             (false, true) => 0,
         };
-        let fs = files::put(&changed);
+        let fs = MemFs::with_files(&changed).expect("fits");
         let answer = std::panic::catch_unwind(AssertUnwindSafe(|| ask(&fs, &what, &outcome, oldest_allowed)));
         match answer.unwrap_or_else(|_| panic!("{what}: panic")) {
             None => unharmed += 1,

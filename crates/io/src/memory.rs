@@ -1,7 +1,7 @@
 //! `MemFs`: files in memory, every write durable at once; for examples, tests, and stores that need not last.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use azekura_base::sync::Mutex;
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use crate::error::{check_end, os};
 use crate::fs::{File, FileLock, Fs, OpenOptions};
-use crate::image::{Image, MAX_LEN};
+use crate::image::{BLOCK_BYTES, Image, MAX_LEN};
 use crate::locks::Locks;
 use crate::tree::{Change, Entry, Opening, Tree};
 
@@ -58,6 +58,57 @@ impl MemFs {
     pub fn copied(&self) -> Self {
         let tree = self.tree.lock().with_files(|node| Mutex::new(node.lock().clone()));
         Self { tree: Arc::new(Mutex::new(tree)), locks: Locks::default() }
+    }
+
+    /// All files in a directory and in those below it, as bytes, in order of names. Not at one moment, if they are written meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// There is no such directory.
+    pub fn files(&self, dir: &Path) -> io::Result<Vec<(PathBuf, Vec<u8>)>> {
+        let mut found = Vec::new();
+        for path in self.list_dir(dir)?.into_iter().map(|name| dir.join(name)) {
+            if self.list_dir(&path).is_ok() {
+                found.extend(self.files(&path)?);
+                continue;
+            }
+            let file = self.open(&path, OpenOptions::new())?;
+            let mut bytes = vec![0; file.len()? as usize];
+            file.read_at(0, &mut bytes)?;
+            found.push((path, bytes));
+        }
+        Ok(found)
+    }
+
+    /// A file system with these files, as [`files`](Self::files) gives them. Blocks of zeroes take no memory.
+    ///
+    /// ```
+    /// use azekura_io::{Fs, MemFs, OpenOptions};
+    /// let fs = MemFs::with_files(&[("db/a".into(), b"one".to_vec())])?;
+    /// fs.open("db/b/c".as_ref(), OpenOptions::new().create(true)).expect_err("no such directory");
+    /// let files = fs.files("db".as_ref())?;
+    /// assert_eq!(files, [("db/a".into(), b"one".to_vec())]);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// A name is that of a directory and of a file, or a file is too large.
+    pub fn with_files(files: &[(PathBuf, Vec<u8>)]) -> io::Result<Self> {
+        let fs = Self::new();
+        for (path, bytes) in files {
+            if let Some(dir) = path.parent() {
+                fs.create_dir_all(dir)?;
+            }
+            let file = fs.open(path, OpenOptions::new().create(true))?;
+            file.set_len(bytes.len() as u64)?;
+            for (number, block) in bytes.chunks(BLOCK_BYTES).enumerate() {
+                if block.iter().any(|&byte| byte != 0) {
+                    file.write_at((number * BLOCK_BYTES) as u64, block)?;
+                }
+            }
+        }
+        Ok(fs)
     }
 }
 

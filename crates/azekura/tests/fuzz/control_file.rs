@@ -1,17 +1,15 @@
 //! Entry: a store whose CONTROL has changed bytes. It opens with the content it had, or there is a typed error; with
 //! checksums made good again it may open as anything, but not panic.
 
-#[path = "files.rs"]
-mod files;
-
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use azekura::{Builder, Database, Error, Table};
 use azekura_base::checksum::{crc32c, crc32c_append};
 use azekura_io::MemFs;
 
-use files::Files;
+/// All files of a store.
+pub(crate) type Files = Vec<(PathBuf, Vec<u8>)>;
 
 const DIR: &str = "/db";
 const TABLE: Table<u64, [u8]> = Table::new("rows");
@@ -33,7 +31,7 @@ pub(crate) fn control_file(data: &[u8]) {
     if mode & 4 != 0 {
         control.truncate(usize::from(mode >> 3) * 1024);
     }
-    match open(&files::put(&files)).and_then(|db| content(&db)) {
+    match open(&MemFs::with_files(&files).expect("fits")).and_then(|db| content(&db)) {
         Ok(rows) => assert!(is_resealed || rows == expected(), "{} rows of {ROWS}", rows.len()),
         Err(error) => assert!(!error.to_string().is_empty()),
     }
@@ -110,9 +108,9 @@ fn stores() -> &'static [Files; 2] {
             }
             if is_closed {
                 db.close().expect("closes");
-                return files::take(&fs, Path::new(DIR));
+                return fs.files(Path::new(DIR)).expect("is there");
             }
-            let unclosed = files::take(&fs, Path::new(DIR));
+            let unclosed = fs.files(Path::new(DIR)).expect("is there");
             drop(db);
             unclosed
         })

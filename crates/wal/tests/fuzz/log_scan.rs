@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use azekura_base::checksum::crc32c;
 use azekura_base::{DurableLog, Lsn};
-use azekura_io::{Fs, MemFs, OpenOptions};
+use azekura_io::MemFs;
 use azekura_wal::chunk::{HEADER_BYTES, Header, UNIT_BYTES};
 use azekura_wal::recovery::replay;
 use azekura_wal::{LogIdentity, LogRange, Order, StreamCount, Wal, WalOptions, WorkerId};
@@ -31,10 +31,7 @@ pub(crate) fn log_scan(data: &[u8]) {
     if is_resealed {
         files.iter_mut().for_each(|(_, bytes)| reseal(bytes));
     }
-    let fs = MemFs::new();
-    for (path, bytes) in &files {
-        write(&fs, path, bytes);
-    }
+    let fs = MemFs::with_files(&files).expect("files of a log");
     let last = sound_log().lsns[RECORDS - 1];
     let first = u64::from(mode >> 1) % last + 1;
     for (last_lsn, from) in [(None, 1), (None, first), (Some(Lsn(last)), 1), (Some(Lsn(first)), 1)] {
@@ -138,27 +135,6 @@ fn sound_log() -> &'static SoundLog {
         let lsns = (0..RECORDS).map(&mut append).collect();
         wal.make_durable(last).expect("durable");
         assert!(wal.stats().void_lsns > 0);
-        SoundLog { lsns, files: files(&fs, Path::new(DIR)) }
+        SoundLog { lsns, files: fs.files(Path::new(DIR)).expect("is there") }
     })
-}
-
-fn files(fs: &MemFs, dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-    let mut found = Vec::new();
-    for name in fs.list_dir(dir).expect("a directory") {
-        let path = dir.join(name);
-        match fs.open(&path, OpenOptions::new()) {
-            Ok(file) => {
-                let mut bytes = vec![0; file.len().expect("length") as usize];
-                file.read_at(0, &mut bytes).expect("reads");
-                found.push((path, bytes));
-            }
-            Err(_) => found.extend(files(fs, &path)),
-        }
-    }
-    found
-}
-
-fn write(fs: &MemFs, path: &Path, bytes: &[u8]) {
-    fs.create_dir_all(path.parent().expect("in a directory")).expect("makes");
-    fs.open(path, OpenOptions::new().create(true)).expect("opens").write_at(0, bytes).expect("writes");
 }
