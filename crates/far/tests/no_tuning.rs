@@ -1,7 +1,7 @@
 //! The adaptive policy needs no tuning (the far-memory paper's open problem, §3.3, §4): on programs of the paper's evaluation, recorded here and replayed,
 //! it never swaps more than Simple, and where there are swaps enough to learn from, at most 1.10 times as often as the best of the paper's eight.
 //!
-//! Counts of a replay: the same on every machine. `azekura lab far-memory` has the larger sizes and SP.
+//! Counts of a replay: the same on every machine. `azekura lab far-memory` has the larger sizes, and CG.
 
 use azekura_far::Policy;
 use azekura_far::replace::replay::{Costs, Trace, replay};
@@ -10,6 +10,9 @@ use azekura_kernels::{Kernel, Recorder};
 const PAGE: usize = 4096;
 const EPOCH: u32 = 256;
 const SEED: u64 = 1;
+const SEEDS: [u64; 3] = [1, 2, 3];
+/// A case with fewer swaps is over before anything is learnt: is.s and cluster.200 with three quarters local, 58 and 29 by the best.
+const FEW: u64 = 100;
 
 fn record(kernel: &str) -> Trace {
     let kernel: Kernel = kernel.parse().expect("there is such a program");
@@ -19,41 +22,43 @@ fn record(kernel: &str) -> Trace {
     Trace::of_epochs(EPOCH, &recording.touches, &recording.epochs)
 }
 
-fn swaps(trace: &Trace, policy: Policy, local: u32) -> u64 {
+fn swaps(trace: &Trace, policy: Policy, local: u32, seed: u64) -> u64 {
     let costs = Costs::PAPER.scaled((1 << 20) as f64 / PAGE as f64);
-    replay(trace, policy, trace.pages() * local / 100, &costs, SEED).swap_ins
+    replay(trace, policy, trace.pages() * local / 100, &costs, seed).swap_ins
 }
 
-#[test]
-fn the_adaptive_policy_never_swaps_more_than_simple() {
-    for kernel in ["himeno.xs", "is.s", "mg.s", "cluster.200"] {
-        let trace = record(kernel);
-        for local in [75, 50, 25] {
-            let (ours, simple) =
-                (swaps(&trace, Policy::Adaptive, local), swaps(&trace, Policy::Simple, local));
-            assert!(ours <= simple, "{kernel}, {local} % local: {ours} swaps, Simple {simple}");
+/// Swaps of our policy, of Simple, and of the best of the eight, with that one's name, for each share of local memory and each seed.
+fn each_case(kernel: &str, check: impl Fn(&str, u64, u64, (u64, Policy))) {
+    let trace = record(kernel);
+    for local in [75, 50, 25] {
+        for seed in SEEDS {
+            let swaps = |policy| swaps(&trace, policy, local, seed);
+            let best = Policy::PAPER.map(|policy| (swaps(policy), policy));
+            let best = best.into_iter().min_by_key(|&(swaps, _)| swaps).unwrap();
+            let case = format!("{kernel}, {local} % local, seed {seed}");
+            check(&case, swaps(Policy::Adaptive), swaps(Policy::Simple), best);
         }
     }
 }
 
 #[test]
+fn the_adaptive_policy_never_swaps_more_than_simple() {
+    for kernel in ["himeno.xs", "is.s", "ft.s", "mg.s", "sp.s", "cluster.200"] {
+        each_case(kernel, |case, ours, simple, _| {
+            assert!(ours <= simple, "{case}: {ours} swaps, Simple {simple}");
+        });
+    }
+}
+
+#[test]
 fn the_adaptive_policy_is_near_the_best_of_the_eight_whichever_that_is() {
-    for (kernel, shares) in [
-        ("himeno.xs", &[75, 50, 25][..]),
-        ("is.s", &[50, 25]),
-        ("mg.s", &[75, 50, 25]),
-        ("cluster.200", &[50, 25]),
-    ] {
-        let trace = record(kernel);
-        for &local in shares {
-            let ours = swaps(&trace, Policy::Adaptive, local);
-            let eight = Policy::PAPER.map(|policy| (swaps(&trace, policy, local), policy));
-            let (best, policy) = *eight.iter().min_by_key(|(swaps, _)| swaps).unwrap();
+    for kernel in ["himeno.xs", "is.s", "ft.s", "mg.s", "sp.s", "cluster.200"] {
+        each_case(kernel, |case, ours, _, (best, policy)| {
             assert!(
-                ours * 10 <= best * 11,
-                "{kernel}, {local} % local: {ours} swaps, the best of the eight {best} ({policy})"
+                ours * 10 <= best * 11 || best < FEW,
+                "{case}: {ours} swaps, the best of the eight {best} ({policy})"
             );
-        }
+        });
     }
 }
 

@@ -13,7 +13,7 @@
 //! | [`clock`] | U-Clock: FIFO with a second chance | reference bits |
 //! | [`nru`] | U-NRU: a random page of the lowest of four classes; bits cleared by swap count or by timer | reference and modified bits |
 //! | [`plru`] | U-pLRU: an active and an inactive list | reference bits |
-//! | [`adaptive`] | ours: the page whose next use is predicted to be farthest, or of the lowest class, as it was right of late | reference bits, the times of uses |
+//! | [`adaptive`] | ours: the page whose next use is predicted to be farthest, by what each page's own past says | reference bits, the times of uses |
 //!
 //! [`policy`] has them by name, [`replay`] runs recorded traces through them.
 //!

@@ -26,7 +26,7 @@ pub enum Policy {
     UNru(Clearing),
     /// Two lists (§2.3).
     UPlru,
-    /// Ours: the page predicted to be used again last, by the judge that was right of late, as long as looking at use pays by costs it measures; otherwise
+    /// Ours: the page predicted to be used again last, by what each page's own past says, as long as looking at use pays by costs it measures; otherwise
     /// as Swap-in history. It needs no tuning. The default.
     #[default]
     Adaptive,

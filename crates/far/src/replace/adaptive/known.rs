@@ -26,6 +26,11 @@ impl Known {
         &self.rhythms[page.index()]
     }
 
+    /// When the page should be used again.
+    pub(super) fn next_use(&mut self, page: PageNo, now: u64) -> Option<u64> {
+        self.rhythms[page.index()].next_use(now)
+    }
+
     /// The page came in, or was touched for the first time since its bit was cleared.
     pub(super) fn touched(&mut self, page: PageNo, now: u64, longest_patience: u8) {
         self.rhythms[page.index()].touch(now, longest_patience);

@@ -1,12 +1,20 @@
 //! When a page was used, and when it will be.
 
+/// Intervals that are remembered: a page may be used so many times before its use begins anew, as once in each phase of a program's step.
+const REMEMBERED: usize = 64;
+/// Bits of a logarithm behind the point.
+const FRACTION: u32 = 10;
+
 /// What is known of one page's use. Times count events; zero is never.
 #[derive(Clone, Copy, Debug)]
 pub struct Rhythm {
     last: u64,
-    interval: u64,
-    before: u64,
     cleared: u64,
+    /// When it is expected; zero if nobody can say.
+    due: u64,
+    /// Logarithms of the intervals, the latest first; so they take two bytes each, and likeness is a difference.
+    intervals: [u16; REMEMBERED],
+    known: u8,
     patience: u8,
 }
 
@@ -14,15 +22,14 @@ impl Rhythm {
     /// Nothing is known; the first burst is given `2^patience` events.
     #[must_use]
     pub fn new(patience: u8) -> Self {
-        Self { last: 0, interval: 0, before: 0, cleared: 0, patience }
+        Self { last: 0, cleared: 0, due: 0, intervals: [0; REMEMBERED], known: 0, patience }
     }
 
     /// The page is touched, and had not been since it was cleared or came in.
     pub fn touch(&mut self, now: u64, longest_patience: u8) {
         if self.last > 0 {
             if now - self.cleared > self.burst() {
-                self.before = self.interval;
-                self.interval = now - self.last;
+                self.remember(now - self.last);
                 self.patience = self.patience.saturating_sub(1);
             } else {
                 // Still the same burst: it was looked at too early.
@@ -30,6 +37,13 @@ impl Rhythm {
             }
         }
         self.last = now;
+        self.due = self.forecast(now);
+    }
+
+    fn remember(&mut self, interval: u64) {
+        self.intervals.rotate_right(1);
+        self.intervals[0] = logarithm(interval);
+        self.known = (self.known + 1).min(REMEMBERED as u8);
     }
 
     /// The reference bit was cleared.
@@ -55,29 +69,96 @@ impl Rhythm {
         self.last
     }
 
-    /// When it should be used again; its last use if there is no rhythm yet.
-    #[must_use]
-    pub fn next_use(&self) -> u64 {
-        let before = if self.before == 0 { self.interval } else { self.before };
-        self.last + u64::midpoint(before, self.interval)
+    /// When it should be used again, later than now; none if nothing that is remembered says so. Constant time until then, and once it is past a
+    /// look at all that is remembered.
+    pub fn next_use(&mut self, now: u64) -> Option<u64> {
+        if 0 < self.due && self.due <= now {
+            self.due = self.forecast(now);
+        }
+        (self.due > 0).then_some(self.due)
     }
+
+    /// After the interval that followed the one most like the latest, of those that are not over; the most recent of equals. Zero if all are over.
+    fn forecast(&self, now: u64) -> u64 {
+        let intervals = &self.intervals[..self.known.into()];
+        let Some(&latest) = intervals.first() else { return 0 };
+        let after = |interval: u16| Some(self.last + length(interval)).filter(|&due| due > now);
+        let followed =
+            intervals.windows(2).filter_map(|pair| Some((pair[1].abs_diff(latest), after(pair[0])?)));
+        // With no precedent it is taken to go on as it did.
+        followed.min_by_key(|&(unlike, _)| unlike).map(|(_, due)| due).or_else(|| after(latest)).unwrap_or(0)
+    }
+}
+
+/// To base two, with ten bits behind the point; straight between powers of two. Of zero as of one.
+fn logarithm(interval: u64) -> u16 {
+    let interval = interval.max(1);
+    let power = interval.ilog2();
+    let rest = (u128::from(interval) << FRACTION >> power) as u16 & ((1 << FRACTION) - 1);
+    (power as u16) << FRACTION | rest
+}
+
+/// The interval again, but for its lowest bits.
+fn length(logarithm: u16) -> u64 {
+    let rest = u128::from(logarithm & ((1 << FRACTION) - 1) | 1 << FRACTION);
+    (rest << (logarithm >> FRACTION) >> FRACTION) as u64
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Touched after each of these intervals, each time cleared in between, the last time at the number that is given back.
+    fn used(intervals: &[u64]) -> (Rhythm, u64) {
+        let (mut page, mut now) = (Rhythm::new(0), 1);
+        page.touch(now, 8);
+        for interval in intervals {
+            page.clear(now);
+            now += interval;
+            page.touch(now, 8);
+        }
+        (page, now)
+    }
+
     #[test]
     fn a_page_used_every_hundred_events_is_expected_after_a_hundred() {
+        let (mut page, now) = used(&[]);
+        assert_eq!(page.next_use(now), None, "no rhythm yet");
+        for uses in 1..5 {
+            let (mut page, now) = used(&vec![100; uses]);
+            assert_eq!((page.next_use(now), page.last_touch()), (Some(now + 100), now));
+        }
         let mut page = Rhythm::new(2);
-        page.touch(10, 8);
-        assert_eq!(page.next_use(), 10, "no rhythm yet");
-        for use_at in [110, 210] {
-            page.clear(use_at - 90);
-            page.touch(use_at, 8);
-            assert_eq!((page.next_use(), page.last_touch()), (use_at + 100, use_at));
+        for used_at in [10, 110, 210] {
+            page.clear(used_at - 10);
+            page.touch(used_at, 8);
         }
         assert_eq!(page.burst(), 1, "twice not touched at once: half as patient each time");
+    }
+
+    #[test]
+    fn what_followed_the_most_similar_interval_is_expected_however_far_back_it_is() {
+        // Sixteen uses in each step of a program, of which nine intervals are alike.
+        let step = [10, 10, 300, 40, 10, 70, 10, 10, 150, 10, 10, 1000, 10, 10, 20, 500];
+        let steps: Vec<u64> = step.iter().copied().cycle().take(48).collect();
+        for uses in 34..48 {
+            // The mean of what followed tens says nothing; after another number only one can follow.
+            if step[(uses - 1) % 16] != 10 {
+                let (mut page, now) = used(&steps[..uses]);
+                let due = page.next_use(now).unwrap() - now;
+                assert!(due.abs_diff(steps[uses]) * 100 <= steps[uses], "{uses}: {due} for {}", steps[uses]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_page_that_is_overdue_is_expected_after_the_next_precedent_and_after_the_last_nobody_can_say() {
+        let (mut page, now) = used(&[20, 500, 20, 60, 20]);
+        assert_eq!(page.next_use(now), Some(now + 60), "the most recent of equals");
+        assert_eq!(page.next_use(now + 59), Some(now + 60));
+        assert_eq!(page.next_use(now + 60), Some(now + 500));
+        assert_eq!(page.next_use(now + 501), None);
+        assert_eq!(page.next_use(now + 502), None);
     }
 
     #[test]
@@ -86,9 +167,24 @@ mod tests {
         page.touch(10, 3);
         page.clear(14);
         page.touch(18, 3);
-        assert_eq!((page.burst(), page.next_use()), (8, 18));
+        assert_eq!((page.burst(), page.next_use(18)), (8, None));
         page.clear(26);
         page.touch(30, 3);
         assert_eq!(page.burst(), 8, "no longer than the longest");
+    }
+
+    #[test]
+    fn a_logarithm_keeps_order_and_loses_no_more_than_a_thousandth() {
+        let all =
+            (0..60).flat_map(|power| [0, 1, 2, 3].map(|off| (1_u64 << power) + off * (1_u64 << power) / 5));
+        let all: Vec<u64> = all.collect();
+        for pair in all.windows(2) {
+            assert!(logarithm(pair[0]) <= logarithm(pair[1]), "{pair:?}");
+        }
+        for interval in all {
+            let again = length(logarithm(interval));
+            assert!(again <= interval && interval - again <= interval / 1000, "{interval}: {again}");
+        }
+        assert_eq!(length(logarithm(0)), 1);
     }
 }

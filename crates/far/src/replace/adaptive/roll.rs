@@ -38,10 +38,6 @@ impl Roll {
         }
     }
 
-    pub(super) fn contains(&self, page: PageNo) -> bool {
-        self.places[page.index()] > 0
-    }
-
     /// All of them; if they are more than `most`, so many by lot, some perhaps twice.
     pub(super) fn show(&self, most: usize, lots: &mut Lots, shown: &mut Vec<PageNo>) {
         shown.clear();
@@ -81,7 +77,6 @@ mod tests {
             let mut shown = Vec::new();
             roll.show(40, &mut lots, &mut shown);
             assert_eq!((shown.len(), shown.into_iter().collect()), (plain.len(), plain.clone()));
-            assert_eq!(roll.contains(page), plain.contains(&page));
             assert_eq!(roll.another_than(page).is_some(), plain.iter().any(|&other| other != page));
         }
         assert_eq!(roll.pages.capacity(), 40);

@@ -3,7 +3,7 @@
 //! | manner | bits are cleared | ends when |
 //! |---|---|---|
 //! | `Unknown` | no | what a swap costs is known, after four of them |
-//! | `Cheap` | yes, [many](MANY): all clearings that a swap pays for cost at most a quarter of it, so little can be lost | they cost three eighths of what the swaps do |
+//! | `Cheap` | yes, [many](MANY): all clearings that a swap pays for cost at most a quarter of it, so little can be lost | they cost three eighths of what the swaps do, and would cost more than that quarter |
 //! | `Blind` | no | swaps have become dear, or a trial is paid for: swaps have cost sixteen times what it may, and as many times what the last one that failed did since then. The first is free where a [few](FEW) clearings cost at most a quarter of a swap |
 //! | `Trial` | yes, few | two stretches to learn in, and one that counts: won if paging burdens the program less than blind |
 //! | `Won` | yes, few | it burdens the program more than blind did; or it was long ago; or many have become cheap |
@@ -138,7 +138,8 @@ impl Thrift {
         match self.manner {
             Manner::Unknown => {}
             Manner::Cheap => {
-                if stretch.bits_ns > stretch.swap_ns * 0.375 {
+                // What was saved up while pages came for the first time, or none came, may go at once: that is no sign that prices changed.
+                if stretch.bits_ns > stretch.swap_ns * 0.375 && !is_cheap(MANY, stretch) {
                     self.turn(Manner::Blind, spent);
                 }
             }
@@ -270,6 +271,16 @@ mod tests {
         // What is left of the stretch that was begun says nothing yet.
         let looking = run(&mut thrift, &mut spent, &by_lot, 20_000);
         assert!((1..=2 * CHEAP_STRETCH as u32).contains(&looking), "{looking}");
+    }
+
+    #[test]
+    fn a_burst_of_clearings_that_were_saved_up_is_no_sign_that_they_are_dear() {
+        let (mut thrift, mut spent) = new();
+        let dear = World { swap: 1000.0, bit: 20.0, between: [500.0; 2] };
+        run(&mut thrift, &mut spent, &dear, 1000);
+        // Ten times what the swaps of a stretch cost.
+        spent.bits_ns += 10.0 * 1000.0 * f64::from(FRAMES);
+        assert_eq!(run(&mut thrift, &mut spent, &dear, 1000), 1000);
     }
 
     #[test]
