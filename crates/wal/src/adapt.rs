@@ -20,6 +20,9 @@
 //! sleeps for a set time between its looks, and what it wakes up **late**, a flush's thread did too. So much of each flush does not count as busy. And where the process leaves
 //! next to nothing of its processors **idle**, a commit costs what it computes: two streams have more threads to wake, and smaller writes, for the same records.
 //!
+//! A trial costs all who commit meanwhile where more streams are worse. So where the device's flushes were measured to slow each other down, or an earlier run has settled
+//! for a number, more are tried late, and not often: the [doubtful](StreamPolicy::doubting) pause. And in a long pause there are fewer looks, each of which wakes a processor.
+//!
 //! A trial that brought nothing doubles the pause before the next; when records come to wait much longer, or shorter, than they did
 //! (the device has drifted, or the load), the pause is an eighth of what it was. Where other programs and the host's other guests come and go, costs differ by half from one stretch to the next: one trial in
 //! three was won by chance, and more streams kept for nothing.
@@ -31,8 +34,10 @@ use std::time::Duration;
 
 use azekura_base::drift::Known;
 
-/// Between two looks.
-pub(crate) const PERIOD: Duration = Duration::from_millis(2);
+/// Between two looks; and in a pause of so many judgements or more.
+const PERIOD: Duration = Duration::from_millis(2);
+const LAZY_PERIOD: Duration = Duration::from_millis(8);
+const LAZY_PAUSE: u32 = 8;
 /// Fewer looks than this say nothing.
 const FEWEST_LOOKS: u64 = 12;
 /// Records that a flush must hold on average before more streams are tried: fewer are as well off together.
@@ -54,8 +59,10 @@ const FEWEST_LOOKS_AT_WORSE: u64 = 4;
 /// So many costs in a row that are far from the known are a drift.
 const DRIFT_TIMES: u32 = 3;
 /// Times that so many looks were had between two trials, least and most; and after a trial that was won.
-const PAUSES: (u32, u32) = (4, 256);
+const PAUSES: (u32, u32) = (4, 64);
 const AFTER_WIN: u32 = 1;
+/// The least where something speaks against more.
+const DOUBTFUL_PAUSE: u32 = LAZY_PAUSE;
 
 /// What the log did between two looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -80,7 +87,8 @@ pub(crate) struct Seen {
 /// A time between two looks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Time {
-    /// It should have been a [`PERIOD`].
+    /// What it should have been.
+    pub(crate) asked: Duration,
     pub(crate) passed: Duration,
     /// Processor time of the whole process in it.
     pub(crate) processors: Duration,
@@ -105,7 +113,7 @@ impl Seen {
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let ns = nanoseconds(time.passed);
         let looks = u64::from(self.records > 0 || records > 0);
-        let late = nanoseconds(time.passed.saturating_sub(PERIOD + TIMER));
+        let late = nanoseconds(time.passed.saturating_sub(time.asked + TIMER));
         let idle = ns.saturating_mul(processors).saturating_sub(nanoseconds(time.processors));
         Self {
             looks: self.looks + looks,
@@ -172,6 +180,8 @@ pub(crate) struct StreamPolicy {
     seen: Seen,
     pause: u32,
     left: u32,
+    /// The least pause after a trial that was lost, or when costs have drifted.
+    least_pause: u32,
     /// The next trial is of more.
     upwards: bool,
     /// Trials of more that were won in a row.
@@ -190,9 +200,20 @@ impl StreamPolicy {
             seen: Seen::default(),
             pause,
             left: pause,
+            least_pause: pause,
             upwards: true,
             wins: 0,
         }
+    }
+
+    /// The same where something speaks for the number in use already, so that others are tried late.
+    pub(crate) fn doubting(self) -> Self {
+        Self { pause: DOUBTFUL_PAUSE, left: DOUBTFUL_PAUSE, least_pause: DOUBTFUL_PAUSE, ..self }
+    }
+
+    /// How long to wait before the next look.
+    pub(crate) const fn period(&self) -> Duration {
+        if self.trial.is_none() && self.pause >= LAZY_PAUSE { LAZY_PERIOD } else { PERIOD }
     }
 
     /// Tells what was seen since the last look; answers with the number to use from now on, if it is another.
@@ -245,7 +266,7 @@ impl StreamPolicy {
 
     fn consider(&mut self, seen: Seen, cost: f64) -> Option<usize> {
         if self.known.note(cost) {
-            self.pause = (self.pause / 8).max(PAUSES.0);
+            self.pause = (self.pause / 8).max(self.least_pause);
             self.left = self.left.min(self.pause);
         }
         if self.left > 0 {
@@ -270,7 +291,7 @@ impl StreamPolicy {
     }
 
     fn rest_longer(&mut self) {
-        self.pause = (2 * self.pause).min(PAUSES.1);
+        self.pause = (2 * self.pause).clamp(self.least_pause, PAUSES.1);
         self.left = self.pause;
     }
 }
@@ -398,7 +419,8 @@ mod tests {
             let seen = simulate(&mut device, &mut now, policy.in_use, 256, 100);
             trials += usize::from(policy.look(seen).is_some());
         }
-        assert!(trials > 2 && trials < 40, "{trials} changes in 2000 looks");
+        let (_, longest) = PAUSES;
+        assert!(trials > 2 && trials < 2 * (2000 / longest as usize + 5), "{trials} changes in 2000 looks");
     }
 
     #[test]
@@ -435,7 +457,7 @@ mod tests {
         // Of two processors the process leaves so much to others.
         for (idle, tries) in [(2.0, true), (0.21, true), (0.19, false), (0.0, false)] {
             let passed = Duration::from_millis(100);
-            let time = Time { passed, processors: passed.mul_f64(2.0 - idle) };
+            let time = Time { asked: passed, passed, processors: passed.mul_f64(2.0 - idle) };
             let Seen { idle_ns, looked_ns, .. } = Seen { records: 1, ..Seen::default() }.waited(1, time, 2);
             let idle_ns = (BUSY_LOG.looked_ns as f64 * idle_ns as f64 / looked_ns as f64) as u64;
             let mut policy = StreamPolicy::new(1, 8);
@@ -446,7 +468,7 @@ mod tests {
 
     #[test]
     fn a_look_is_late_by_what_it_takes_longer_than_a_timer_may() {
-        let time = |passed| Time { passed, processors: Duration::ZERO };
+        let time = |passed| Time { asked: PERIOD, passed, processors: Duration::ZERO };
         let late = |passed| Seen { records: 1, ..Seen::default() }.waited(1, time(passed), 2).late_ns;
         assert_eq!((late(PERIOD / 2), late(PERIOD), late(PERIOD + TIMER)), (0, 0, 0));
         assert_eq!(late(PERIOD + TIMER + Duration::from_micros(700)), 700_000);
@@ -478,6 +500,53 @@ mod tests {
                 policy.look(Seen { waiting_ns, ..BUSY_LOG });
             }
             assert_eq!(policy.in_use, kept, "{costs:?}");
+        }
+    }
+
+    /// Looks, each enough for a judgement, before each of the first trials of more, all of which are lost.
+    fn pauses_before_lost_trials(mut policy: StreamPolicy, trials: usize) -> Vec<u32> {
+        let mut pauses = vec![0; trials];
+        for pause in &mut pauses {
+            while policy.trial.is_none() {
+                policy.look(BUSY_LOG);
+                *pause += 1;
+            }
+            policy.look(Seen { waiting_ns: 2 * BUSY_LOG.waiting_ns, ..BUSY_LOG });
+        }
+        pauses
+    }
+
+    #[test]
+    fn where_something_speaks_against_more_they_are_tried_late() {
+        assert_eq!(pauses_before_lost_trials(StreamPolicy::new(1, 2), 6), [4, 8, 16, 32, 64, 64]);
+        assert_eq!(pauses_before_lost_trials(StreamPolicy::new(1, 2).doubting(), 4), [8, 16, 32, 64]);
+    }
+
+    #[test]
+    fn in_a_long_pause_looks_are_rare_and_in_a_trial_they_are_not() {
+        let mut policy = StreamPolicy::new(1, 2).doubting();
+        assert_eq!(policy.period(), LAZY_PERIOD);
+        assert_eq!((0..100).find_map(|_| policy.look(BUSY_LOG)), Some(2));
+        assert_eq!(policy.period(), PERIOD, "on trial");
+        assert_eq!(StreamPolicy::new(1, 2).period(), PERIOD, "where nothing speaks against more");
+    }
+
+    #[test]
+    fn neither_a_trial_won_by_chance_nor_a_drift_brings_the_next_sooner_than_the_first() {
+        for (first, mut policy) in [(4, StreamPolicy::new(1, 2)), (8, StreamPolicy::new(1, 2).doubting())] {
+            let mut tried = (1..).find(|_| policy.look(BUSY_LOG).is_some());
+            assert_eq!(tried, Some(first));
+            policy.look(Seen { waiting_ns: BUSY_LOG.waiting_ns / 2, ..BUSY_LOG });
+            assert_eq!(
+                (policy.in_use, policy.look(BUSY_LOG)),
+                (1, Some(2)),
+                "won once, so once more at once"
+            );
+            policy.look(Seen { waiting_ns: 2 * BUSY_LOG.waiting_ns, ..BUSY_LOG });
+            // Everything takes twice as long from now on.
+            let slow = Seen { waiting_ns: 2 * BUSY_LOG.waiting_ns, ..BUSY_LOG };
+            tried = (1..).find(|_| policy.look(slow).is_some());
+            assert!(tried >= Some(first), "after {tried:?} of {first}");
         }
     }
 

@@ -133,15 +133,17 @@ fn prepare_until_stopped(log: &Log) {
 
 /// Looks at what flushes did, every now and then while there are any, and uses more or fewer streams.
 fn adapt_until_stopped(log: &Log) {
-    let mut policy = StreamPolicy::new(log.assignment.in_use(), log.streams.len());
+    let policy = StreamPolicy::new(log.assignment.in_use(), log.streams.len());
+    let mut policy = if log.doubts_more_streams { policy.doubting() } else { policy };
     let mut before = log.seen();
     let processors = thread::available_parallelism().map_or(1, |n| n.get() as u64);
     // Acquire: pairs with the Release in `stop`.
     while !log.stopping.load(Acquire) && log.failure.get().is_none() {
         let (waiting, looked, computed) = (log.waiting(), Instant::now(), processor_time());
-        log.adapter.rest(Some(adapt::PERIOD), || false);
+        let asked = policy.period();
+        log.adapter.rest(Some(asked), || false);
         let processor_time = processor_time().saturating_sub(computed);
-        let time = adapt::Time { passed: looked.elapsed(), processors: processor_time };
+        let time = adapt::Time { asked, passed: looked.elapsed(), processors: processor_time };
         let seen = log.seen().since(before).waited(waiting, time, processors);
         before = log.seen();
         if let Some(count) = policy.look(seen) {

@@ -49,6 +49,8 @@ pub(crate) struct Log {
     pub(crate) changing: Mutex<()>,
     /// How often it was.
     pub(crate) stream_changes: AtomicU64,
+    /// The device was measured, or an earlier run has found, that more than were in use first are most likely not better.
+    pub(crate) doubts_more_streams: bool,
     /// Of the thread that adapts it, if there is one.
     pub(crate) adapter: Bell,
     /// Directories that an earlier run with more streams has left.

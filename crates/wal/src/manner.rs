@@ -19,6 +19,8 @@
 //! On a machine that is busy with other things, rates of stretches differ by more than the manners do. So one good stretch is not enough to leave the thread, and
 //! one bad stretch is enough to come back, which is looked for often. Rates that have changed for good (another device, another load) make the pauses short again. A stretch in which
 //! nobody committed for a while says nothing and begins anew.
+//!
+//! A trial of what is worse costs all who commit meanwhile. So one that is plainly lost is over after a third of a stretch, and the first comes after some stretches by the thread.
 
 use std::time::Duration;
 
@@ -54,7 +56,11 @@ impl Manner {
 /// Flushes of a stretch at least, and its time at least.
 const FLUSHES: u32 = 24;
 const TIME: Duration = Duration::from_millis(4);
-/// Stretches between two trials, most, by manner: among themselves committers do not stay long unproven.
+/// A trial with less than this part of the other manner's rate is over after this part of a stretch.
+const PLAINLY_WORSE: f64 = 0.85;
+const PART_AT_WORSE: u32 = 3;
+/// Stretches between two trials, at first and most, by manner: among themselves committers do not stay long unproven.
+const FIRST_PAUSES: [u32; 2] = [8, 1];
 const LONGEST_PAUSES: [u32; 2] = [256, 16];
 /// Times in a row that the committers must have been better by themselves before they are left to it.
 const WINS: u32 = 3;
@@ -90,8 +96,8 @@ impl Default for Judge {
             left_rate: None,
             wins: 0,
             known: Known::new(DRIFT_STRETCHES, 0.25),
-            pauses: [1; 2],
-            to_go: 1,
+            pauses: FIRST_PAUSES,
+            to_go: FIRST_PAUSES[Manner::ByThread as usize],
             commits: 0,
             flushes: 0,
             since: None,
@@ -121,15 +127,22 @@ impl Judge {
         let Some(since) = self.since else { return self.restart(Some(now)) };
         self.flushes += 1;
         let time = now.saturating_duration_since(since);
-        if self.flushes < FLUSHES || time < TIME {
+        let rate = f64::from(self.commits) / time.as_secs_f64();
+        if !self.is_over(time, rate) {
             return;
         }
-        let rate = f64::from(self.commits) / time.as_secs_f64();
         match self.left_rate.take() {
             Some(left) => self.judge(left, rate),
             None => self.consider(rate),
         }
         self.restart(Some(now));
+    }
+
+    /// Whether the stretch going on has seen enough, in this time and with this rate so far.
+    fn is_over(&self, time: Duration, rate: f64) -> bool {
+        let has_seen = |part| self.flushes >= FLUSHES / part && time >= TIME / part;
+        let is_lost = self.left_rate.is_some_and(|left| rate < PLAINLY_WORSE * left);
+        has_seen(1) || is_lost && has_seen(PART_AT_WORSE)
     }
 
     /// The crowd has come, or gone: what was seen so far is of no use.
@@ -176,7 +189,7 @@ impl Judge {
     /// A stretch is over that was no trial.
     fn consider(&mut self, rate: f64) {
         if self.known.note(rate) {
-            (self.pauses, self.to_go) = ([1; 2], 1);
+            (self.pauses, self.to_go) = (FIRST_PAUSES, FIRST_PAUSES[self.manner as usize]);
         }
         self.to_go = self.to_go.saturating_sub(1);
         if self.to_go == 0 {
@@ -276,7 +289,7 @@ mod tests {
         run(&mut judge, &mut now, 1, 100, 100); // the first stretch begins
         let mut before = Manner::ByThread;
         for _ in 0..2_000 {
-            let among = if trials % 3 == 2 { 80 } else { 150 };
+            let among = if trials % 3 == 2 { 90 } else { 150 }; // not so bad that the stretch is cut short
             let manner = stretch(&mut judge, &mut now, 100, among);
             trials += u32::from(manner == Manner::Among);
             assert!((before, manner) != (Manner::Among, Manner::Among), "settled after {trials} trials");
@@ -303,9 +316,36 @@ mod tests {
         let (mut judge, mut now) = (Judge::default(), Instant::now());
         run(&mut judge, &mut now, 100_000, 100, 80);
         assert!(judge.pauses[Manner::ByThread as usize] > 100, "{judge:?}");
-        let stretches = 2 * DRIFT_STRETCHES as usize;
+        let stretches = (DRIFT_STRETCHES + FIRST_PAUSES[Manner::ByThread as usize] + 2) as usize;
         let among = run(&mut judge, &mut now, stretches * FLUSHES as usize, 300, 600);
         assert!(among >= FLUSHES as usize, "tried soon: {judge:?}");
+    }
+
+    #[test]
+    fn a_trial_that_is_plainly_lost_is_cut_short_and_one_that_is_not_is_not() {
+        let third = FLUSHES as usize / PART_AT_WORSE as usize;
+        for (among, flushes) in [(50, third), (84, third), (86, FLUSHES as usize), (109, FLUSHES as usize)] {
+            let (mut judge, mut now) = (Judge::default(), Instant::now());
+            while judge.manner() == Manner::ByThread {
+                run(&mut judge, &mut now, 1, 100, among);
+            }
+            let of_trial = (1..).find(|_| {
+                run(&mut judge, &mut now, 1, 100, among);
+                judge.manner() == Manner::ByThread
+            });
+            assert_eq!(of_trial, Some(flushes), "with {among} of 100");
+        }
+    }
+
+    #[test]
+    fn the_first_trial_comes_after_some_stretches_by_the_thread() {
+        let (mut judge, mut now) = (Judge::default(), Instant::now());
+        run(&mut judge, &mut now, 1, 100, 100); // the first stretch begins
+        let first = (1..).find(|_| {
+            stretch(&mut judge, &mut now, 100, 100);
+            judge.manner() == Manner::Among
+        });
+        assert_eq!(first, Some(FIRST_PAUSES[Manner::ByThread as usize]));
     }
 
     #[test]
@@ -331,7 +371,8 @@ mod tests {
                 judge.end(now);
                 ended += 1;
             }
-            assert_eq!(ended, flushes, "one stretch, of flushes of {flush:?}");
+            let stretches = FIRST_PAUSES[Manner::ByThread as usize];
+            assert_eq!(ended, stretches * flushes, "{stretches} stretches, of flushes of {flush:?}");
         }
     }
 

@@ -69,6 +69,7 @@ impl Wal {
         azekura_io::create_dir_all_durable(&*fs, dir).map_err(WalError::io("create", dir))?;
         let workers = options.worker_count();
         let (streams, in_use, measured) = count_streams(&*fs, dir, &options)?;
+        let doubts_more_streams = measured.as_ref().is_none_or(|measured| measured.streams <= in_use);
         let assignment = Assignment::new(workers, in_use);
         let open = |stream, sizes| SegmentStore::open(&fs, dir, stream, identity, options.direct, sizes);
         let live = (0..streams).map(|stream| {
@@ -94,6 +95,7 @@ impl Wal {
             assignment,
             changing: Mutex::new(()),
             stream_changes: AtomicU64::new(0),
+            doubts_more_streams,
             adapter: Bell::new(),
             orphans,
             failure: Failure::default(),
