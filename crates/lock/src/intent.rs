@@ -30,8 +30,10 @@ use crate::id::LockId;
 use crate::owner::Owners;
 use crate::stripe::{NONE, Stripe};
 
-/// Tables a transaction can use at once without touching the shared table.
-pub(crate) const NOTES: usize = 8;
+/// Notes beside the owner's mutex: transactions of few tables, and those are most, touch no other memory.
+const NEAR: usize = 8;
+/// Tables that a transaction can use at once without touching the shared table: room for those of a schema, and a bound on what an owner keeps, 4 KiB.
+const MOST: usize = 256;
 
 /// One intent of one owner.
 #[derive(Clone, Copy, Debug)]
@@ -48,31 +50,55 @@ const EMPTY: Note = Note { tree: TreeId(0), claims: 0, request: NONE };
 /// The notes of one owner, under the owner's mutex.
 #[derive(Debug)]
 pub(crate) struct Intents {
-    notes: [Note; NOTES],
+    near: [Note; NEAR],
+    /// Those that did not fit there, numbered on; as many as its transactions ever had at once.
+    more: Vec<Note>,
     /// Intents noted here, ever.
     pub(crate) acquisitions: u64,
 }
 
 impl Intents {
     pub(crate) const fn new() -> Self {
-        Self { notes: [EMPTY; NOTES], acquisitions: 0 }
+        Self { near: [EMPTY; NEAR], more: Vec::new(), acquisitions: 0 }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Note> {
+        self.near.iter().chain(&self.more)
+    }
+
+    fn note(&mut self, number: u32) -> &mut Note {
+        let number = number as usize;
+        if number < NEAR { &mut self.near[number] } else { &mut self.more[number - NEAR] }
+    }
+
+    /// The number of an empty note, unless there are too many.
+    fn free(&mut self) -> Option<u32> {
+        let count = NEAR + self.more.len();
+        let free = self.all().position(|n| n.claims == 0).unwrap_or(count);
+        if free == MOST {
+            return None;
+        }
+        if free == count {
+            self.more.push(EMPTY);
+        }
+        Some(free as u32)
     }
 
     /// Step 1: notes a new intent, if the fast path is open and a note is free. The note's number.
     pub(crate) fn add(&mut self, tree: TreeId, claims: Claims, strong: &StrongCounts) -> Option<u32> {
-        let free = self.notes.iter().position(|n| n.claims == 0)?;
         if strong.is_raised(tree) {
             return None;
         }
-        self.notes[free] = Note { tree, claims, request: NONE };
+        let free = self.free()?;
+        *self.note(free) = Note { tree, claims, request: NONE };
         self.acquisitions += 1;
-        Some(free as u32)
+        Some(free)
     }
 
     /// Makes a noted intent stronger (IS to IX), if it is still only a note. No look at the strong count is needed:
     /// a strong request that has not visited this note yet will find it in its new mode.
     pub(crate) fn strengthen(&mut self, note: u32, claims: Claims) -> bool {
-        let note = &mut self.notes[note as usize];
+        let note = self.note(note);
         if note.request != NONE {
             return false;
         }
@@ -83,17 +109,18 @@ impl Intents {
 
     /// Empties one note.
     pub(crate) fn take(&mut self, note: u32) -> Note {
-        std::mem::replace(&mut self.notes[note as usize], EMPTY)
+        std::mem::replace(self.note(note), EMPTY)
     }
 
     /// Every intent noted here.
     pub(crate) fn notes(&self) -> impl Iterator<Item = &Note> {
-        self.notes.iter().filter(|n| n.claims != 0)
+        self.all().filter(|n| n.claims != 0)
     }
 
     /// Step 2 for one owner: turns its intent on `tree` into a request of `stripe`, whose latch the caller holds.
     fn share(&mut self, tree: TreeId, owner: u32, stripe: &mut Stripe) {
-        let found = self.notes.iter_mut().find(|n| n.claims != 0 && n.tree == tree && n.request == NONE);
+        let mut all = self.near.iter_mut().chain(&mut self.more);
+        let found = all.find(|n| n.claims != 0 && n.tree == tree && n.request == NONE);
         if let Some(note) = found {
             note.request = stripe.insert_holder(LockId::table(tree), owner, note.claims);
         }

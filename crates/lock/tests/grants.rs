@@ -207,6 +207,35 @@ fn intents_of_many_transactions_and_tables_meet_no_strong_lock() {
 }
 
 #[test]
+fn a_transaction_of_many_tables_notes_its_intents_and_of_very_many_shares_the_rest() {
+    let table = table();
+    for tables in [9, 40, 300] {
+        let before = table.stats().noted_intents;
+        let mut many = table.begin(TxnId(1));
+        for mode in [TableMode::IS, TableMode::IX] {
+            for tree in 0..tables {
+                table.try_lock_table(&mut many, azekura_base::TreeId(tree), mode).unwrap();
+            }
+        }
+        let stats = table.stats();
+        let noted = u64::from(tables.min(256));
+        assert_eq!(stats.noted_intents - before, 2 * noted, "{tables} tables, each noted and made stronger");
+        assert_eq!(stats.locks as u64, u64::from(tables) - noted);
+        let mut strong = table.begin(TxnId(2));
+        for tree in 0..tables {
+            let tree = azekura_base::TreeId(tree);
+            assert_eq!(table.try_lock_table(&mut strong, tree, TableMode::S), Err(WouldBlock), "{tree:?}");
+        }
+        table.release_all(many, None);
+        for tree in 0..tables {
+            table.try_lock_table(&mut strong, azekura_base::TreeId(tree), TableMode::X).unwrap();
+        }
+        table.release_all(strong, None);
+        assert_eq!(table.stats().locks, 0);
+    }
+}
+
+#[test]
 fn a_strong_lock_waits_for_noted_intents_and_new_intents_wait_for_it() {
     let table = table();
     let mut intent = table.begin(TxnId(1));

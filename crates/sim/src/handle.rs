@@ -113,8 +113,9 @@ impl Machine for Handle {
 
     fn sleep(&self, time: Duration) {
         let time = crate::coherence::picoseconds(time.as_secs_f64() * 1e9);
-        with(|world| world.sleep(0, Some(time)));
-        give_way();
+        if with(|world| world.sleep(0, Some(time))) {
+            give_way();
+        }
     }
 
     fn now(&self) -> Duration {
@@ -123,8 +124,9 @@ impl Machine for Handle {
 
     fn park(&self, address: usize, timeout: Option<Duration>) {
         let time = timeout.map(|t| crate::coherence::picoseconds(t.as_secs_f64() * 1e9));
-        with(|world| world.sleep(address, time));
-        give_way();
+        if with(|world| world.sleep(address, time)) {
+            give_way();
+        }
     }
 
     fn unpark(&self, address: usize, at_most: usize) -> usize {

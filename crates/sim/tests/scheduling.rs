@@ -27,6 +27,9 @@ fn profile(undisturbed_us: f64) -> Profile {
         (&mut profile.costs.alarm, 17.0),
         (&mut profile.costs.wake_busy, 7.0),
         (&mut profile.costs.alarm_busy, 13.0),
+        (&mut profile.costs.alarm_set, 31.0),
+        (&mut profile.costs.alarm_missed, 47.0),
+        (&mut profile.costs.interrupt, 23.0),
     ] {
         constant.value = us * 1e3;
     }
@@ -73,13 +76,13 @@ fn who_slept_takes_a_busy_processor_when_its_alarm_is_heard_where_nobody_is_left
 
 #[test]
 fn who_was_just_given_a_processor_keeps_it_for_as_long_as_it_is_left_undisturbed() {
-    // The one that computes was given the processor a switch after the sleeper had left it.
-    is_about(back_from_a_sleep(700.0, 1), 3 + 700 + 3);
+    // The one that computes was given the processor a switch after the sleeper had set its alarm and left it.
+    is_about(back_from_a_sleep(700.0, 1), 31 + 3 + 700 + 3);
 }
 
 #[test]
 fn nobody_is_left_undisturbed_for_longer_than_a_slice() {
-    is_about(back_from_a_sleep(5_000.0, 1), 3 + 2_000 + 3);
+    is_about(back_from_a_sleep(5_000.0, 1), 31 + 3 + 2_000 + 3);
 }
 
 #[test]
@@ -127,4 +130,94 @@ fn a_wake_takes_the_waker_its_call_and_the_sleeper_a_wake_more() {
     let [call, awake] = times.get();
     is_about(call, 5);
     is_about(awake, 50 + 17 + 5 + 11);
+}
+
+#[test]
+fn who_sleeps_for_less_than_an_alarm_takes_does_not_leave_its_processor() {
+    let times = Rc::new(Cell::new([Duration::ZERO; 3]));
+    let seen = Rc::clone(&times);
+    let mut simulation = Simulation::new(Rc::new(profile(0.0)), 1, 1);
+    simulation.thread(move || {
+        let nap = |us: u32| {
+            let begin = Instant::now();
+            thread::sleep(us * US);
+            begin.elapsed()
+        };
+        let word = WaitWord::new(0);
+        let begin = Instant::now();
+        word.wait(0, Some(30 * US));
+        seen.set([nap(1), nap(30), begin.elapsed()]);
+    });
+    simulation.thread(|| compute_until(Instant::now() + 10_000 * US));
+    simulation.run().unwrap();
+    let [short, long, all] = times.get();
+    is_about(short, 47);
+    is_about(long, 47);
+    is_about(all, 47 + 47 + 47);
+}
+
+/// Processor time of threads that sleep for so long each, one after the other on one processor.
+fn time_of_naps(naps_us: [u32; 3]) -> [Duration; 3] {
+    let times = Rc::new(Cell::new([Duration::ZERO; 3]));
+    let mut simulation = Simulation::new(Rc::new(profile(0.0)), 1, 1);
+    for (thread, us) in naps_us.into_iter().enumerate() {
+        let all = Rc::clone(&times);
+        simulation.thread(move || {
+            thread::sleep(us * US);
+            let mut times = all.get();
+            times[thread] = machine::current().unwrap().processor_time(Some(thread));
+            all.set(times);
+        });
+    }
+    simulation.run().unwrap();
+    times.get()
+}
+
+#[test]
+fn an_alarm_costs_nothing_where_another_of_its_processor_comes_before() {
+    let times = time_of_naps([1_000, 2_000, 500]);
+    for (time, us) in times.into_iter().zip([31, 0, 31]) {
+        is_about(time, us);
+    }
+}
+
+/// How long a thread takes for its work, while another, which slept before, wakes up and ends, or not.
+fn time_of_work(is_interrupted: bool) -> Duration {
+    let took = Rc::new(Cell::new(Duration::ZERO));
+    let result = Rc::clone(&took);
+    let mut simulation = Simulation::new(Rc::new(profile(0.0)), 1, 1);
+    simulation.thread(move || thread::sleep(if is_interrupted { 100 * US } else { 100_000 * US }));
+    simulation.thread(move || {
+        let begin = Instant::now();
+        let own = 0_u8;
+        (0..300_000).for_each(|_| machine::reads(&own));
+        result.set(begin.elapsed());
+    });
+    simulation.run().unwrap();
+    took.get()
+}
+
+#[test]
+fn who_is_interrupted_loses_that_and_two_switches() {
+    let (alone, interrupted) = (time_of_work(false), time_of_work(true));
+    assert!(alone > 200 * US && alone < 50_000 * US, "{alone:?}");
+    is_about(interrupted - alone, 3 + 23 + 3);
+}
+
+#[test]
+fn who_is_woken_before_its_alarm_takes_it_back() {
+    let awake = Rc::new(Cell::new(Duration::ZERO));
+    let word = Arc::new(WaitWord::new(0));
+    let (slept, theirs) = (Rc::clone(&awake), Arc::clone(&word));
+    let mut simulation = Simulation::new(Rc::new(profile(0.0)), 2, 1);
+    simulation.thread(move || {
+        compute_until(Instant::now() + 200 * US); // the other sleeps by then
+        word.set_and_wake(1);
+    });
+    simulation.thread(move || {
+        theirs.wait(0, Some(10_000 * US));
+        slept.set(machine::current().unwrap().now());
+    });
+    simulation.run().unwrap();
+    is_about(awake.get(), 200 + 5 + 11 + 31);
 }

@@ -36,18 +36,39 @@ pub fn random() -> u64 {
 /// Processor time that all threads of this process have had; of a simulated machine's threads, if the calling one is such. A model has no time. Costs a system call.
 #[must_use]
 pub fn processor_time() -> std::time::Duration {
-    machine::simulated().map_or_else(time_of_process, |machine| machine.processor_time(None))
+    machine::simulated().map_or_else(|| clock::read(clock::PROCESS), |machine| machine.processor_time(None))
+}
+
+/// The same of the calling thread alone.
+#[must_use]
+pub fn thread_time() -> std::time::Duration {
+    machine::simulated().map_or_else(
+        || clock::read(clock::THREAD),
+        |machine| machine.processor_time(Some(machine.thread_number())),
+    )
 }
 
 #[cfg(loom)]
-fn time_of_process() -> std::time::Duration {
-    std::time::Duration::ZERO
+mod clock {
+    pub(super) const PROCESS: () = ();
+    pub(super) const THREAD: () = ();
+
+    pub(super) const fn read((): ()) -> std::time::Duration {
+        std::time::Duration::ZERO
+    }
 }
 
 #[cfg(not(loom))]
-fn time_of_process() -> std::time::Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    std::time::Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+mod clock {
+    use rustix::time::{ClockId, clock_gettime};
+
+    pub(super) const PROCESS: ClockId = ClockId::ProcessCPUTime;
+    pub(super) const THREAD: ClockId = ClockId::ThreadCPUTime;
+
+    pub(super) fn read(id: ClockId) -> std::time::Duration {
+        let time = clock_gettime(id);
+        std::time::Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+    }
 }
 
 /// A thread-local. On a simulated machine each of its threads has one; else it is std's `thread_local!`, with the same words.

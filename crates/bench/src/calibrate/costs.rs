@@ -29,6 +29,9 @@ pub(super) struct Costs {
     alarm: Runs,
     wake_busy: Runs,
     alarm_busy: Runs,
+    alarm_set: Runs,
+    alarm_missed: Runs,
+    interrupt: Runs,
     undisturbed: Runs,
     slice: Runs,
 }
@@ -67,7 +70,21 @@ impl Costs {
         let alarm = self.alarm.median();
         // A switch comes after both, and is counted by itself.
         let switch = self.context_switch.median();
-        self.wake_busy.run(|| io::Result::Ok((scheduling::wake_busy()? - switch).max(0.0)))?;
+        let mut interrupt = 0.0;
+        self.wake_busy.run(|| {
+            let (after, lost) = scheduling::wake_busy()?;
+            // The sleeper's own calls, as in a switch.
+            interrupt = (lost - 2.0 * switch - 2.0 * system_call).max(0.0);
+            io::Result::Ok((after - switch).max(0.0))
+        })?;
+        self.interrupt.run_beside(&self.wake_busy, interrupt);
+        let mut missed = 0.0;
+        self.alarm_set.run(|| {
+            let (set, over) = scheduling::alarm_set()?;
+            missed = (over - system_call).max(0.0);
+            io::Result::Ok((set - system_call).max(0.0))
+        })?;
+        self.alarm_missed.run_beside(&self.alarm_set, missed);
         let mut late = 0.0;
         self.undisturbed.run(|| {
             let (undisturbed, alarm) = scheduling::undisturbed(alarm)?;
@@ -107,6 +124,9 @@ impl Costs {
             (&mut costs.alarm, &self.alarm),
             (&mut costs.wake_busy, &self.wake_busy),
             (&mut costs.alarm_busy, &self.alarm_busy),
+            (&mut costs.alarm_set, &self.alarm_set),
+            (&mut costs.alarm_missed, &self.alarm_missed),
+            (&mut costs.interrupt, &self.interrupt),
             (&mut costs.undisturbed, &self.undisturbed),
             (&mut costs.slice, &self.slice),
         ] {

@@ -1,20 +1,20 @@
-//! The time between two accesses with which the simulation of one thread takes as long as the real one.
+//! The time between two accesses with which the thread of a simulation has a processor for as long, for each operation, as the real one.
 
 /// No gap is longer, in nanoseconds.
 const LONGEST: f64 = 256.0;
-/// So close the simulation has to come, relative to the real rate.
+/// So close the simulation has to come, relative to the real time.
 const CLOSE: f64 = 0.005;
 /// Simulations, at most.
 const TRIES: usize = 10;
 
-/// The gap. An operation takes longer in the simulation the longer the gap, nearly in proportion: so each guess is where the
+/// The gap, given the real time of an operation. In the simulation it takes longer the longer the gap, nearly in proportion: so each guess is where the
 /// line through the two best ones so far meets the real time. Where the simulation is slower than the real thing even without a gap, that is 0.
 pub(super) fn gap<E>(real: f64, mut simulate: impl FnMut(f64) -> Result<f64, E>) -> Result<f64, E> {
-    let mut tries: Vec<(f64, f64)> = Vec::new(); // gaps, and rates
+    let mut tries: Vec<(f64, f64)> = Vec::new(); // gaps, and times
     let mut guess = 4.0;
     for _ in 0..TRIES {
-        let rate = simulate(guess)?;
-        tries.push((guess, rate));
+        let time = simulate(guess)?;
+        tries.push((guess, time));
         tries.sort_by(|a, b| off(real, a.1).total_cmp(&off(real, b.1)));
         if off(real, tries[0].1) <= CLOSE {
             break;
@@ -33,14 +33,13 @@ fn off(real: f64, simulated: f64) -> f64 {
 }
 
 fn next(real: f64, tries: &[(f64, f64)]) -> f64 {
-    let time = |rate: f64| 1.0 / rate.max(f64::MIN_POSITIVE);
     match *tries {
-        [(a, a_rate), (b, b_rate), ..] if a_rate != b_rate => {
-            a + (time(real) - time(a_rate)) * (b - a) / (time(b_rate) - time(a_rate))
+        [(a, a_time), (b, b_time), ..] if a_time != b_time => {
+            a + (real - a_time) * (b - a) / (b_time - a_time)
         }
         // The first one: the second is on the side where the real one is.
-        [(a, rate), ..] => {
-            if rate > real {
+        [(a, time), ..] => {
+            if time < real {
                 2.0 * a
             } else {
                 0.0
@@ -56,28 +55,28 @@ mod tests {
 
     fn found(real: f64, base_ns: f64, accesses: f64) -> (f64, usize) {
         let mut simulated = 0;
-        let rate = |gap: f64| {
+        let time = |gap: f64| {
             simulated += 1;
             // Not quite a line: short gaps hide behind stores.
-            Ok::<f64, ()>(1e9 / (base_ns + accesses * gap + 20.0 * (1.0 - (-gap).exp())))
+            Ok::<f64, ()>(base_ns + accesses * gap + 20.0 * (1.0 - (-gap).exp()))
         };
-        let gap = gap(real, rate).unwrap_or_default();
+        let gap = gap(real, time).unwrap_or_default();
         (gap, simulated)
     }
 
     #[test]
     fn the_gap_is_found_in_a_few_simulations() {
         for (accesses, gap) in [(10.0, 1.5), (130.0, 3.0), (130.0, 40.0), (500.0, 0.3)] {
-            let real = 1e9 / (200.0 + accesses * gap + 20.0 * (1.0 - f64::exp(-gap)));
+            let real = 200.0 + accesses * gap + 20.0 * (1.0 - f64::exp(-gap));
             let (found, simulated) = found(real, 200.0, accesses);
-            assert!((found - gap).abs() * accesses < 0.02 * 1e9 / real, "{found} instead of {gap}");
+            assert!((found - gap).abs() * accesses < 0.02 * real, "{found} instead of {gap}");
             assert!(simulated <= 6, "{simulated}");
         }
     }
 
     #[test]
     fn where_no_gap_is_short_enough_it_is_none_and_where_none_is_long_enough_the_longest() {
-        assert_eq!(found(1e9 / 50.0, 200.0, 10.0).0, 0.0);
-        assert_eq!(found(1e9 / 1e6, 200.0, 10.0).0, LONGEST);
+        assert_eq!(found(50.0, 200.0, 10.0).0, 0.0);
+        assert_eq!(found(1e6, 200.0, 10.0).0, LONGEST);
     }
 }

@@ -61,11 +61,12 @@ impl Runs {
         self.quiet() < LEAST
     }
 
-    /// The median of those that count; 0 without runs.
+    /// The median of those that count, of two in the middle their mean: of rates and of the times that they are the inverse of it is nearly the same run. 0 without runs.
     #[must_use]
     pub fn median(&self) -> f64 {
         let values = self.counted();
-        values.get(values.len() / 2).copied().unwrap_or(0.0)
+        let at = |place: usize| values.get(place).copied().unwrap_or(0.0);
+        f64::midpoint(at(values.len().saturating_sub(1) / 2), at(values.len() / 2))
     }
 
     /// First and third quartile of those that count; 0 without runs.
@@ -110,6 +111,10 @@ mod tests {
         let runs = runs(&[(50.0, 0.8), (90.0, 0.2), (95.0, 0.05), (80.0, 0.3), (10.0, 2.0)]);
         assert_eq!((runs.median(), runs.is_disturbed(), runs.is_settled()), (90.0, true, false));
         assert_eq!(Runs::default().median(), 0.0);
+        assert_eq!(
+            Runs(vec![Run { value: 90.0, others: 0.0 }, Run { value: 100.0, others: 0.0 }]).median(),
+            95.0
+        );
     }
 
     #[test]

@@ -3,11 +3,11 @@
 //! Medians count here: how long a wake takes varies by itself (an idle processor sleeps deeper the longer it is left alone), not only because others use the
 //! machine.
 
-use azekura_base::sync::WaitWord;
 use azekura_base::sync::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
+use azekura_base::sync::{WaitWord, thread_time};
 use rustix::thread::set_current_timer_slack;
 use std::hint::spin_loop;
 use std::io;
@@ -25,8 +25,14 @@ const TIMES: usize = 61;
 const TIMES_BUSY: usize = 15;
 /// Two threads that compute share a processor for so long.
 const SHARED: Duration = Duration::from_millis(60);
-/// A thread that reads the clock all the time, and finds that so much has passed, was off its processor.
+/// A thread that reads the clock all the time, and finds that so much has passed, was off its processor: for a slice, for a moment.
 const OFF: Duration = Duration::from_micros(100);
+const INTERRUPTED: Duration = Duration::from_micros(1);
+/// A sleep that is over when its alarm is set, and one that is not, in microseconds.
+const NO_TIME: Duration = Duration::from_nanos(1);
+const LONGEST_SET_US: u64 = 64;
+/// Less of the time may be what the clocks take.
+const OFF_PART: f64 = 0.2;
 
 fn median(mut all: Vec<Duration>) -> f64 {
     all.sort();
@@ -50,26 +56,58 @@ fn spin_for(time: Duration) {
     }
 }
 
-/// What `f` gives while another thread computes on a processor.
-fn beside_computing<T>(processor: usize, f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+/// What `f` gives while another thread computes on a processor, and for how long that one could not meanwhile.
+fn beside_computing<T>(processor: usize, f: impl FnOnce() -> io::Result<T>) -> io::Result<(T, Duration)> {
     let is_over = Arc::new(AtomicBool::new(false));
     let theirs = Arc::clone(&is_over);
     let busy = on(processor, move || {
+        let (mut lost, mut last) = (Duration::ZERO, Instant::now());
         // Relaxed: it ends a little later.
         while !theirs.load(Relaxed) {
-            spin_loop();
+            let now = Instant::now();
+            lost += Some(now - last).filter(|&off| off > INTERRUPTED).unwrap_or_default();
+            last = now;
         }
+        lost
     })?;
     let result = f();
     is_over.store(true, Relaxed);
-    join(busy)?;
-    result
+    let lost = join(busy)?;
+    result.map(|result| (result, lost))
 }
 
-/// How long after a call that wakes it a sleeper runs on a processor on which another thread computes; 0 where there is no other processor to wake it from.
-pub(super) fn wake_busy() -> io::Result<f64> {
+/// How long after a call that wakes it a sleeper runs on a processor on which another thread computes, and what that one loses by it; 0 where there is no
+/// other processor to wake it from.
+pub(super) fn wake_busy() -> io::Result<(f64, f64)> {
     let [mine, theirs] = two_processors()?;
-    if mine == theirs { Ok(0.0) } else { beside_computing(theirs, wake).map(|(_, after)| after) }
+    if mine == theirs {
+        return Ok((0.0, 0.0));
+    }
+    let ((_, after), lost) = beside_computing(theirs, wake)?;
+    Ok((after, lost.as_secs_f64() * 1e9 / TIMES as f64))
+}
+
+/// The shortest sleep for which a thread leaves its processor: so long it takes to set the alarm. And how long one takes that is over by then.
+pub(super) fn alarm_set() -> io::Result<(f64, f64)> {
+    let [_, processor] = two_processors()?;
+    let measure = || {
+        let over = lateness(NO_TIME, TIMES);
+        let set = (1..=LONGEST_SET_US).map(Duration::from_micros).find(|&time| leaves_processor(time));
+        let set = set.unwrap_or(ASLEEP);
+        (set.as_secs_f64() * 1e9, over)
+    };
+    join(on(processor, measure)?)
+}
+
+/// Whether a thread that sleeps for that time mostly is off its processor for a good part of the time until it is back.
+fn leaves_processor(time: Duration) -> bool {
+    let one = |_| {
+        let (began, had) = (Instant::now(), thread_time());
+        std::thread::sleep(time);
+        let had = thread_time() - had;
+        had < began.elapsed().mul_f64(1.0 - OFF_PART)
+    };
+    2 * (0..TIMES_BUSY).filter(|&n| one(n)).count() > TIMES_BUSY
 }
 
 /// What a call that wakes a sleeper on an idle processor takes, and how long after its end the sleeper runs.
@@ -133,14 +171,14 @@ pub(super) fn context_switch(system_call: f64) -> io::Result<f64> {
     Ok((both_ways / 2.0 - 2.0 * system_call).max(0.0))
 }
 
-/// How late sleeps of [`ASLEEP`] end.
-fn lateness(times: usize) -> f64 {
+/// How late such sleeps end.
+fn lateness(time: Duration, times: usize) -> f64 {
     // Where it is refused, sleeps end up to 50 µs late, here as everywhere.
     let _ = set_current_timer_slack(NonZeroU64::new(1));
     let one = |_| {
         let began = Instant::now();
-        std::thread::sleep(ASLEEP);
-        began.elapsed().saturating_sub(ASLEEP)
+        std::thread::sleep(time);
+        began.elapsed().saturating_sub(time)
     };
     median((0..times).map(one).collect())
 }
@@ -148,14 +186,15 @@ fn lateness(times: usize) -> f64 {
 /// From the end of a sleep's time to the sleeper's first instruction, on an idle processor.
 pub(super) fn alarm() -> io::Result<f64> {
     let [_, processor] = two_processors()?;
-    join(on(processor, || lateness(TIMES))?)
+    join(on(processor, || lateness(ASLEEP, TIMES))?)
 }
 
 /// How long a thread that has just been given its processor, because another went to sleep, keeps it when that one wakes; and how late that one's alarm is there,
 /// if that is not the reason.
 pub(super) fn undisturbed(alarm: f64) -> io::Result<(f64, f64)> {
     let [processor, _] = two_processors()?;
-    let late = beside_computing(processor, || on(processor, || lateness(TIMES_BUSY)).and_then(join))?;
+    let (late, _) =
+        beside_computing(processor, || on(processor, || lateness(ASLEEP, TIMES_BUSY)).and_then(join))?;
     // On time, as on an idle processor: whoever wakes goes first.
     Ok(if late < 2.0 * alarm { (0.0, late) } else { (late + ASLEEP.as_secs_f64() * 1e9, 0.0) })
 }
@@ -196,7 +235,11 @@ mod tests {
         assert!(context_switch(0.0).expect("threads start") > 0.0);
         let alarm = alarm().expect("threads start");
         let (undisturbed, late) = undisturbed(alarm).expect("threads start");
-        assert!(alarm > 0.0 && undisturbed + late > 0.0 && wake_busy().expect("threads start") >= 0.0);
+        assert!(alarm > 0.0 && undisturbed + late > 0.0);
+        let (set, over) = alarm_set().expect("threads start");
+        assert!(set > 0.0 && over > 0.0, "{set} {over}");
+        let (after, lost) = wake_busy().expect("threads start");
+        assert!(after >= 0.0 && lost >= 0.0, "{after} {lost}");
         assert!(slice().expect("threads start") > 0.0);
     }
 

@@ -33,6 +33,22 @@ impl Subject {
     }
 }
 
+/// What a run was like.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ran {
+    /// Operations per second.
+    pub(super) rate: f64,
+    /// Nanoseconds of a processor that a thread had for an operation.
+    pub(super) busy_ns: f64,
+}
+
+impl Ran {
+    /// Of threads that never wait.
+    fn computing(rate: f64, threads: usize) -> Self {
+        Self { rate, busy_ns: threads as f64 * 1e9 / rate.max(f64::MIN_POSITIVE) }
+    }
+}
+
 /// A subject, ready to run.
 pub(super) struct Trial {
     pub(super) subject: Subject,
@@ -53,28 +69,33 @@ impl Trial {
         Ok(Self { subject, filled, time, seed })
     }
 
-    /// Operations per second of so many real threads.
-    pub(super) fn real(&self, threads: usize) -> Result<f64, BenchError> {
+    /// So many real threads.
+    pub(super) fn real(&self, threads: usize) -> Result<Ran, BenchError> {
         let profile = Profile::two_sockets();
         match (self.subject, &self.filled) {
-            (Subject::Cache, _) => Ok(self.cache(profile, threads).real(threads, self.time)),
+            (Subject::Cache, _) => {
+                Ok(Ran::computing(self.cache(profile, threads).real(threads, self.time), threads))
+            }
             (Subject::Tree, Some(filled)) => {
                 let mut scale = self.tree(profile, threads);
                 scale.time = Some((self.time / 4, self.time));
-                scale::run::real(&scale, filled, threads)
+                Ok(Ran::computing(scale::run::real(&scale, filled, threads)?, threads))
             }
-            (Subject::Log | Subject::Tree, _) => self.log(profile, threads, self.log_time()).real(threads),
+            (Subject::Log | Subject::Tree, _) => {
+                let (rate, busy_ns) = self.log(profile, threads, self.log_time()).real(threads)?;
+                Ok(Ran { rate, busy_ns })
+            }
         }
     }
 
     /// The same on a machine, with so long a gap between accesses. The log runs for as long as really, for it tries how many streams serve it best, and who
     /// leads its flushes, all the time.
-    pub(super) fn simulated(&self, profile: &Profile, gap: f64, threads: usize) -> Result<f64, BenchError> {
+    pub(super) fn simulated(&self, profile: &Profile, gap: f64, threads: usize) -> Result<Ran, BenchError> {
         self.simulated_for(profile, gap, threads, self.log_time())
     }
 
     /// The same for one thread, on which the log has nothing to choose from: sooner done.
-    pub(super) fn simulated_briefly(&self, profile: &Profile, gap: f64) -> Result<f64, BenchError> {
+    pub(super) fn simulated_briefly(&self, profile: &Profile, gap: f64) -> Result<Ran, BenchError> {
         self.simulated_for(profile, gap, 1, BRIEFLY)
     }
 
@@ -88,21 +109,23 @@ impl Trial {
         gap: f64,
         threads: usize,
         log_time: (Duration, Duration),
-    ) -> Result<f64, BenchError> {
+    ) -> Result<Ran, BenchError> {
         let mut profile = profile.clone();
         profile.costs.between_accesses.value = gap;
         let progress = Progress::hidden();
         match (self.subject, &self.filled) {
             (Subject::Cache, _) => {
                 let report = self.cache(profile, threads).run(&progress).map_err(BenchError::Simulation)?;
-                Ok(report.points.first().map_or(0.0, |point| point.rate))
+                Ok(Ran::computing(report.points.first().map_or(0.0, |point| point.rate), threads))
             }
             (Subject::Tree, Some(filled)) => {
-                Ok(scale::run::point(&self.tree(profile, threads), filled, threads)?.rate)
+                let point = scale::run::point(&self.tree(profile, threads), filled, threads)?;
+                Ok(Ran::computing(point.rate, threads))
             }
             (Subject::Log | Subject::Tree, _) => {
                 let report = self.log(profile, threads, log_time).run(&progress)?;
-                Ok(report.points.first().map_or(0.0, |point| point.rate))
+                let ran = report.points.first().map(|p| Ran { rate: p.rate, busy_ns: p.worker_ns });
+                Ok(ran.unwrap_or(Ran { rate: 0.0, busy_ns: 0.0 }))
             }
         }
     }

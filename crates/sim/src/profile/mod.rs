@@ -96,10 +96,16 @@ pub struct Costs {
     pub wake: Constant,
     /// From the end of a sleep's time to the sleeper's first instruction, when a processor is idle.
     pub alarm: Constant,
+    /// What it costs a thread, before it sleeps, to set an alarm that comes before all others of its processor; the same again if it is woken before.
+    pub alarm_set: Constant,
+    /// How long it computes instead of sleeping where the time of such an alarm is over when it is set.
+    pub alarm_missed: Constant,
     /// From the end of a call that wakes until who computes on the sleeper's processor gives way to it, when none is idle.
     pub wake_busy: Constant,
     /// The same from the end of a sleep's time.
     pub alarm_busy: Constant,
+    /// What who computes and gives way to a sleeper that wakes up loses by that, besides the two switches.
+    pub interrupt: Constant,
     /// How long a thread that has just been given its processor keeps it, whoever wakes up and wants it.
     pub undisturbed: Constant,
     /// How long a thread may run when others want its processor.

@@ -63,8 +63,11 @@ impl Profile {
                 wake_call: reasoned(400.0, "a system call"),
                 wake: reasoned(10_000.0, "Solaris 10 at 1.2 GHz in order"),
                 alarm: reasoned(10_000.0, "as another thread's wake"),
+                alarm_set: reasoned(0.0, "a register is written"),
+                alarm_missed: reasoned(0.0, "an interrupt, counted with the call"),
                 wake_busy: reasoned(0.0, "an interrupt, counted with the switch"),
                 alarm_busy: reasoned(0.0, "an interrupt, counted with the switch"),
+                interrupt: reasoned(0.0, "counted with the switch"),
                 undisturbed: reasoned(
                     0.0,
                     "Solaris' time-sharing class: who has slept has the higher priority",
@@ -208,11 +211,17 @@ fn x86_costs() -> Costs {
             "a futex's sleeper on an idle processor, as schedulers' wake-up benchmarks show",
         ),
         alarm: reasoned(5_000.0, "as another thread's wake"),
+        alarm_set: reasoned(
+            0.0,
+            "a register is written; 8 us were measured on the development machine, a guest whose host is asked to do it",
+        ),
+        alarm_missed: reasoned(0.0, "an interrupt, counted with the call; 18 us were measured there"),
         wake_busy: reasoned(
             0.0,
             "an interrupt, counted with the switch; 5 us were measured on the development machine, whose host delivers it",
         ),
         alarm_busy: reasoned(0.0, "the same; 16 us were measured there"),
+        interrupt: reasoned(0.0, "counted with the switch; some 11 us were measured there"),
         undisturbed: reasoned(
             0.0,
             "Linux: who has slept goes before who computes; so it was measured on 6.18, too, after sleeps of 30 us (`azekura sim calibrate`)",

@@ -41,6 +41,11 @@ impl Timers {
         }
     }
 
+    /// Whether a timer fires before that for one of those threads.
+    fn any_before(&self, until: Time, threads: &[Thread], is_one: impl Fn(&ThreadId) -> bool) -> bool {
+        self.0.iter().any(|Reverse((at, id, nap))| *at < until && is_one(id) && is_meant(&threads[*id], *nap))
+    }
+
     fn earliest(&self) -> Option<Time> {
         self.0.peek().map(|Reverse((at, ..))| *at)
     }
@@ -58,13 +63,17 @@ impl Sleepers {
 }
 
 impl World {
-    /// The thread sleeps at `address` (0: nobody will wake it), for `time` at most.
-    pub(crate) fn sleep(&mut self, address: usize, time: Option<Time>) {
+    /// The thread sleeps at `address` (0: nobody will wake it), for `time` at most; or not at all, as that is over when the alarm is set.
+    pub(crate) fn sleep(&mut self, address: usize, time: Option<Time>) -> bool {
         self.work(Work::SystemCall);
+        let until = time.map(|time| self.me().time + time);
+        if until.is_some_and(|until| self.set_alarm(until)) {
+            return false;
+        }
         let me = self.current;
         let thread = &mut self.threads[me];
         thread.nap += 1;
-        let (until, nap) = (time.map(|time| thread.time + time), thread.nap);
+        let nap = thread.nap;
         if address != 0 {
             self.sleepers.at.entry(address).or_default().push_back(me);
         }
@@ -72,6 +81,20 @@ impl World {
         if let Some(until) = until {
             self.sleepers.timers.set((until, me, nap), &self.threads);
         }
+        true
+    }
+
+    /// What it takes to set an alarm that is the processor's first; whether its time is over then.
+    fn set_alarm(&mut self, until: Time) -> bool {
+        let (set, missed, processor) = (self.alarm_set, self.alarm_missed, self.processor());
+        let of_here = |id: &ThreadId| self.threads[*id].last_processor == Some(processor);
+        if set == 0 || self.sleepers.timers.any_before(until, &self.threads, of_here) {
+            return false;
+        }
+        let me = self.me();
+        me.has_alarm = me.time + set < until;
+        me.time += if me.has_alarm { set } else { missed.max(set) };
+        !me.has_alarm
     }
 
     pub(crate) fn unpark(&mut self, address: usize, at_most: usize) -> usize {
@@ -85,17 +108,18 @@ impl World {
             self.me().time += call;
         }
         let now = self.me().time;
-        woken.iter().for_each(|&id| self.make_ready(id, now, Some(wake)));
+        for &id in &woken {
+            if std::mem::take(&mut self.threads[id].has_alarm) {
+                self.threads[id].lost = self.alarm_set;
+            }
+            self.make_ready(id, now, Some(wake));
+        }
         woken.len()
     }
 
     /// Whether the running thread must give way until another has ended; it sleeps then.
     pub(crate) fn must_join(&mut self, thread: ThreadId) -> bool {
-        let must_sleep = self.threads[thread].state != State::Ended;
-        if must_sleep {
-            self.sleep(end_of(thread), None);
-        }
-        must_sleep
+        self.threads[thread].state != State::Ended && self.sleep(end_of(thread), None)
     }
 
     pub(crate) fn end(&mut self) {
@@ -115,6 +139,7 @@ impl World {
                 continue;
             }
             self.forget_sleeper(address, id);
+            self.threads[id].has_alarm = false;
             self.make_ready(id, at, Some(self.alarm));
         }
     }

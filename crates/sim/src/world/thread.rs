@@ -27,6 +27,10 @@ pub(crate) struct Thread {
     /// Time on processors, up to the last time that it left one, and when it came to the one that it is on.
     pub(super) had: Time,
     pub(super) since: Time,
+    /// What it loses when it next comes to a processor: by the interrupt that took it one, by the alarm that it takes back.
+    pub(super) lost: Time,
+    /// It sleeps with an alarm that had to be set.
+    pub(super) has_alarm: bool,
     /// When all its stores are done.
     pub(super) drained: Time,
     /// Naps of a thread have numbers, so that a timer knows whether it is still meant.
@@ -45,6 +49,8 @@ impl Thread {
             slice_end: 0,
             had: 0,
             since: 0,
+            lost: 0,
+            has_alarm: false,
             drained: 0,
             nap: 0,
             locals: Vec::new(),

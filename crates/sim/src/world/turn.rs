@@ -55,6 +55,7 @@ impl World {
             Wish::Waits { instead_of: Some(busy) } => {
                 let (busy, told) = (&mut self.threads[busy], at + wake.map_or(0, |wake| wake.busy));
                 busy.slice_end = busy.slice_end.min(told.max(busy.since + self.undisturbed));
+                busy.lost = self.interrupt;
             }
             Wish::Waits { instead_of: None } => {}
         }
@@ -64,7 +65,7 @@ impl World {
         let thread = &mut self.threads[id];
         thread.state = State::OnProcessor(processor);
         thread.last_processor = Some(processor);
-        thread.time = thread.time.max(at);
+        thread.time = thread.time.max(at) + std::mem::take(&mut thread.lost);
         thread.slice_end = thread.time + self.slice;
         thread.since = thread.time;
         let time = thread.time;

@@ -4,8 +4,8 @@
 //! The log is the shipped one with its own threads; workers are those of [`micro`]. Each worker has a processor, and so have the log's threads.
 
 use azekura_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use azekura_base::sync::thread;
 use azekura_base::sync::time::Instant;
+use azekura_base::sync::{thread, thread_time};
 use azekura_base::{DurableLog, Lsn};
 use azekura_io::device::{Device, DeviceFs, DeviceModel};
 use azekura_io::{Fs, MemFs};
@@ -62,6 +62,8 @@ pub struct Point {
     pub workers: usize,
     /// Transactions per second of the machine's time that were known to be committed.
     pub rate: f64,
+    /// Nanoseconds of a processor that its worker had for a transaction.
+    pub worker_ns: f64,
     /// Mean bytes of a chunk.
     pub chunk_bytes: usize,
     /// Accesses and turns of spins that were simulated.
@@ -154,16 +156,16 @@ impl Simulated {
         })
     }
 
-    /// Transactions per second of so many real workers with the first of the logs, on the first of the devices.
-    pub(crate) fn real(&self, workers: usize) -> Result<f64, BenchError> {
+    /// Transactions per second of so many real workers with the first of the logs, on the first of the devices, and nanoseconds of a processor for each.
+    pub(crate) fn real(&self, workers: usize) -> Result<(f64, f64), BenchError> {
         let (Some(&(variant, group)), Some(&device), Some(&updates)) =
             (self.logs.first(), self.devices.first(), self.updates.first())
         else {
-            return Ok(0.0);
+            return Ok((0.0, 0.0));
         };
         let micro = self.micro(variant, workers, updates);
         let measured = measure(micro, group, (device, true), self.time)?;
-        Ok(measured.commits as f64 / self.time.1.as_secs_f64())
+        Ok((measured.commits as f64 / self.time.1.as_secs_f64(), measured.worker_ns()))
     }
 
     const fn micro(&self, variant: Variant, workers: usize, updates: usize) -> Micro {
@@ -191,6 +193,7 @@ impl Simulated {
             },
             workers,
             rate: measured.commits as f64 / time.1.as_secs_f64(),
+            worker_ns: measured.worker_ns(),
             chunk_bytes: measured.chunk_bytes,
             steps: outcome.steps,
             stalls: outcome
@@ -219,7 +222,15 @@ const fn writers(variant: Variant, workers: usize) -> usize {
 struct Measured {
     commits: u64,
     all_commits: u64,
+    /// Processor time of all workers, for all commits.
+    worker_time: Duration,
     chunk_bytes: usize,
+}
+
+impl Measured {
+    fn worker_ns(&self) -> f64 {
+        self.worker_time.as_secs_f64() * 1e9 / self.all_commits.max(1) as f64
+    }
 }
 
 /// On the machine: makes the log, starts the workers, counts.
@@ -247,7 +258,8 @@ fn measure(
     for worker in 0..micro.workers {
         let (wal, pages, counts) = (Arc::clone(&wal), Arc::clone(&pages), Arc::clone(&counts));
         workers.push(thread::spawn(move || {
-            micro::work(&micro, &wal, &pages, worker, &counts, || Instant::now() < until)
+            let tally = micro::work(&micro, &wal, &pages, worker, &counts, || Instant::now() < until);
+            (tally, thread_time()) // of a thread that has done nothing else
         }));
     }
     trim_until(&wal, until - measured);
@@ -257,15 +269,18 @@ fn measure(
     trim_until(&wal, until);
     counts.store(false, Relaxed);
     let after = wal.stats();
-    let mut commits = 0;
+    let (mut commits, mut worker_time) = (0, Duration::ZERO);
     for worker in workers {
-        commits += worker.join().unwrap_or(Err(BenchError::Panicked))?.committed;
+        let (tally, time) = worker.join().map_err(|_| BenchError::Panicked)?;
+        commits += tally?.committed;
+        worker_time += time;
     }
     wal.close().map_err(micro::failed("closing the log"))?;
     let chunks = (after.chunks - before.chunks).max(1);
     Ok(Measured {
         commits,
-        all_commits: after.records / (2 + micro.updates as u64),
+        all_commits: wal.stats().records / (2 + micro.updates as u64),
+        worker_time,
         chunk_bytes: ((after.chunk_bytes - before.chunk_bytes) / chunks) as usize,
     })
 }
