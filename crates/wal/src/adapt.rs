@@ -472,6 +472,12 @@ mod tests {
         let late = |passed| Seen { records: 1, ..Seen::default() }.waited(1, time(passed), 2).late_ns;
         assert_eq!((late(PERIOD / 2), late(PERIOD), late(PERIOD + TIMER)), (0, 0, 0));
         assert_eq!(late(PERIOD + TIMER + Duration::from_micros(700)), 700_000);
+        let lazy = Time { asked: LAZY_PERIOD, ..time(LAZY_PERIOD) };
+        assert_eq!(
+            Seen { records: 1, ..Seen::default() }.waited(1, lazy, 2).late_ns,
+            0,
+            "it was to take so long"
+        );
         let quiet = Seen::default().waited(0, time(Duration::from_secs(1)), 2);
         assert_eq!((quiet.looks, quiet.late_ns, quiet.idle_ns), (0, 0, 0), "nothing was logged meanwhile");
     }

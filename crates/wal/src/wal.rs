@@ -69,7 +69,7 @@ impl Wal {
         azekura_io::create_dir_all_durable(&*fs, dir).map_err(WalError::io("create", dir))?;
         let workers = options.worker_count();
         let (streams, in_use, measured) = count_streams(&*fs, dir, &options)?;
-        let doubts_more_streams = measured.as_ref().is_none_or(|measured| measured.streams <= in_use);
+        let doubts_more_streams = doubts_more_than(in_use, measured.as_ref());
         let assignment = Assignment::new(workers, in_use);
         let open = |stream, sizes| SegmentStore::open(&fs, dir, stream, identity, options.direct, sizes);
         let live = (0..streams).map(|stream| {
@@ -406,6 +406,11 @@ fn count_streams(
     }
 }
 
+/// Whether something speaks against more streams than are used first: an earlier run's finding, which is not measured again, or the measurement.
+fn doubts_more_than(in_use: usize, measured: Option<&Measured>) -> bool {
+    measured.is_none_or(|measured| measured.streams <= in_use)
+}
+
 /// Opens a stream and makes as many segments ready as it takes to admit records.
 fn open_stream(
     stream: usize,
@@ -436,6 +441,13 @@ mod tests {
     use azekura_io::MemFs;
 
     use super::*;
+
+    #[test]
+    fn more_streams_are_doubted_unless_the_measurement_speaks_for_them() {
+        let measured = |streams| Some(Measured { write_us: Vec::new(), streams });
+        let doubts = [None, measured(1), measured(2)].map(|measured| doubts_more_than(1, measured.as_ref()));
+        assert_eq!(doubts, [true, true, false]);
+    }
 
     #[test]
     fn who_closes_the_log_leaves_no_flush_to_a_thread_that_has_ended() {
