@@ -164,6 +164,15 @@ mod tests {
     }
 
     #[test]
+    fn pages_that_are_never_used_again_leave() {
+        let done = (0..400).map(|touch| PageNo(touch % 200));
+        let sweeps = (0..60 * 200).map(|touch| PageNo(200 + touch % 200));
+        let trace = Trace::of_reads(done.chain(sweeps));
+        let (found, least) = (swap_ins(&trace, Policy::Adaptive, 150), optimal_swap_ins(&trace, 150));
+        assert!(found * 10 <= least * 13, "{found} swaps, {least} must be");
+    }
+
+    #[test]
     fn steps_of_several_phases_are_foreseen() {
         // In each step three arrays are used in turn, as in A B A C A A: at intervals of which each array has several.
         let mut trace = Trace::new(1);
