@@ -10,7 +10,7 @@
 use azekura_base::PageBuf;
 use azekura_base::checksum::crc32c;
 use azekura_base::sync::atomic::{AtomicU8, AtomicU64, Ordering::*};
-use azekura_base::sync::{Mutex, MutexGuard};
+use azekura_base::sync::{Mutex, MutexGuard, machine};
 
 use crate::assignment::Assignment;
 use crate::bell::Bell;
@@ -266,7 +266,10 @@ impl Stream {
                 at += part.len();
             };
             put(&writer.block_head);
-            buffers[worker].with_bytes(batch, put);
+            buffers[worker].with_bytes(batch, |records| {
+                machine::reads(records);
+                put(records);
+            });
         }
         at
     }

@@ -20,6 +20,7 @@
 
 use azekura_base::Lsn;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use azekura_base::sync::machine;
 use azekura_latch::{TracedGuard, TracedMutex};
 use azekura_trace::Site;
 
@@ -363,6 +364,7 @@ impl Front {
         } else {
             record::put(&mut batch.bytes, expected, lsn, body);
         }
+        machine::writes(&batch.bytes[before..]); // whoever flushes reads them
         batch.last_lsn = lsn;
         batch.records += 1;
         self.totals.records += 1;

@@ -8,8 +8,8 @@
 use std::cell::UnsafeCell;
 
 use azekura_base::Backoff;
-use azekura_base::sync::WaitWord;
 use azekura_base::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use azekura_base::sync::{WaitWord, machine};
 use azekura_trace::{Site, WaitKind};
 
 static FILL_WAIT: Site = Site::new("wal insertion copy");
@@ -53,6 +53,7 @@ impl Half {
     pub(super) unsafe fn copy_in(&self, mut at: usize, parts: [&[u8]; 2]) {
         for part in parts {
             let range = &self.bytes[at..at + part.len()];
+            machine::writes(range); // the leader reads them
             #[cfg(loom)]
             self.witnesses[at..at + part.len()].iter().for_each(|byte| byte.with_mut(|_| ()));
             // SAFETY: `range` is as long as `part`, and its cells may be written through a shared reference; FILL-1 says
