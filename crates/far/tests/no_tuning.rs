@@ -1,5 +1,6 @@
 //! The adaptive policy needs no tuning (the far-memory paper's open problem, §3.3, §4): on programs of the paper's evaluation, recorded here and replayed,
-//! it never swaps more than Simple, and where there are swaps enough to learn from, at most 1.10 times as often as the best of the paper's eight.
+//! it never swaps more than Simple, and at most 1.10 times as often as the best of the paper's eight; where there are so few swaps that a lot
+//! decides, in the mean over lots, but for one case at 1.15.
 //!
 //! Counts of a replay: the same on every machine. `azekura lab far-memory` has the larger sizes, and CG.
 
@@ -11,8 +12,9 @@ const PAGE: usize = 4096;
 const EPOCH: u32 = 256;
 const SEED: u64 = 1;
 const SEEDS: [u64; 3] = [1, 2, 3];
-/// A case with fewer swaps is over before anything is learnt: is.s and cluster.200 with three quarters local, 58 and 29 by the best.
+/// A case with fewer swaps is decided by lot, ours and the best's: is.s and cluster.200 with three quarters local.
 const FEW: u64 = 100;
+const MANY_SEEDS: std::ops::RangeInclusive<u64> = 1..=40;
 
 fn record(kernel: &str) -> Trace {
     let kernel: Kernel = kernel.parse().expect("there is such a program");
@@ -59,6 +61,23 @@ fn the_adaptive_policy_is_near_the_best_of_the_eight_whichever_that_is() {
                 "{case}: {ours} swaps, the best of the eight {best} ({policy})"
             );
         });
+    }
+}
+
+#[test]
+fn where_few_swaps_are_a_matter_of_lot_the_adaptive_policy_is_near_the_best_of_the_eight_in_the_mean() {
+    // Of cluster.200 the best are U-pLRU and U-Clock, 29 and 30 without any lot; the others take 44 or more.
+    for (kernel, hundredths) in [("is.s", 110), ("cluster.200", 115)] {
+        let trace = record(kernel);
+        let (mut ours, mut best) = (0, 0);
+        for seed in MANY_SEEDS {
+            let swaps = |policy| swaps(&trace, policy, 75, seed);
+            let (adaptive, simple) = (swaps(Policy::Adaptive), swaps(Policy::Simple));
+            assert!(adaptive <= simple, "{kernel}, seed {seed}: {adaptive} swaps, Simple {simple}");
+            ours += adaptive;
+            best += Policy::PAPER.map(swaps).into_iter().min().expect("there are eight");
+        }
+        assert!(ours * 100 <= best * hundredths, "{kernel}: {ours} swaps, the best of the eight {best}");
     }
 }
 

@@ -1,5 +1,6 @@
 //! What is known of all pages: when each was used, and which resident ones have a clear reference bit.
 
+use super::credence::Credence;
 use super::rhythm::Rhythm;
 use super::roll::Roll;
 use crate::replace::{AccessBits, PageNo, Shape};
@@ -9,6 +10,7 @@ use crate::sparse::Sparse;
 #[derive(Clone, Debug)]
 pub struct Known {
     rhythms: Sparse<Rhythm>,
+    credence: Credence,
     pub(super) resident: Roll,
     /// Resident, and not touched since the bit was cleared: who may leave.
     pub(super) idle: Roll,
@@ -19,21 +21,51 @@ impl Known {
     #[must_use]
     pub(super) fn new(shape: Shape, patience: u8) -> Self {
         let rhythms = Sparse::new(Rhythm::new(patience), shape.pages as usize);
-        Self { rhythms, resident: Roll::new(shape), idle: Roll::new(shape) }
+        Self { rhythms, credence: Credence::default(), resident: Roll::new(shape), idle: Roll::new(shape) }
     }
 
     pub(super) fn rhythm(&self, page: PageNo) -> &Rhythm {
         &self.rhythms[page.index()]
     }
 
-    /// When the page should be used again.
+    /// When the page should be used again, if anything says so: its own past, else its neighbours'. A single interval that nobody believes yet
+    /// counts for no more than the time that the page is unused.
     pub(super) fn next_use(&mut self, page: PageNo, now: u64) -> Option<u64> {
-        self.rhythms[page.index()].next_use(now)
+        let rhythm = &mut self.rhythms[page.index()];
+        match rhythm.next_use(now) {
+            Some(due) if rhythm.is_single() && !self.credence.holds() => {
+                Some(due.min(now + (now - rhythm.last_touch())))
+            }
+            Some(due) => Some(due),
+            None => self.next_use_by_neighbours(page, now),
+        }
+    }
+
+    /// After the latest interval of the nearest page, one, two, four and so on to either side, that was used since this one and waited longer than this one so far; of two
+    /// the one used last. So what lies ahead of a sweep is expected when the sweep comes, in its order.
+    fn next_use_by_neighbours(&self, page: PageNo, now: u64) -> Option<u64> {
+        let last = self.rhythm(page).last_touch();
+        let says = |at: usize| {
+            let neighbour = self.rhythms.get(at).filter(|neighbour| neighbour.last_touch() > last)?;
+            let due = last + neighbour.latest()?;
+            (due > now).then_some((neighbour.last_touch(), due))
+        };
+        let steps = std::iter::successors(Some(1), |step| Some(2 * step));
+        let mut nearest = steps.take_while(|&step| step < self.rhythms.len()).filter_map(|step| {
+            let below = page.index().checked_sub(step).and_then(says);
+            below.max(says(page.index() + step))
+        });
+        nearest.next().map(|(_, due)| due)
     }
 
     /// The page came in, or was touched for the first time since its bit was cleared.
     pub(super) fn touched(&mut self, page: PageNo, now: u64, longest_patience: u8) {
-        self.rhythms[page.index()].touch(now, longest_patience);
+        let rhythm = &mut self.rhythms[page.index()];
+        if rhythm.touch(now, longest_patience)
+            && let Some(borne_out) = rhythm.bore_out_its_first()
+        {
+            self.credence.learn(borne_out);
+        }
         self.idle.remove(page);
     }
 
@@ -47,5 +79,96 @@ impl Known {
     pub(super) fn left(&mut self, page: PageNo) {
         self.resident.remove(page);
         self.idle.remove(page);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replace::Spent;
+
+    struct NoBits;
+
+    impl AccessBits for NoBits {
+        fn is_referenced(&self, _: PageNo) -> bool {
+            true
+        }
+
+        fn is_modified(&self, _: PageNo) -> bool {
+            false
+        }
+
+        fn clear_referenced(&mut self, _: PageNo) {}
+
+        fn spent(&self) -> Spent {
+            Spent::default()
+        }
+    }
+
+    fn new() -> Known {
+        Known::new(Shape { pages: 1000, frames: 1000 }, 0)
+    }
+
+    /// The page is used then, and its bit cleared at once.
+    fn touch(known: &mut Known, page: u32, at: u64) {
+        known.touched(PageNo(page), at, 8);
+        known.clear(PageNo(page), at, &mut NoBits);
+    }
+
+    #[test]
+    fn what_a_sweep_has_not_reached_yet_is_expected_in_its_order_by_what_it_passed() {
+        // Written one after the other, then gone through again: up to page 20.
+        for upward in [true, false] {
+            let mut known = new();
+            let page = |nth: u32| if upward { 100 + nth } else { 300 - nth };
+            (0..100).for_each(|nth| touch(&mut known, page(nth), 1 + u64::from(nth)));
+            assert_eq!(known.next_use(PageNo(page(40)), 200), None, "nobody came again yet");
+            (0..=20).for_each(|nth| touch(&mut known, page(nth), 301 + u64::from(nth)));
+            // Each page that was passed waited 300.
+            for nth in 21..100 {
+                let due = known.next_use(PageNo(page(nth)), 321);
+                let distant = (0..7).any(|power| (nth - 20..=nth).contains(&(1 << power)));
+                assert_eq!(due, distant.then(|| 301 + u64::from(nth)), "{nth}");
+            }
+            // A page alone, used before the sweep came and not since, far from it.
+            touch(&mut known, 900, 50);
+            assert_eq!(known.next_use(PageNo(900), 400), None);
+        }
+    }
+
+    #[test]
+    fn only_a_neighbour_that_was_used_since_and_waited_longer_says_something() {
+        let mut known = new();
+        touch(&mut known, 10, 1);
+        touch(&mut known, 10, 101);
+        touch(&mut known, 11, 102);
+        assert_eq!(known.next_use(PageNo(11), 110), None, "the neighbour's use was earlier");
+        touch(&mut known, 13, 90);
+        touch(&mut known, 12, 120);
+        touch(&mut known, 12, 150);
+        assert_eq!(known.next_use(PageNo(11), 131), Some(132), "as long as the neighbour at 12");
+        assert_eq!(known.next_use(PageNo(11), 132), None, "longer than any neighbour waited");
+        touch(&mut known, 9, 1);
+        touch(&mut known, 9, 301);
+        assert_eq!(known.next_use(PageNo(11), 310), Some(402), "two below");
+    }
+
+    #[test]
+    fn a_single_interval_counts_for_no_more_than_the_time_since_until_those_of_others_were_borne_out() {
+        let mut known = new();
+        touch(&mut known, 500, 1);
+        touch(&mut known, 500, 201);
+        assert_eq!(known.next_use(PageNo(500), 210), Some(219), "unused for nine");
+        assert_eq!(known.next_use(PageNo(500), 390), Some(401), "no later than it says itself");
+        for page in 0..30 {
+            [1, 301, 601].into_iter().for_each(|at| touch(&mut known, page, at));
+        }
+        touch(&mut known, 600, 602);
+        touch(&mut known, 600, 802);
+        assert_eq!(known.next_use(PageNo(600), 810), Some(1002), "now it is believed");
+        for page in 100..130 {
+            [1, 301, 311].into_iter().for_each(|at| touch(&mut known, page, at));
+        }
+        assert_eq!(known.next_use(PageNo(600), 810), Some(818), "and now not any more");
     }
 }

@@ -25,19 +25,19 @@ impl Rhythm {
         Self { last: 0, cleared: 0, due: 0, intervals: [0; REMEMBERED], known: 0, patience }
     }
 
-    /// The page is touched, and had not been since it was cleared or came in.
-    pub fn touch(&mut self, now: u64, longest_patience: u8) {
-        if self.last > 0 {
-            if now - self.cleared > self.burst() {
-                self.remember(now - self.last);
-                self.patience = self.patience.saturating_sub(1);
-            } else {
-                // Still the same burst: it was looked at too early.
-                self.patience = (self.patience + 1).min(longest_patience);
-            }
+    /// The page is touched, and had not been since it was cleared or came in. Whether an interval is over by that.
+    pub fn touch(&mut self, now: u64, longest_patience: u8) -> bool {
+        let returned = self.last > 0 && now - self.cleared > self.burst();
+        if returned {
+            self.remember(now - self.last);
+            self.patience = self.patience.saturating_sub(1);
+        } else if self.last > 0 {
+            // Still the same burst: it was looked at too early.
+            self.patience = (self.patience + 1).min(longest_patience);
         }
         self.last = now;
         self.due = self.forecast(now);
+        returned
     }
 
     fn remember(&mut self, interval: u64) {
@@ -67,6 +67,24 @@ impl Rhythm {
     #[must_use]
     pub fn last_touch(&self) -> u64 {
         self.last
+    }
+
+    /// The latest interval, if there was one.
+    #[must_use]
+    pub fn latest(&self) -> Option<u64> {
+        (self.known > 0).then(|| length(self.intervals[0]))
+    }
+
+    /// Whether it was used twice only, so that its one interval was never followed by another.
+    #[must_use]
+    pub fn is_single(&self) -> bool {
+        self.known == 1
+    }
+
+    /// Of a page that was used three times: whether its second interval was half as long as its first, or longer.
+    #[must_use]
+    pub fn bore_out_its_first(&self) -> Option<bool> {
+        (self.known == 2).then(|| self.intervals[0] + (1 << FRACTION) >= self.intervals[1])
     }
 
     /// When it should be used again, later than now; none if nothing that is remembered says so. Constant time until then, and once it is past a
@@ -171,6 +189,22 @@ mod tests {
         page.clear(26);
         page.touch(30, 3);
         assert_eq!(page.burst(), 8, "no longer than the longest");
+    }
+
+    #[test]
+    fn the_second_interval_bears_out_the_first_unless_it_is_shorter_than_half() {
+        for (intervals, borne_out) in [
+            (&[][..], None),
+            (&[100], None),
+            (&[100, 300], Some(true)),
+            (&[100, 50], Some(true)),
+            (&[100, 49], Some(false)),
+            (&[100, 49, 100], None),
+        ] {
+            let (page, _) = used(intervals);
+            assert_eq!(page.bore_out_its_first(), borne_out, "{intervals:?}");
+            assert_eq!((page.is_single(), page.latest()), (intervals.len() == 1, intervals.last().copied()));
+        }
     }
 
     #[test]
