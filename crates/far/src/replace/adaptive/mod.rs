@@ -145,7 +145,39 @@ impl Replacement for Adaptive {
 mod tests {
     use crate::replace::replay::{Costs, Trace, optimal_swap_ins, replay};
     use crate::replace::rng::Lots;
-    use crate::replace::{Access, PageNo, Policy};
+    use crate::replace::{Access, AccessBits, Adaptive, PageNo, Policy, Replacement, Shape, Spent};
+
+    /// How many bits were cleared; each was set before.
+    pub(super) struct Cleared(pub(super) u32);
+
+    impl AccessBits for Cleared {
+        fn is_referenced(&self, _: PageNo) -> bool {
+            true
+        }
+
+        fn is_modified(&self, _: PageNo) -> bool {
+            false
+        }
+
+        fn clear_referenced(&mut self, _: PageNo) {
+            self.0 += 1;
+        }
+
+        fn spent(&self) -> Spent {
+            Spent::default()
+        }
+    }
+
+    #[test]
+    fn the_first_page_that_has_to_leave_brings_a_look_at_all_that_are_out_of_their_burst() {
+        let (mut adaptive, mut bits) = (Adaptive::new(Shape { pages: 200, frames: 64 }, 1), Cleared(0));
+        (0..64).for_each(|page| adaptive.page_in(PageNo(page), Access::Write, &mut bits));
+        assert_eq!(bits.0, 0, "a program that fits pays nothing");
+        let victim = adaptive.victim(Some(PageNo(64)), &mut bits);
+        let burst = 1 << adaptive.watch.first_patience();
+        assert_eq!(bits.0, 64 - burst);
+        assert!(victim.0 < 64 - burst, "{victim}, not one of those that came last");
+    }
 
     fn swap_ins(trace: &Trace, policy: Policy, frames: u32) -> u64 {
         replay(trace, policy, frames, &Costs::PAPER, 1).swap_ins
