@@ -2,24 +2,24 @@
 //! fits each program without a parameter (§3.3, §4). Farthest next use is Belady's rule, which is optimal where the prediction is right.
 //!
 //! 1. **Time** is counted in what can be seen: pages that come in and reference bits that are set again.
-//! 2. **Thrift** ([`thrift`]). What swaps, cleared bits and their faults take is measured by the region ([`Spent`](super::Spent)). From the first page that has to leave on, bits are cleared as long as that costs less
-//!    than the swaps it saves; otherwise nobody looks, and Swap-in history decides, which needs no bits.
+//! 2. **Thrift** ([`thrift`]). What swaps, cleared bits and their faults take is measured by the region ([`Spent`](super::Spent)). From the first page
+//!    that has to leave on, bits are cleared as long as that costs less than the swaps it saves; otherwise nobody looks, and Swap-in history decides, which needs no bits.
 //! 3. **Clearing** ([`watch`]). A touched page is left alone until its burst of use should be over, then its bit is cleared, so that its next use is seen. How long
 //!    that takes is learnt per page: touched again at once means wait twice as long next time, not at once half as long. Each page that comes in pays
 //!    for some clearings, four or eight, by what they cost beside a swap.
 //! 4. **Prediction** ([`rhythm`]). Each page remembers its last 64 intervals between uses, whether it was here or away. The interval to come is the one that
 //!    followed that most like the latest: so a page that is used many times in each step of a program, at different distances, is expected right each time. An interval that
 //!    is shorter than the page is unused already cannot be meant; so who is overdue is expected after the next precedent.
-//! 5. **The beginning** ([`known`]). A page that was used once, or is unused for longer than ever, is expected after the interval of the nearest page that was used since and waited longer:
-//!    arrays are gone through, so what lies ahead of a sweep comes in its order. A page that was used twice has one interval, which may be that of a phase that is over, as from
+//! 5. **The beginning** ([`known`]). A page that was used once, or is unused for longer than ever, is expected after the interval of the
+//!    nearest page that was used since and waited longer: arrays are gone through, so what lies ahead of a sweep comes in its order. A page that was used twice has one interval, which may be that of a phase that is over, as from
 //!    writing to the first reading; whether such intervals are borne out by the second is learnt from all pages (`credence`). Until most are, the page is expected
 //!    no later than after as long as it is unused: who was just used is not sent away for it.
 //! 6. **Where nothing is known**, by no neighbour either, a page is expected after as long as it is unused already. Of such pages one
 //!    drawn by lot competes with the farthest of the others: the oldest of them would be wrong in each sweep that is larger than memory. So pages just
 //!    passed, whose rhythm is known, leave, and most of the sweep stays, from its second round on (what LRU, FIFO and Clock get wrong).
 //!
-//! Cost: a look at each page that may leave, at 32 by lot if they are more, and for one of which nothing is known at two pages for each power of two up to the region's size; at most eight ([`thrift::MANY`]) changes of protection and later faults
-//! per swap; no first writes have to be seen; and some 200 bytes for each page that ever came, and its neighbours. Weak at use without any pattern in space or time, where nothing helps,
+//! Cost: a look at each page that may leave, at 32 by lot if they are more, and for one of which nothing is known at two pages for each power of two up to the
+//! region's size; at most eight ([`thrift::MANY`]) changes of protection and later faults per swap; no first writes have to be seen; and some 200 bytes for each page that ever came, and its neighbours. Weak at use without any pattern in space or time, where nothing helps,
 //! and with few swaps, where the lot decides.
 //! The constants are of the method, none is of a program. They were chosen on the evaluation's own programs (sizes S and W, pages of 4 KiB).
 
