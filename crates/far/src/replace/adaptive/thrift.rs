@@ -2,7 +2,7 @@
 //!
 //! | manner | bits are cleared | ends when |
 //! |---|---|---|
-//! | `Unknown` | from the first page that has to leave on: all once, then few; it costs one bit of each frame, and nobody knows yet what it saves | what a swap costs is known, after four of them |
+//! | `Unknown` | from the first page that has to leave on: all, then few; nobody knows yet what that saves | what a swap costs is known, after four of them |
 //! | `Cheap` | yes, [many](MANY): all clearings that a swap pays for cost at most a quarter of it, so little can be lost | they cost three eighths of what the swaps do, and would cost more than that quarter |
 //! | `Blind` | no | swaps have become dear, or a trial is paid for: swaps have cost sixteen times what it may, and as many times what the last one that failed did since then. The first is free where a [few](FEW) clearings cost at most a quarter of a swap |
 //! | `Trial` | yes, few | two stretches to learn in, and one that counts: won if paging burdens the program less than blind |
@@ -16,7 +16,7 @@
 //! local then was chosen in the manner before. Cheap bits are looked at sooner, where there are many frames: each page that comes by lot pays for as many clearings as a
 //! run of pages does, and what a sweep of runs has taught of prices does not hold for it.
 //!
-//! So where swaps are cheap it costs what Swap-in history costs, one bit of each frame at the beginning, and a sixteenth of the swaps' time at the most;
+//! So where swaps are cheap it costs what Swap-in history costs, at the beginning two bits of each frame and a few of each page that comes, and a sixteenth of the swaps' time at the most;
 //! where they are dear it looks from the first page that leaves on.
 
 use crate::replace::Shape;
