@@ -85,7 +85,25 @@ impl Known {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::replace::adaptive::tests::Cleared;
+    use crate::replace::Spent;
+
+    struct Bits;
+
+    impl AccessBits for Bits {
+        fn is_referenced(&self, _: PageNo) -> bool {
+            true
+        }
+
+        fn is_modified(&self, _: PageNo) -> bool {
+            false
+        }
+
+        fn clear_referenced(&mut self, _: PageNo) {}
+
+        fn spent(&self) -> Spent {
+            Spent::default()
+        }
+    }
 
     fn new() -> Known {
         Known::new(Shape { pages: 1000, frames: 1000 }, 0)
@@ -94,7 +112,7 @@ mod tests {
     /// The page is used then, and its bit cleared at once.
     fn touch(known: &mut Known, page: u32, at: u64) {
         known.touched(PageNo(page), at, 8);
-        known.clear(PageNo(page), at, &mut Cleared(0));
+        known.clear(PageNo(page), at, &mut Bits);
     }
 
     #[test]

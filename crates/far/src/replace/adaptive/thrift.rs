@@ -2,7 +2,7 @@
 //!
 //! | manner | bits are cleared | ends when |
 //! |---|---|---|
-//! | `Unknown` | from the first page that has to leave on: all, then few; nobody knows yet what that saves | what a swap costs is known, after four of them |
+//! | `Unknown` | no | what a swap costs is known, after two of them |
 //! | `Cheap` | yes, [many](MANY): all clearings that a swap pays for cost at most a quarter of it, so little can be lost | they cost three eighths of what the swaps do, and would cost more than that quarter |
 //! | `Blind` | no | swaps have become dear, or a trial is paid for: swaps have cost sixteen times what it may, and as many times what the last one that failed did since then. The first is free where a [few](FEW) clearings cost at most a quarter of a swap |
 //! | `Trial` | yes, few | two stretches to learn in, and one that counts: won if paging burdens the program less than blind |
@@ -16,8 +16,8 @@
 //! local then was chosen in the manner before. Cheap bits are looked at sooner, where there are many frames: each page that comes by lot pays for as many clearings as a
 //! run of pages does, and what a sweep of runs has taught of prices does not hold for it.
 //!
-//! So where swaps are cheap it costs what Swap-in history costs, at the beginning two bits of each frame and a few of each page that comes, and a sixteenth of the swaps' time at the most;
-//! where they are dear it looks from the first page that leaves on.
+//! So where swaps are cheap it costs what Swap-in history costs, and a sixteenth of the swaps' time at the most; where they are dear it looks from the
+//! first swaps on.
 
 use crate::replace::Shape;
 use crate::replace::spent::Spent;
@@ -27,7 +27,7 @@ pub const MANY: u32 = 8;
 /// And where they are not, as long as they pay.
 pub const FEW: u32 = 4;
 /// Swaps after which the price of one is believed.
-const FIRST: u64 = 4;
+const FIRST: u64 = 2;
 /// A stretch is not shorter, however few the frames.
 const LEAST_STRETCH: u64 = 32;
 /// And not longer while bits are cheap, when nothing is compared with another stretch.
@@ -54,8 +54,6 @@ enum Manner {
 #[derive(Clone, Debug)]
 pub struct Thrift {
     manner: Manner,
-    /// Whether a page had to leave yet.
-    is_short: bool,
     /// Pages that come in a stretch, and in this one so far.
     stretch: u64,
     came: u64,
@@ -77,7 +75,6 @@ impl Thrift {
     pub fn new(shape: Shape) -> Self {
         Self {
             manner: Manner::Unknown,
-            is_short: false,
             stretch: u64::from(shape.frames).max(LEAST_STRETCH),
             came: 0,
             stretches: 0,
@@ -91,26 +88,17 @@ impl Thrift {
     /// Whether bits are to be cleared now.
     #[must_use]
     pub fn looks(&self) -> bool {
-        match self.manner {
-            Manner::Unknown => self.is_short,
-            Manner::Blind => false,
-            Manner::Cheap | Manner::Trial | Manner::Won => true,
-        }
+        matches!(self.manner, Manner::Cheap | Manner::Trial | Manner::Won)
     }
 
-    /// A page has to leave. Whether it is the first.
-    pub fn run_short(&mut self) -> bool {
-        !std::mem::replace(&mut self.is_short, true)
-    }
-
-    /// For how many clearings a page's coming in pays. While the memory fills for the most, as nothing is cleared yet: so all pages can be looked at when the first has to leave.
+    /// For how many clearings a page's coming in pays. Before anything is known for the most, as nothing is cleared yet: so all pages that fill the memory can be
+    /// looked at as soon as that is cheap.
     #[must_use]
     pub fn budget(&self) -> u32 {
         match self.manner {
-            Manner::Cheap => MANY,
-            Manner::Unknown if !self.is_short => MANY,
-            Manner::Unknown | Manner::Trial | Manner::Won => FEW,
+            Manner::Unknown | Manner::Cheap => MANY,
             Manner::Blind => 0,
+            Manner::Trial | Manner::Won => FEW,
         }
     }
 
@@ -252,21 +240,6 @@ mod tests {
         let (mut thrift, mut spent) = new();
         let dear = World { swap: 1000.0, bit: 20.0, between: [500.0; 2] };
         assert_eq!(run(&mut thrift, &mut spent, &dear, 10_000), 10_000 - FIRST as u32);
-    }
-
-    #[test]
-    fn nobody_looks_while_the_memory_fills_and_everybody_from_the_first_page_that_leaves_until_swaps_are_known_to_be_cheap()
-     {
-        let (mut thrift, mut spent) = new();
-        let fill = |thrift: &mut Thrift, spent| (0..FRAMES).for_each(|_| thrift.came(spent));
-        fill(&mut thrift, spent);
-        assert_eq!((thrift.looks(), thrift.budget()), (false, MANY));
-        assert_eq!([thrift.run_short(), thrift.run_short()], [true, false], "the first time only");
-        fill(&mut thrift, spent);
-        assert_eq!((thrift.looks(), thrift.budget()), (true, FEW), "no swap yet, so no price");
-        let cheap = World { swap: 100.0, bit: 20.0, between: [500.0; 2] };
-        assert_eq!(run(&mut thrift, &mut spent, &cheap, 100), FIRST as u32);
-        assert!(!thrift.looks());
     }
 
     #[test]
