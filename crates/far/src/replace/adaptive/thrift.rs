@@ -2,7 +2,7 @@
 //!
 //! | manner | bits are cleared | ends when |
 //! |---|---|---|
-//! | `Unknown` | no | what a swap costs is known, after two of them |
+//! | `Unknown` | no | what a swap costs is known: after the first |
 //! | `Cheap` | yes, [many](MANY): all clearings that a swap pays for cost at most a quarter of it, so little can be lost | they cost three eighths of what the swaps do, and would cost more than that quarter |
 //! | `Blind` | no | swaps have become dear, or a trial is paid for: swaps have cost sixteen times what it may, and as many times what the last one that failed did since then. The first is free where a [few](FEW) clearings cost at most a quarter of a swap |
 //! | `Trial` | yes, few | two stretches to learn in, and one that counts: won if paging burdens the program less than blind |
@@ -27,7 +27,7 @@ pub const MANY: u32 = 8;
 /// And where they are not, as long as they pay.
 pub const FEW: u32 = 4;
 /// Swaps after which the price of one is believed.
-const FIRST: u64 = 2;
+const FIRST: u64 = 1;
 /// A stretch is not shorter, however few the frames.
 const LEAST_STRETCH: u64 = 32;
 /// And not longer while bits are cheap, when nothing is compared with another stretch.
