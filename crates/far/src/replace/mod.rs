@@ -22,6 +22,7 @@
 //! 1. A page that is away is touched: if no frame is free, `victim`, and `page_out` once that page has left; then `page_in`.
 //! 2. The touch that brings a page in counts as its first: its reference bit is set in `page_in`, its modified bit too if it was a write.
 //! 3. A policy may clear a resident page's reference bit. The next touch sets it again, and is told by `referenced`.
+//!    (It is told, too, of a page that came in as one of several that had a bit together, which was clear.)
 //! 4. A resident page may leave without having been a victim (its memory was given back): `page_out` alone.
 //! 5. A victim that cannot leave now (it is on its way, or pinned): `victim` is called again, and another page is offered as soon as there
 //!    is one.

@@ -74,7 +74,9 @@ impl World {
         let limit: usize = rng.random_range(3..=12);
         let slack = rng.random_range(1..=3);
         let frames = limit + slack + 8;
-        let policy = *Policy::ALL.choose(&mut rng).expect("there are policies");
+        // The default one has most to go wrong.
+        let policies = [Policy::default(), *Policy::ALL.choose(&mut rng).expect("there are policies")];
+        let policy = *policies.choose(&mut rng).expect("two");
         let copies = if care == Care::Copies { 2 } else { 1 };
         let machine = Arc::new(Machine::new(rng.random(), PAGES as usize, frames, rng.random()));
         let shape = Shape { pages: PAGES, frames: limit as u32 };

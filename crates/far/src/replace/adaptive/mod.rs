@@ -113,6 +113,9 @@ impl Replacement for Adaptive {
     }
 
     fn referenced(&mut self, page: PageNo, _: Access, bits: &mut dyn AccessBits) {
+        if !self.known.is_idle(page) {
+            return; // it was counted as used when it left the page whose bit stood for its own
+        }
         self.now += 1;
         self.touched(page, bits);
     }
@@ -142,7 +145,33 @@ impl Replacement for Adaptive {
 mod tests {
     use crate::replace::replay::{Costs, Trace, optimal_swap_ins, replay};
     use crate::replace::rng::Lots;
-    use crate::replace::{Access, PageNo, Policy};
+    use crate::replace::{Access, AccessBits, Adaptive, PageNo, Policy, Replacement, Shape, Spent};
+
+    #[test]
+    fn a_page_whose_bit_another_one_had_is_used_once_however_often_that_is_told() {
+        struct Bits;
+        impl AccessBits for Bits {
+            fn is_referenced(&self, _: PageNo) -> bool {
+                false
+            }
+            fn is_modified(&self, _: PageNo) -> bool {
+                false
+            }
+            fn clear_referenced(&mut self, _: PageNo) {}
+            fn spent(&self) -> Spent {
+                Spent::default()
+            }
+        }
+        let mut adaptive = Adaptive::new(Shape { pages: 10, frames: 5 }, 1);
+        adaptive.page_in(PageNo(3), Access::Read, &mut Bits);
+        let now = adaptive.now;
+        (0..2).for_each(|_| adaptive.referenced(PageNo(3), Access::Write, &mut Bits));
+        assert_eq!(adaptive.now, now, "nothing new was seen");
+        adaptive.known.clear(PageNo(3), now, &mut Bits);
+        adaptive.watch.left(PageNo(3));
+        (0..2).for_each(|_| adaptive.referenced(PageNo(3), Access::Write, &mut Bits));
+        assert_eq!(adaptive.now, now + 1, "once it is clear, the first touch is");
+    }
 
     fn swap_ins(trace: &Trace, policy: Policy, frames: u32) -> u64 {
         replay(trace, policy, frames, &Costs::PAPER, 1).swap_ins

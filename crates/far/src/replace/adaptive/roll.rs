@@ -20,6 +20,10 @@ impl Roll {
         }
     }
 
+    pub(super) fn has(&self, page: PageNo) -> bool {
+        self.places[page.index()] > 0
+    }
+
     pub(super) fn insert(&mut self, page: PageNo) {
         let place = &mut self.places[page.index()];
         if *place == 0 {
