@@ -53,7 +53,8 @@ impl PageLists {
 
     /// Appends a page that is in no list.
     pub(crate) fn push_back(&mut self, list: usize, page: PageNo) {
-        debug_assert!(!self.contains(page), "page {page} is in a list already");
+        // Links that form a ring would have a search go on for ever.
+        assert!(!self.contains(page), "page {page} is in a list already");
         let ends = &mut self.ends[list];
         self.links[page.index()] = Link { next: NONE, prev: ends.tail, list: list as u32 };
         match ends.tail {
