@@ -90,25 +90,7 @@ impl Known {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::replace::Spent;
-
-    struct Bits;
-
-    impl AccessBits for Bits {
-        fn is_referenced(&self, _: PageNo) -> bool {
-            true
-        }
-
-        fn is_modified(&self, _: PageNo) -> bool {
-            false
-        }
-
-        fn clear_referenced(&mut self, _: PageNo) {}
-
-        fn spent(&self) -> Spent {
-            Spent::default()
-        }
-    }
+    use crate::replace::adaptive::tests::Bits;
 
     fn new() -> Known {
         Known::new(Shape { pages: 1000, frames: 1000 }, 0)

@@ -147,21 +147,24 @@ mod tests {
     use crate::replace::rng::Lots;
     use crate::replace::{Access, AccessBits, Adaptive, PageNo, Policy, Replacement, Shape, Spent};
 
+    /// Bits that are clear, and cost nothing.
+    pub(super) struct Bits;
+
+    impl AccessBits for Bits {
+        fn is_referenced(&self, _: PageNo) -> bool {
+            false
+        }
+        fn is_modified(&self, _: PageNo) -> bool {
+            false
+        }
+        fn clear_referenced(&mut self, _: PageNo) {}
+        fn spent(&self) -> Spent {
+            Spent::default()
+        }
+    }
+
     #[test]
     fn a_page_whose_bit_another_one_had_is_used_once_however_often_that_is_told() {
-        struct Bits;
-        impl AccessBits for Bits {
-            fn is_referenced(&self, _: PageNo) -> bool {
-                false
-            }
-            fn is_modified(&self, _: PageNo) -> bool {
-                false
-            }
-            fn clear_referenced(&mut self, _: PageNo) {}
-            fn spent(&self) -> Spent {
-                Spent::default()
-            }
-        }
         let mut adaptive = Adaptive::new(Shape { pages: 10, frames: 5 }, 1);
         adaptive.page_in(PageNo(3), Access::Read, &mut Bits);
         let now = adaptive.now;
