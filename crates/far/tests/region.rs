@@ -176,9 +176,7 @@ fn f3_threads_that_touch_the_same_pages_lose_no_write() {
 fn f5_a_page_that_was_only_read_leaves_without_a_transfer() {
     with_each_mechanism(|mechanism| {
         let server = server();
-        // First in, first out: after one reading no page is local that was written and has not left since.
-        let setting = setting(&server).mechanism(mechanism).policy(Policy::Fifo).prefetch(false);
-        let mut memory = setting.build().unwrap();
+        let mut memory = setting(&server).mechanism(mechanism).prefetch(false).build().unwrap();
         memory.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i % 253) as u8 + 1);
         let read = |memory: &FarMemory| memory.iter().map(|&b| u64::from(b)).sum::<u64>();
         let sum = read(&memory);

@@ -157,7 +157,7 @@ impl Measured {
             format!("{near} and {simple} of {cases} cases; within 1.3 of the least possible {optimal}"),
             "adaptive policy by replay, size S; azekura lab far-memory has W".into(),
             near == cases && simple == cases,
-            "where there are few swaps the lot decides",
+            "cases with few swaps end before anything is learnt",
         )
     }
 

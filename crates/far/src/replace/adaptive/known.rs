@@ -28,11 +28,6 @@ impl Known {
         &self.rhythms[page.index()]
     }
 
-    /// Whether the page is resident, and was not touched since its bit was cleared.
-    pub(super) fn is_idle(&self, page: PageNo) -> bool {
-        self.idle.has(page)
-    }
-
     /// When the page should be used again, if anything says so: its own past, else its neighbours'. A single interval that nobody believes yet
     /// counts for no more than the time that the page is unused.
     pub(super) fn next_use(&mut self, page: PageNo, now: u64) -> Option<u64> {

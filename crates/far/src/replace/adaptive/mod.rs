@@ -113,7 +113,7 @@ impl Replacement for Adaptive {
     }
 
     fn referenced(&mut self, page: PageNo, _: Access, bits: &mut dyn AccessBits) {
-        if !self.known.is_idle(page) {
+        if !self.known.idle.has(page) {
             return; // it was counted as used when it left the page whose bit stood for its own
         }
         self.now += 1;
