@@ -17,7 +17,7 @@
 //! All that is only good where committers lead. In a crowd, who leads and is a client at the same time has other things to do when its flush has
 //! ended (wake the others, answer, run the next transaction), while the device is idle; and where a flush is quicker than threads are woken, each
 //! client that comes back would write its record alone. So a crowd leaves the flushes to the log's own **thread**, if it has one, unless it is proven to be better off
-//! without ([`manner`](crate::manner)). Two committers are: each commit would wait for one more thread to be woken.
+//! without; two committers lead by themselves, unless they are proven to be better off with it ([`manner`](crate::manner)).
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ use crate::manner::{Judge, Manner};
 
 /// Flushes without waiting after misses in a row, at most.
 const MOST_SKIPPED: u32 = 127;
-/// Committers whose flushes the thread may do; fewer do them by themselves.
+/// Committers that leave their flushes to the thread, unless trials say otherwise. Two do them by themselves, unless trials say otherwise; one does always.
 const CROWD: u32 = 3;
 
 /// What a committer that finds no flush going on had better do.
@@ -50,7 +50,7 @@ enum Always {
 }
 
 /// What a gate knows about the committers of its last flush.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Gathering {
     /// How many committers the last flush let come back, with those that slept for the next one already.
     expected: u32,
@@ -64,10 +64,31 @@ pub(crate) struct Gathering {
     left: u32,
     skipped: u32,
     crowd: Crowd,
-    judge: Judge,
+    /// Who leads the flushes of two, and of a crowd.
+    of_two: Judge,
+    of_crowd: Judge,
     always: Option<Always>,
     /// With [`Always::ByTurns`]: the next flush is the thread's.
     is_threads_turn: bool,
+}
+
+impl Default for Gathering {
+    fn default() -> Self {
+        Self {
+            expected: 0,
+            leader_commits: false,
+            began: None,
+            ended: None,
+            took: Duration::ZERO,
+            left: 0,
+            skipped: 0,
+            crowd: Crowd::default(),
+            of_two: Judge::at_home(Manner::Among),
+            of_crowd: Judge::at_home(Manner::ByThread),
+            always: None,
+            is_threads_turn: false,
+        }
+    }
 }
 
 impl Gathering {
@@ -82,21 +103,31 @@ impl Gathering {
     }
 
     /// Whether committers had better not lead, nor sleep as those that may, if there is a thread to do it.
-    pub(crate) fn leaves_it_to_the_thread(&self) -> bool {
+    pub(crate) fn leaves_it_to_the_thread(&mut self) -> bool {
         match self.always {
-            None => self.crowd.size() >= CROWD && self.judge.manner() == Manner::ByThread,
+            None => self.judge().is_some_and(|judge| judge.manner() == Manner::ByThread),
             Some(_) => self.is_threads_turn,
+        }
+    }
+
+    /// Who decides who leads the flushes of those who commit now; for one alone there is nothing to decide.
+    fn judge(&mut self) -> Option<&mut Judge> {
+        match self.crowd.size() {
+            0 | 1 => None,
+            2..CROWD => Some(&mut self.of_two),
+            CROWD.. => Some(&mut self.of_crowd),
         }
     }
 
     /// A thread comes with a commit.
     pub(crate) fn comes(&mut self, thread: usize, now: Instant) {
-        let was_crowd = self.crowd.size() >= CROWD;
+        let size = self.crowd.size();
         self.crowd.note(thread, self.took, now);
-        match (was_crowd, self.crowd.size() >= CROWD) {
-            (true, true) => self.judge.commit(),
-            (false, false) => {}
-            _ => self.judge.interrupt(),
+        if size.min(CROWD) != self.crowd.size().min(CROWD) {
+            self.of_two.interrupt();
+            self.of_crowd.interrupt();
+        } else if let Some(judge) = self.judge() {
+            judge.commit();
         }
     }
 
@@ -135,7 +166,10 @@ impl Gathering {
         self.leader_commits = leader_commits;
         self.began = Some(now);
         let idle = self.ended.map_or(Duration::ZERO, |ended| now.saturating_duration_since(ended));
-        self.judge.begin(idle, self.took);
+        let took = self.took;
+        if let Some(judge) = self.judge() {
+            judge.begin(idle, took);
+        }
     }
 
     /// It has ended, and so many committers slept over it, or sleep for the next one.
@@ -147,8 +181,8 @@ impl Gathering {
         if self.expected > 1 {
             self.left = self.left.saturating_sub(1);
         }
-        if self.crowd.size() >= CROWD {
-            self.judge.end(now);
+        if let Some(judge) = self.judge() {
+            judge.end(now);
         }
         self.is_threads_turn = self.always == Some(Always::ByTurns) && !self.is_threads_turn;
     }
@@ -254,7 +288,7 @@ mod tests {
     #[test]
     fn few_do_not_nor_many_that_come_once_in_a_while() {
         assert_eq!(one_by_one(1, FLUSH), 0);
-        assert_eq!(one_by_one(2, FLUSH), 0);
+        assert!(one_by_one(2, FLUSH) < 200, "but for trials");
         assert_eq!(one_by_one(64, 5 * FLUSH), 0);
     }
 }
