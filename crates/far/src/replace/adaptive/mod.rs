@@ -24,6 +24,7 @@
 //! The constants are of the method, none is of a program. They were chosen on the evaluation's own programs (sizes S and W, pages of 4 KiB); the test `no_tuning` has others.
 
 mod credence;
+mod duels;
 pub mod known;
 pub mod rhythm;
 mod roll;
@@ -81,14 +82,14 @@ impl Adaptive {
         }
     }
 
-    /// Of the pages whose bit is clear the one whose next use is farthest, or one of which nobody can say; if all bits are set the one whose last use is.
+    /// Of the pages whose bit is clear the one whose next use is farthest, or the oldest where forecasts prove wrong, or one of which nobody can say; if all
+    /// bits are set the one whose last use is.
     fn choose(&mut self) -> PageNo {
         let Self { known, shown, lots, now, .. } = self;
         known.idle.show(LOOKED_AT, lots, shown);
         if shown.is_empty() {
             known.resident.show(LOOKED_AT, lots, shown);
-            let oldest = shown.iter().copied().min_by_key(|&page| known.rhythm(page).last_touch());
-            return oldest.expect("a page is resident");
+            return known.oldest(shown);
         }
         let (mut farthest, mut unknown) = (None, Urn::default());
         for &page in shown.iter() {
@@ -98,7 +99,13 @@ impl Adaptive {
             }
         }
         let unknown = unknown.chosen().map(|page| (*now - known.rhythm(page).last_touch(), page));
-        farthest.max(unknown).expect("a page was shown").1
+        match (farthest, unknown) {
+            (farthest, Some(unknown)) if farthest < Some(unknown) => unknown.1,
+            (farthest, _) => {
+                let (_, farthest) = farthest.expect("a page was shown");
+                known.farthest_or_oldest(farthest, known.oldest(shown), *now)
+            }
+        }
     }
 }
 
