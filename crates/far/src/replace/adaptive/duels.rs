@@ -134,11 +134,15 @@ mod tests {
 
     #[test]
     fn of_one_page_nothing_is_learnt() {
-        let mut uses = Uses::new();
-        for _ in 0..100 {
-            assert_eq!(uses.choose(OLDEST, OLDEST), OLDEST);
-            uses.used(OLDEST);
+        for (used, chosen) in [(FARTHEST, OLDEST), (OLDEST, FARTHEST)] {
+            let mut uses = Uses::new();
+            uses.choose(FARTHEST, OLDEST);
+            uses.used(used);
+            for _ in 0..100 {
+                assert_eq!(uses.choose(PageNo(50), PageNo(50)), PageNo(50));
+                uses.used(PageNo(50));
+            }
+            assert_eq!(uses.choose(FARTHEST, OLDEST), chosen);
         }
-        assert_eq!(uses.choose(FARTHEST, OLDEST), FARTHEST);
     }
 }

@@ -172,4 +172,19 @@ mod tests {
         }
         assert_eq!(known.next_use(PageNo(600), 810), Some(818), "and now not any more");
     }
+
+    #[test]
+    fn where_forecasts_prove_wrong_the_oldest_leaves_but_for_a_single_interval() {
+        let mut known = new();
+        touch(&mut known, 5, 1);
+        [2, 102].into_iter().for_each(|at| touch(&mut known, 6, at));
+        [3, 103, 203].into_iter().for_each(|at| touch(&mut known, 7, at));
+        let [oldest, single, regular] = [5, 6, 7].map(PageNo);
+        assert_eq!(known.oldest(&[regular, oldest, single]), oldest);
+        let mut leave = |known: &mut Known, page| known.farthest_or_oldest(page, oldest, 210);
+        assert_eq!([single, regular].map(|page| leave(&mut known, page)), [single, regular]);
+        // It comes back before the oldest.
+        touch(&mut known, 7, 220);
+        assert_eq!([single, regular].map(|page| leave(&mut known, page)), [single, oldest]);
+    }
 }
