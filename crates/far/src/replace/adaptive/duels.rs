@@ -1,8 +1,11 @@
 //! Whether forecasts are worth more than ages: learnt from pairs of pages, of which one is expected farthest and the other is unused for longest.
 //!
 //! Both are remembered when they are compared, whichever leaves and wherever they are then: a page that is away is seen when it comes back, one that is here
-//! by its bit. Who is used again first should have stayed. As with policies that compare two experts by what each would have sent away (ARC, Megiddo and Modha, FAST 2003; LeCaR, Vietri et al., HotStorage 2018),
-//! but nothing is weighed or simulated: of each page only the latest comparison counts.
+//! by its bit. Who is used again first should have stayed. Policies that choose between two experts by what each would have sent away have done so before
+//! (ARC, Megiddo and Modha, FAST 2003; LeCaR, Vietri et al., HotStorage 2018); here nothing is weighed or simulated, and of each page only the latest comparison counts.
+//!
+//! Who comes back soon is counted before who comes back late, so ages look better than they are when a phase has just begun. Therefore a page of which nobody can say when it is
+//! needed, or only a single interval does, is not compared (`Known::farthest_or_oldest`, `Adaptive::choose`).
 //!
 //! - **DUEL-1** A page's return decides its latest comparison: for the other side if the rival was not used since, else for its own. So a page is counted
 //!   once for each comparison at the most, and a rival that never returns does not hold up the verdict.

@@ -181,7 +181,7 @@ mod tests {
         [3, 103, 203].into_iter().for_each(|at| touch(&mut known, 7, at));
         let [oldest, single, regular] = [5, 6, 7].map(PageNo);
         assert_eq!(known.oldest(&[regular, oldest, single]), oldest);
-        let mut leave = |known: &mut Known, page| known.farthest_or_oldest(page, oldest, 210);
+        let leave = |known: &mut Known, page| known.farthest_or_oldest(page, oldest, 210);
         assert_eq!([single, regular].map(|page| leave(&mut known, page)), [single, regular]);
         // It comes back before the oldest.
         touch(&mut known, 7, 220);
