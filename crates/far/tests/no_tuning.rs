@@ -1,6 +1,6 @@
 //! The adaptive policy needs no tuning (the far-memory paper's open problem, §3.3, §4): on programs of the paper's evaluation, recorded here and replayed,
 //! it never swaps more than Simple, and at most 1.10 times as often as the best of the paper's eight; where there are so few swaps that a lot
-//! decides, in the mean over lots, but for one case at 1.30. Programs that it was not chosen by are here as well.
+//! decides, in the mean over lots, but for one case at 1.25. Programs that it was not chosen by are here as well.
 //!
 //! Counts of a replay: the same on every machine. `azekura lab far-memory` has the larger sizes, and CG.
 
@@ -67,7 +67,7 @@ fn the_adaptive_policy_is_near_the_best_of_the_eight_whichever_that_is() {
 #[test]
 fn where_few_swaps_are_a_matter_of_lot_the_adaptive_policy_is_near_the_best_of_the_eight_in_the_mean() {
     // Of cluster.200 the best are U-pLRU and U-Clock, 29 and 30 without any lot; the others take 44 or more.
-    for (kernel, hundredths) in [("is.s", 110), ("cluster.200", 130)] {
+    for (kernel, hundredths) in [("is.s", 110), ("cluster.200", 125)] {
         let trace = record(kernel);
         let (mut ours, mut best) = (0, 0);
         for seed in MANY_SEEDS {

@@ -1,6 +1,7 @@
 //! What is known of all pages: when each was used, and which resident ones have a clear reference bit.
 
 use super::credence::Credence;
+use super::duels::Duels;
 use super::rhythm::Rhythm;
 use super::roll::Roll;
 use crate::replace::{AccessBits, PageNo, Shape};
@@ -11,6 +12,7 @@ use crate::sparse::Sparse;
 pub struct Known {
     rhythms: Sparse<Rhythm>,
     credence: Credence,
+    duels: Duels,
     pub(super) resident: Roll,
     /// Resident, and not touched since the bit was cleared: who may leave.
     pub(super) idle: Roll,
@@ -21,11 +23,27 @@ impl Known {
     #[must_use]
     pub(super) fn new(shape: Shape, patience: u8) -> Self {
         let rhythms = Sparse::new(Rhythm::new(patience), shape.pages as usize);
-        Self { rhythms, credence: Credence::default(), resident: Roll::new(shape), idle: Roll::new(shape) }
+        let (resident, idle) = (Roll::new(shape), Roll::new(shape));
+        Self { rhythms, credence: Credence::NONE, duels: Duels::new(shape), resident, idle }
     }
 
     pub(super) fn rhythm(&self, page: PageNo) -> &Rhythm {
         &self.rhythms[page.index()]
+    }
+
+    /// The one of these pages that is unused for longest.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    pub(super) fn oldest(&self, pages: &[PageNo]) -> PageNo {
+        let oldest = pages.iter().copied().min_by_key(|&page| self.rhythm(page).last_touch());
+        oldest.expect("a page is shown")
+    }
+
+    /// Who leaves, of the page that is expected farthest and the oldest. A single interval is judged for itself: by whether it is believed.
+    pub(super) fn farthest_or_oldest(&mut self, farthest: PageNo, oldest: PageNo, now: u64) -> PageNo {
+        if self.rhythm(farthest).is_single() { farthest } else { self.duels.choose(farthest, oldest, now) }
     }
 
     /// When the page should be used again, if anything says so: its own past, else its neighbours'. A single interval that nobody believes yet
@@ -60,6 +78,7 @@ impl Known {
 
     /// The page came in, or was touched for the first time since its bit was cleared.
     pub(super) fn touched(&mut self, page: PageNo, now: u64, longest_patience: u8) {
+        self.duels.used(page, |rival| self.rhythms[rival.index()].last_touch());
         let rhythm = &mut self.rhythms[page.index()];
         if rhythm.touch(now, longest_patience)
             && let Some(borne_out) = rhythm.bore_out_its_first()
@@ -152,5 +171,20 @@ mod tests {
             [1, 301, 311].into_iter().for_each(|at| touch(&mut known, page, at));
         }
         assert_eq!(known.next_use(PageNo(600), 810), Some(818), "and now not any more");
+    }
+
+    #[test]
+    fn where_forecasts_prove_wrong_the_oldest_leaves_but_for_a_single_interval() {
+        let mut known = new();
+        touch(&mut known, 5, 1);
+        [2, 102].into_iter().for_each(|at| touch(&mut known, 6, at));
+        [3, 103, 203].into_iter().for_each(|at| touch(&mut known, 7, at));
+        let [oldest, single, regular] = [5, 6, 7].map(PageNo);
+        assert_eq!(known.oldest(&[regular, oldest, single]), oldest);
+        let leave = |known: &mut Known, page| known.farthest_or_oldest(page, oldest, 210);
+        assert_eq!([single, regular].map(|page| leave(&mut known, page)), [single, regular]);
+        // It comes back before the oldest.
+        touch(&mut known, 7, 220);
+        assert_eq!([single, regular].map(|page| leave(&mut known, page)), [single, oldest]);
     }
 }

@@ -14,16 +14,20 @@
 //!    nearest page that was used since and waited longer: arrays are gone through, so what lies ahead of a sweep comes in its order. A page that was used twice has one interval, which may be that of a phase that is over, as from
 //!    writing to the first reading; whether such intervals are borne out by the second is learnt from all pages (`credence`). Until most are, the page is expected
 //!    no later than after as long as it is unused: who was just used is not sent away for it.
-//! 6. **Where nothing is known**, by no neighbour either, a page is expected after as long as it is unused already. Of such pages one
-//!    drawn by lot competes with the farthest of the others: the oldest of them would be wrong in each sweep that is larger than memory. So pages just
+//! 6. **Where forecasts prove wrong** (`duels`), the page leaves that is unused for longest, as with U-Clock and U-pLRU. Each time the page that is expected farthest and the
+//!    oldest are remembered; who is used again first should have stayed. So it is learnt, from all pages, which of both rules is right lately, whichever is followed: with recursion
+//!    intervals double from level to level, and the page that is unused for longest is needed last.
+//! 7. **Where nothing is known**, by no neighbour either, a page is expected after as long as it is unused already. Of such pages one
+//!    drawn by lot competes with the farthest of the others, and no duel is fought: the oldest of them would be wrong in each sweep that is larger than memory. So pages just
 //!    passed, whose rhythm is known, leave, and most of the sweep stays, from its second round on (what LRU, FIFO and Clock get wrong).
 //!
 //! Cost: a look at each page that may leave, at 32 by lot if they are more, and for one of which nothing is known at two pages for each power of two up to the
-//! region's size; at most eight ([`thrift::MANY`]) changes of protection and later faults per swap; no first writes have to be seen; and some 200 bytes for each page that ever came, and its neighbours. Weak at use without any pattern in space or time, where nothing helps,
-//! with few swaps, where the lot decides, and where recursion makes the page unused for longest the one that is needed last (a merge sort, half local: a third more swaps than U-Clock).
-//! The constants are of the method, none is of a program. They were chosen on the evaluation's own programs (sizes S and W, pages of 4 KiB); the test `no_tuning` has others.
+//! region's size; the duels, within 3 % of the instructions; at most eight ([`thrift::MANY`]) changes of protection and later faults per swap; no first writes have to be seen; and some 220 bytes for each page that ever came, and its neighbours. Weak at use without any pattern in space or time, where nothing helps,
+//! with few swaps, where the lot decides or a phase ends before enough is learnt, and with recursion that halves its data (a transposition: 1.4 times U-Clock's swaps).
+//! The constants are of the method, none is of a program. They were chosen on the evaluation's own programs (sizes S and W, pages of 4 KiB) and six others; docs/figures.md has some that were replayed afterwards.
 
 mod credence;
+mod duels;
 pub mod known;
 pub mod rhythm;
 mod roll;
@@ -81,14 +85,14 @@ impl Adaptive {
         }
     }
 
-    /// Of the pages whose bit is clear the one whose next use is farthest, or one of which nobody can say; if all bits are set the one whose last use is.
+    /// Of the pages whose bit is clear the one whose next use is farthest, or the oldest where forecasts prove wrong, or one of which nobody can say; if all
+    /// bits are set the one whose last use is.
     fn choose(&mut self) -> PageNo {
         let Self { known, shown, lots, now, .. } = self;
         known.idle.show(LOOKED_AT, lots, shown);
         if shown.is_empty() {
             known.resident.show(LOOKED_AT, lots, shown);
-            let oldest = shown.iter().copied().min_by_key(|&page| known.rhythm(page).last_touch());
-            return oldest.expect("a page is resident");
+            return known.oldest(shown);
         }
         let (mut farthest, mut unknown) = (None, Urn::default());
         for &page in shown.iter() {
@@ -98,7 +102,13 @@ impl Adaptive {
             }
         }
         let unknown = unknown.chosen().map(|page| (*now - known.rhythm(page).last_touch(), page));
-        farthest.max(unknown).expect("a page was shown").1
+        match (farthest, unknown) {
+            (farthest, Some(unknown)) if farthest < Some(unknown) => unknown.1,
+            (farthest, _) => {
+                let (_, farthest) = farthest.expect("a page was shown");
+                known.farthest_or_oldest(farthest, known.oldest(shown), *now)
+            }
+        }
     }
 }
 
