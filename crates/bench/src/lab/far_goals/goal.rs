@@ -264,7 +264,7 @@ impl Seen {
             format!("{fits_s:.3} s, {:.3} times", fits_s / plain_s),
             format!("plain {plain_s:.3} s"),
             *fits_s <= 1.03 * plain_s,
-            "what is to be set up before it begins, and first touches of pages",
+            "what is to be set up before it begins, and blocks that move when they grow",
         )
     }
 
