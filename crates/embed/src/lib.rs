@@ -22,7 +22,8 @@ pub struct Embedded<'a> {
     pub member: &'a str,
     /// Its file.
     pub file: &'a str,
-    /// The variable by which the crate's source finds it: `include_bytes!(env!(…))`. The file is empty where there is nothing to load into programs.
+    /// The variable by which the crate's source finds it: `include_bytes!(env!(…))`. The file is empty where there is nothing to load into programs. The
+    /// same with `_HASH` behind it gives the bytes a name: a program need not go through all of them for that.
     pub variable: &'a str,
 }
 
@@ -51,6 +52,13 @@ pub fn build(library: &Embedded<'_>) {
     };
     replace(&to, &bytes).expect("the output directory can be written");
     println!("cargo::rustc-env={}={}", library.variable, to.display());
+    println!("cargo::rustc-env={}_HASH={:016x}", library.variable, hash(&bytes));
+}
+
+fn hash(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(bytes);
+    hasher.finish()
 }
 
 /// A new file in the place of one that may have other names, too.

@@ -161,6 +161,19 @@ impl Heap {
         owner
     }
 
+    /// Makes a block of ours at least so long where it lies, if what lies behind it is free. Returns whether it did.
+    pub(crate) fn lengthen(&self, address: usize, bytes: usize) -> bool {
+        let first = (address - self.base) / self.page;
+        let mut space = self.lock();
+        let Owner::Heap { usable } = space.owner(first) else { return false };
+        let (pages, wanted) = (usable / self.page, bytes.div_ceil(self.page));
+        let lengthens = wanted > pages && space.take_at(first + pages, wanted - pages);
+        if lengthens {
+            space.blocks.insert(first, wanted * self.page);
+        }
+        lengthens
+    }
+
     /// Memory for `mmap`.
     pub(crate) fn map(&self, bytes: usize) -> Option<*mut u8> {
         let pages = bytes.div_ceil(self.page);
@@ -175,30 +188,29 @@ impl Heap {
         Some((self.base + first * self.page) as *mut u8)
     }
 
-    /// Gives a mapped range of far memory back, whole pages when their last piece goes.
+    /// Gives a mapped range of far memory back, whole pages when their last piece goes; those that follow one another in one go.
     pub(crate) fn unmap(&self, address: usize, bytes: usize) {
         let (start, end) = (address - self.base, (address - self.base + bytes).min(self.bytes));
         let (mut page, mut at) = (start / self.page, start);
+        let mut free = page..page;
+        let mut space = self.lock();
+        let mut frees: Vec<Range<usize>> = Vec::new();
         while at < end {
             let next = ((page + 1) * self.page).min(end);
-            let gone = (next - at).div_ceil(PIECE);
-            let mut space = self.lock();
-            let is_free = match space.pieces.get_mut(&page) {
-                Some(pieces) => {
-                    *pieces = pieces.saturating_sub(gone);
-                    *pieces == 0
+            if space.unmap(page, (next - at).div_ceil(PIECE)) {
+                if free.end != page {
+                    frees.push(std::mem::replace(&mut free, page..page));
                 }
-                None => false,
-            };
-            if is_free {
-                space.pieces.remove(&page);
-            }
-            drop(space);
-            if is_free {
-                self.give_back(page, 1);
+                free.end = page + 1;
             }
             (page, at) = (page + 1, next);
         }
+        drop(space);
+        frees.push(free);
+        frees
+            .into_iter()
+            .filter(|free| !free.is_empty())
+            .for_each(|free| self.give_back(free.start, free.len()));
     }
 
     /// A range is zeros from now on: what lies between whole pages is written, by the caller's own stores.
@@ -244,17 +256,34 @@ impl Space {
     fn take(&mut self, pages: usize, align: usize) -> Option<usize> {
         let fits = |(&start, &length): (&usize, &usize)| {
             let first = start.next_multiple_of(align);
-            (first + pages <= start + length).then_some((start, length, first))
+            (first + pages <= start + length).then_some(first)
         };
-        let (start, length, first) = self.free.iter().find_map(fits)?;
-        self.free.remove(&start);
-        if first > start {
-            self.free.insert(start, first - start);
+        let first = self.free.iter().find_map(fits)?;
+        self.take_at(first, pages).then_some(first)
+    }
+
+    /// So many pieces of a page are no longer mapped. Returns whether none is.
+    fn unmap(&mut self, page: usize, gone: usize) -> bool {
+        let Some(pieces) = self.pieces.get_mut(&page) else { return false };
+        *pieces = pieces.saturating_sub(gone);
+        let is_free = *pieces == 0;
+        if is_free {
+            self.pieces.remove(&page);
         }
-        if first + pages < start + length {
-            self.free.insert(first + pages, start + length - first - pages);
+        is_free
+    }
+
+    /// These pages, if they are free.
+    fn take_at(&mut self, first: usize, pages: usize) -> bool {
+        let Some((&start, &length)) = self.free.range(..=first).next_back() else { return false };
+        let (end, free_end) = (first + pages, start + length);
+        let is_free = end <= free_end;
+        if is_free {
+            self.free.remove(&start);
+            let left = [(start, first - start), (end, free_end - end)];
+            self.free.extend(left.into_iter().filter(|&(_, length)| length > 0));
         }
-        Some(first)
+        is_free
     }
 
     fn give(&mut self, mut first: usize, mut pages: usize) {

@@ -132,6 +132,18 @@ fn same_of(program: &Path, arguments: &[&str], mechanism: Mechanism) {
 }
 
 #[test]
+fn a_block_grows_where_it_lies_until_another_lies_behind() {
+    for (arguments, moves) in [(&[][..], "0\n"), (&["others"], "1\n")] {
+        let mut command = Command::new(compiled("grows"));
+        command.args(arguments);
+        let server = server();
+        let out = run(command, Some(&launch(&server)));
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stdout));
+        assert_eq!(String::from_utf8_lossy(&out.stdout), moves, "{arguments:?}");
+    }
+}
+
+#[test]
 fn blocks_come_grow_and_go() {
     mechanisms().into_iter().for_each(|mechanism| same("blocks", &[], mechanism));
 }

@@ -11,6 +11,15 @@ const PIECE: usize = 4096;
 /// Of an entry of the kernel's table: in memory, or swapped out.
 const THERE: u64 = 3 << 62;
 
+/// Which pieces of a range, which begins and ends at pieces, the system has memory for.
+pub(crate) fn there(range: Range<usize>) -> io::Result<Vec<bool>> {
+    let table = File::open("/proc/self/pagemap")?;
+    let mut entries = vec![0; range.len() / PIECE * 8];
+    table.read_exact_at(&mut entries, (range.start / PIECE * 8) as u64)?;
+    let is_there = |entry: &[u8]| u64::from_le_bytes(entry.try_into().unwrap_or_default()) & THERE != 0;
+    Ok(entries.chunks_exact(8).map(is_there).collect())
+}
+
 /// Pieces that are not zero, by address.
 #[derive(Debug)]
 pub(crate) struct Kept(Vec<(usize, Box<[u8]>)>);
@@ -22,15 +31,9 @@ impl Kept {
         if ranges.is_empty() {
             return Ok(Self(kept));
         }
-        let table = File::open("/proc/self/pagemap")?;
         for range in ranges {
-            let mut entries = vec![0; range.len() / PIECE * 8];
-            table.read_exact_at(&mut entries, (range.start / PIECE * 8) as u64)?;
-            for (index, entry) in entries.chunks_exact(8).enumerate() {
-                let entry = u64::from_le_bytes(entry.try_into().unwrap_or_default());
-                if entry & THERE == 0 {
-                    continue;
-                }
+            let there = there(range.clone())?;
+            for (index, _) in there.iter().enumerate().filter(|(_, there)| **there) {
                 let at = range.start + index * PIECE;
                 // SAFETY: memory of the program that can be read (`FarMemoryBuilder::adopt`).
                 let bytes =

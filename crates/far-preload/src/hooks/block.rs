@@ -155,7 +155,9 @@ pub(super) unsafe extern "C" fn realloc(old: *mut c_void, size: usize) -> *mut c
             free(old);
             return ptr::null_mut();
         }
-        if size <= room && size > room / 2 {
+        let stays = size <= room && size > room / 2;
+        if stays || size > room && heap_of(old as usize).is_some_and(|heap| heap.lengthen(old as usize, size))
+        {
             return old;
         }
         moved(old, room, size)

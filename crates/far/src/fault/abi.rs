@@ -135,6 +135,11 @@ impl Userfault {
         self.call(iowr(0x00, size_of::<Register>()), &mut register)
     }
 
+    /// Wakes whoever waits there.
+    pub(crate) fn unregister(&self, start: usize, len: usize) -> io::Result<()> {
+        self.call(ior(0x01, size_of::<Range>()), &mut range(start, len))
+    }
+
     pub(crate) fn wake(&self, start: usize, len: usize) -> io::Result<()> {
         self.call(ior(0x02, size_of::<Range>()), &mut range(start, len))
     }

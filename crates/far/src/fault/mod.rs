@@ -155,8 +155,18 @@ pub(crate) trait Backend: Send + Sync {
     }
     /// The next access to each page is told. Returns whether the pages' bytes are now in the frames, from where `map_in` brings them back.
     fn arm_access(&self, run: Run) -> io::Result<bool>;
-    /// The page is empty.
-    fn discard(&self, page: u32) -> io::Result<()>;
+    /// The pages are empty.
+    fn discard(&self, pages: Range<u32>) -> io::Result<()>;
+    /// The system makes these pages, which are empty, when they are touched, and tells nobody; whoever waits for one goes on. Returns whether it does: if not,
+    /// all is as it was.
+    fn leave(&self, _pages: Range<u32>) -> bool {
+        false
+    }
+    /// Touches of pages that were left to the system are told again, and then it is looked which of them are there, be it in part only, and may be written. What is not known to be
+    /// away counts as there.
+    fn take_back(&self, pages: Range<u32>) -> io::Result<Vec<bool>> {
+        Ok(pages.map(|_| true).collect())
+    }
     /// The frame's memory goes back to the system.
     fn empty(&self, frame: u32);
     /// Whoever waits for these pages goes on.

@@ -170,9 +170,9 @@ impl Backend for SigsegvBackend {
         Ok(false)
     }
 
-    fn discard(&self, page: u32) -> io::Result<()> {
-        self.protect(page..page + 1, libc::PROT_NONE)?;
-        self.punch(page, 1)
+    fn discard(&self, pages: Range<u32>) -> io::Result<()> {
+        self.protect(pages.clone(), libc::PROT_NONE)?;
+        self.punch(pages.start, pages.end - pages.start)
     }
 
     fn empty(&self, frame: u32) {

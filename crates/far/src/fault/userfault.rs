@@ -30,6 +30,7 @@ use super::abi::{self, Userfault};
 use super::arena::{Bell, Mapping, advise, missing};
 use super::places::Places;
 use super::{Allow, Backend, Event, Fault, Frame, Mechanism, Run};
+use crate::adopt;
 use crate::replace::Access;
 use std::io;
 use std::ops::Range;
@@ -38,6 +39,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 const HUGE: usize = 2 << 20;
+/// How the region is registered.
+const REGISTERED: u64 = abi::REGISTER_MISSING | abi::REGISTER_WP;
 /// A move that meets a busy page is tried so often; then the page is copied.
 const TRIES: usize = 64;
 
@@ -81,9 +84,7 @@ impl UserfaultBackend {
         // A child that nobody told of would read zeros where its parent has pages: it has nothing there instead.
         region.advise(libc::MADV_DONTFORK)?;
         frames.advise(libc::MADV_DONTFORK)?;
-        region.each(|place| {
-            uffd.register(place.at() as usize, place.bytes(), abi::REGISTER_MISSING | abi::REGISTER_WP)
-        })?;
+        region.each(|place| uffd.register(place.at() as usize, place.bytes(), REGISTERED))?;
         if mechanism.moves() {
             // Pages may only be moved into memory of the same userfaultfd. Its own missing pages come from the system.
             uffd.register(frames.at() as usize, frames.bytes(), abi::REGISTER_WP)?;
@@ -301,8 +302,34 @@ impl Backend for UserfaultBackend {
         Ok(true)
     }
 
-    fn discard(&self, page: u32) -> io::Result<()> {
-        advise(self.page(page), self.page_bytes, libc::MADV_DONTNEED)
+    fn discard(&self, pages: Range<u32>) -> io::Result<()> {
+        self.region.pieces(pages).try_for_each(|pages| {
+            let len = pages.end - pages.start;
+            advise(self.page(pages.start), self.bytes(len), libc::MADV_DONTNEED)
+        })
+    }
+
+    fn leave(&self, pages: Range<u32>) -> bool {
+        let mut pieces = self.region.pieces(pages.clone());
+        // The system would make small pages where ours are huge, and half of it may fail where it lies in two pieces.
+        let fits = self.page_bytes < HUGE && pieces.next() == Some(pages.clone());
+        fits && self
+            .uffd
+            .unregister(self.page(pages.start) as usize, self.bytes(pages.end - pages.start))
+            .is_ok()
+    }
+
+    fn take_back(&self, pages: Range<u32>) -> io::Result<Vec<bool>> {
+        let (at, bytes) = (self.page(pages.start) as usize, self.bytes(pages.end - pages.start));
+        self.uffd.register(at, bytes, REGISTERED)?;
+        // Where the system does not say what is there, all counts as there: what is not has a hole, which is filled (`mend`).
+        let pieces = adopt::there(at..at + bytes).unwrap_or_default();
+        let piece = bytes / pieces.len().max(1);
+        let is_there = |page: &[bool]| page.contains(&true);
+        Ok(match pieces.len() {
+            0 => pages.map(|_| true).collect(),
+            _ => pieces.chunks(self.page_bytes / piece).map(is_there).collect(),
+        })
     }
 
     fn empty(&self, frame: u32) {

@@ -37,7 +37,8 @@ impl Pager {
         }
         // SAFETY: just made, and nobody else's.
         let [heard, told] = ends.map(|end| File::from(unsafe { OwnedFd::from_raw_fd(end) }));
-        let core = self.lock();
+        let mut core = self.lock();
+        core.close_all();
         self.backend.before_fork()?;
         Ok(Frozen { pager: self, core, heard, told })
     }

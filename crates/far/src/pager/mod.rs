@@ -13,7 +13,7 @@
 //! | `fork` | the pager of a child process |
 //! | `care` | timers, lost servers that come back |
 //!
-//! - **PAGER-1** Local pages (`Coming`, `Staged`, `Resident`, `Armed`) are never more than `limit`; pages that leave never more than `slack`; both
+//! - **PAGER-1** Local pages (`Open`, `Coming`, `Staged`, `Resident`, `Armed`) are never more than `limit`; pages that leave never more than `slack`; both
 //!   together are the program's budget.
 //! - **PAGER-2** A page's bytes are in exactly one place that may change, the region; before they are dropped from there or from a frame, a
 //!   keeper holds bytes with their digest, or they are zeros.

@@ -10,6 +10,7 @@ pub(super) type Keepers = u16;
 /// | state | bytes are | counts as | leaves it by |
 /// |---|---|---|---|
 /// | `Empty` | all zeros, nowhere | – | a touch → `Resident` |
+/// | `Open` | in the region, or zeros: the system makes it when it is touched (`core::open`) | local | memory is short → `Resident` or `Empty` |
 /// | `Away` | at the holders | – | a touch or a guess → `Coming` |
 /// | `Coming` | at the holders, on their way into the frame | local | arrival → `Resident` or `Staged`; no holder left → `Lost` |
 /// | `Staged` | in the frame | local | a touch → `Resident`; room is needed → `Away` |
@@ -20,6 +21,7 @@ pub(super) type Keepers = u16;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum State {
     Empty,
+    Open,
     Away,
     Coming { frame: u32, touch: Option<Touch>, then: Then },
     Staged { frame: u32 },

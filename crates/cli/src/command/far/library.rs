@@ -7,7 +7,6 @@
 use anyhow::{Context, Result, bail};
 use azekura_far::launch::other_library;
 use std::fs::{self, DirBuilder, File};
-use std::hash::{DefaultHasher, Hasher};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -51,9 +50,8 @@ fn put_in(directory: &Path) -> Result<PathBuf> {
     if !found.is_dir() || found.uid() != user() || found.mode() & 0o022 != 0 {
         bail!("others could write there");
     }
-    let mut hasher = DefaultHasher::new();
-    hasher.write(BYTES);
-    let path = directory.join(format!("libazekura_far_preload-{:016x}.so", hasher.finish()));
+    let path =
+        directory.join(concat!("libazekura_far_preload-", env!("AZEKURA_FAR_PRELOAD_BUILT_HASH"), ".so"));
     if fs::read(&path).is_ok_and(|bytes| bytes == BYTES) {
         return Ok(path);
     }

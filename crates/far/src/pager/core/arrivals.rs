@@ -133,7 +133,10 @@ impl Core {
     pub(super) fn follow(&mut self, page: u32) -> Option<Guess> {
         let is_passed = |page: u32| {
             self.pages.get(page as usize).is_some_and(|entry| {
-                matches!(entry.state, State::Resident { .. } | State::Armed { .. } | State::Leaving { .. })
+                matches!(
+                    entry.state,
+                    State::Open | State::Resident { .. } | State::Armed { .. } | State::Leaving { .. }
+                )
             })
         };
         self.prefetch.as_mut().and_then(|prefetch| prefetch.touched(page, is_passed))

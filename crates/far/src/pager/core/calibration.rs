@@ -3,6 +3,7 @@
 //! The page's bit is cleared and its touch timed from outside, some times; what the answer did not take was the fault's way here and back. Meanwhile another
 //! policy is in charge, and afterwards counts are what they were, so nothing of this is seen or learnt from.
 
+use super::open::Open;
 use super::{Core, Meter};
 use crate::replace::{Replacement, Shape, Simple};
 use crate::stats::FarStats;
@@ -12,6 +13,7 @@ use std::time::Duration;
 pub(in crate::pager) struct Before {
     policy: Option<Box<dyn Replacement>>,
     stats: FarStats,
+    open: Open,
 }
 
 /// One touch of an armed page.
@@ -29,7 +31,8 @@ impl Core {
     pub(in crate::pager) fn begin_calibration(&mut self) -> Before {
         #[expect(clippy::cast_possible_truncation, reason = "a region has fewer than 2^32 pages")]
         let shape = Shape { pages: self.pages.len() as u32, frames: self.limit as u32 };
-        Before { policy: self.policy.replace(Box::new(Simple::new(shape))), stats: self.stats }
+        let policy = self.policy.replace(Box::new(Simple::new(shape)));
+        Before { policy, stats: self.stats, open: std::mem::replace(&mut self.open, Open::none()) }
     }
 
     /// Clears the bit of the first page, which is local.
@@ -49,6 +52,7 @@ impl Core {
         self.discard(0, 1);
         self.policy = before.policy;
         self.stats = before.stats;
+        self.open = before.open;
         self.meter = meter_of(laps);
     }
 }

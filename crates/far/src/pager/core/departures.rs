@@ -37,6 +37,10 @@ impl Core {
 
     /// One page less is local.
     pub(super) fn evict(&mut self, incoming: Option<u32>) -> bool {
+        // OPEN-2: which pages there are must be known before one is chosen. Some of those that count are none, so there may be room now.
+        if self.close_all() {
+            return true;
+        }
         if !self.may_leave() {
             return false;
         }
@@ -317,24 +321,43 @@ impl Core {
 
     /// Memory is given back: these pages are zeros.
     pub(in crate::pager) fn discard(&mut self, first: u32, count: u32) {
+        let mut mapped = first..first;
         for page in first..first + count {
-            self.discard_one(page);
+            if self.discard_one(page) {
+                if mapped.end != page {
+                    self.discard_mapped(mapped);
+                    mapped = page..page;
+                }
+                mapped.end = page + 1;
+            }
         }
+        self.discard_mapped(mapped);
         self.serve_waiting();
     }
 
-    fn discard_one(&mut self, page: u32) {
+    /// Pages that follow one another, in one call: giving back is by far the most of what many programs ask of the system.
+    fn discard_mapped(&self, pages: Range<u32>) {
+        if !pages.is_empty() {
+            self.check(pages.start, "out", self.backend.discard(pages));
+        }
+    }
+
+    /// Returns whether its bytes are still in the region, from where the caller takes them.
+    fn discard_one(&mut self, page: u32) -> bool {
         // The policy may change its state by that.
         self.dissolve(page);
+        let mut is_mapped = false;
         match self.pages[page as usize].state {
+            // Of an open block (OPEN-1) only the bytes go.
+            State::Open => return true,
             State::Resident { .. } => {
-                self.check(page, "out", self.backend.discard(page));
+                is_mapped = true;
                 self.forget_resident(page);
             }
             State::Armed { frame, .. } => {
                 match frame {
                     Some(frame) => self.free(frame),
-                    None => self.check(page, "out", self.backend.discard(page)),
+                    None => is_mapped = true,
                 }
                 self.forget_resident(page);
             }
@@ -346,15 +369,16 @@ impl Core {
             State::Coming { frame, touch, then } => {
                 self.forget_guess(then, touch);
                 self.pages[page as usize].state = State::Coming { frame, touch, then: Then::Discard };
-                return;
+                return false;
             }
             State::Leaving { frame, touch, out, .. } => {
                 self.pages[page as usize].state = State::Leaving { frame, touch, out, discard: true };
-                return;
+                return false;
             }
             State::Empty | State::Away | State::Lost => {}
         }
         self.make_empty(page);
+        is_mapped
     }
 
     fn forget_resident(&mut self, page: u32) {

@@ -112,6 +112,7 @@ impl Core {
                 self.pages[page as usize].state = State::Leaving { frame, touch: None, out, discard: false };
                 self.send_on(vec![page]);
             }
+            State::Open => unreachable!("OPEN-3: no block is open where a child is made"),
             State::Empty | State::Away | State::Staged { .. } | State::Armed { .. } | State::Lost => {}
         }
     }

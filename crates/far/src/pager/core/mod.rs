@@ -8,6 +8,7 @@
 //! | `fork` | the same in a child process |
 //! | `keepers` | keepers that are lost or come back, and copies made again |
 //! | `meter` | what all this costs |
+//! | `open` | pages that the system makes by itself as long as there is room |
 //! | `runs` | pages that come and go together |
 
 mod arrivals;
@@ -18,6 +19,7 @@ mod keepers;
 mod meter;
 #[cfg(all(test, not(loom)))]
 mod model;
+mod open;
 mod runs;
 
 use super::frames::Frames;
@@ -32,6 +34,7 @@ use crate::replace::{Access, AccessBits, PageNo, Replacement, Spent};
 use crate::sparse::Sparse;
 use crate::stats::FarStats;
 pub(super) use meter::Meter;
+use open::Open;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -69,6 +72,8 @@ pub(super) struct Core {
     reserve: usize,
     /// See `runs`.
     run: usize,
+    /// See `open`.
+    open: Open,
     meter: Meter,
     frames: Frames,
     staged: VecDeque<u32>,
@@ -141,6 +146,7 @@ impl Core {
             // Where all pages find room nobody leaves, also not ahead of need.
             reserve: if plan.limit < plan.pages as usize { (2 * plan.run).min(plan.limit / 16) } else { 0 },
             run: plan.run,
+            open: Open::new(plan.limit, plan.run),
             meter: Meter::new(),
             frames: Frames::new(plan.frames),
             staged: VecDeque::new(),
@@ -212,6 +218,8 @@ impl Core {
             State::Armed { frame, dirty } => self.touched_armed(page, now, frame, dirty),
             State::Staged { .. } => self.touched_staged(page, now),
             State::Empty => self.touched_empty(page, now),
+            // The fault came about before the system was told.
+            State::Open => self.backend.wake(page..page + 1),
             State::Away => self.touched_away(page, now),
             State::Coming { frame, touch, then } => {
                 if touch.is_none() && then == Then::Use {

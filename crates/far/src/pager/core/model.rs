@@ -4,7 +4,7 @@
 //! Nothing here is a real thread: the pager works under one mutex, so every run of real ones is one of these orders of calls. The system is
 //! played by [`Machine`], a memory server by [`Store`]; both check what they are asked for.
 
-mod machine;
+pub(super) mod machine;
 mod store;
 
 use super::{Core, Plan};
@@ -22,7 +22,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use store::Store;
 
-const PAGE: usize = 16;
+pub(super) const PAGE: usize = 16;
 const PAGES: u32 = 24;
 const THREADS: usize = 3;
 const STEPS: usize = 600;
@@ -277,7 +277,7 @@ impl World {
         let truth = self.machine.truth(page);
         let Entry { state, holders, digest, .. } = core.pages[page as usize];
         let is_there = match state {
-            State::Resident { .. } | State::Armed { frame: None, .. } => {
+            State::Open | State::Resident { .. } | State::Armed { frame: None, .. } => {
                 self.machine.region_has(page, &truth)
             }
             State::Armed { frame: Some(frame), .. } | State::Staged { frame } => {
@@ -362,7 +362,9 @@ fn check_counts(core: &Core, slack: usize) {
     let leaving = count(|s| matches!(s, State::Leaving { .. }));
     assert_eq!(core.resident, resident, "resident");
     assert_eq!(core.staged.len(), staged, "staged");
-    assert_eq!(core.local, resident + staged + coming, "local");
+    let open = count(|s| matches!(s, State::Open));
+    assert_eq!(core.open_pages().count(), open, "open");
+    assert_eq!(core.local, resident + staged + coming + open, "local");
     assert_eq!(core.leaving, leaving, "leaving");
     let (local, limit) = (core.local, core.limit);
     assert!(

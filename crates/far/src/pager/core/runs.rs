@@ -115,6 +115,9 @@ impl Core {
 
     /// A page of zeros, and what is expected to be touched first behind it.
     pub(super) fn touched_empty(&mut self, page: u32, touch: Touch) {
+        if self.open(page, touch) {
+            return;
+        }
         if !self.make_room(Some(page)) {
             return self.waiting.push_back((page, touch));
         }

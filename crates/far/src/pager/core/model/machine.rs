@@ -6,7 +6,7 @@ use crate::replace::Access;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use std::cell::UnsafeCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::ops::Range;
 use std::sync::Mutex;
@@ -23,15 +23,19 @@ struct Inner {
     region: Vec<Bytes>,
     /// What the program wrote last.
     truth: Vec<Bytes>,
+    /// Pages that the system makes by itself.
+    left: Vec<bool>,
     /// Frames that have memory.
     filled: Vec<bool>,
+    /// Pages that are not present, though the pager was told so: nothing but zeros was to be there.
+    holes: HashSet<u32>,
     /// Threads that are stopped, at which page, and whether they were woken.
     stopped: HashMap<usize, (u32, bool)>,
 }
 
 /// A backend of 16-byte pages.
 #[derive(Debug)]
-pub(super) struct Machine {
+pub(in crate::pager::core) struct Machine {
     /// Pages are moved (a frame is emptied by mapping it, and writes can go unseen), or copied.
     moves: bool,
     inner: Mutex<Inner>,
@@ -42,14 +46,16 @@ pub(super) struct Machine {
 unsafe impl Sync for Machine {}
 
 impl Machine {
-    pub(super) fn new(moves: bool, pages: usize, frames: usize, seed: u64) -> Self {
+    pub(in crate::pager::core) fn new(moves: bool, pages: usize, frames: usize, seed: u64) -> Self {
         let inner = Inner {
             rng: Xoshiro256PlusPlus::seed_from_u64(seed),
             mapped: vec![None; pages],
             present: vec![false; pages],
             region: vec![[0; PAGE]; pages],
             truth: vec![[0; PAGE]; pages],
+            left: vec![false; pages],
             filled: vec![false; frames],
+            holes: HashSet::new(),
             stopped: HashMap::new(),
         };
         Self {
@@ -63,7 +69,7 @@ impl Machine {
         self.inner.lock().expect("one thread")
     }
 
-    pub(super) fn frames(&self) -> usize {
+    pub(in crate::pager::core) fn frames(&self) -> usize {
         self.frames.len()
     }
 
@@ -72,26 +78,35 @@ impl Machine {
         unsafe { *self.frames[frame as usize].get() }
     }
 
-    pub(super) fn frame_has(&self, frame: u32, bytes: &Bytes) -> bool {
+    pub(in crate::pager::core) fn frame_has(&self, frame: u32, bytes: &Bytes) -> bool {
         self.frame_bytes(frame) == *bytes
     }
 
-    pub(super) fn region_has(&self, page: u32, bytes: &Bytes) -> bool {
-        self.inner().region[page as usize] == *bytes
+    /// What is not there is zeros where the system makes it, and nowhere else.
+    pub(in crate::pager::core) fn region_has(&self, page: u32, bytes: &Bytes) -> bool {
+        let inner = self.inner();
+        let is_made_of_zeros = inner.left[page as usize] || inner.holes.contains(&page);
+        if !inner.present[page as usize] && is_made_of_zeros {
+            return *bytes == [0; PAGE];
+        }
+        inner.region[page as usize] == *bytes
     }
 
-    pub(super) fn truth(&self, page: u32) -> Bytes {
+    pub(in crate::pager::core) fn truth(&self, page: u32) -> Bytes {
         self.inner().truth[page as usize]
     }
 
-    pub(super) fn given_back(&self, page: u32) {
+    pub(in crate::pager::core) fn given_back(&self, page: u32) {
         self.inner().truth[page as usize] = [0; PAGE];
     }
 
     /// A thread touches a page; false if it is stopped. What is read must be what was written.
-    pub(super) fn touch(&self, page: u32, access: Access, value: u64) -> bool {
+    pub(in crate::pager::core) fn touch(&self, page: u32, access: Access, value: u64) -> bool {
         let mut inner = self.inner();
         let at = page as usize;
+        if inner.left[at] && !inner.present[at] {
+            inner.fill(at);
+        }
         match (inner.mapped[at], access) {
             (None, _) | (Some(Allow::Read), Access::Write) => return false,
             (Some(_), Access::Read) => {}
@@ -101,12 +116,12 @@ impl Machine {
         true
     }
 
-    pub(super) fn waits(&self, thread: usize, page: u32) {
+    pub(in crate::pager::core) fn waits(&self, thread: usize, page: u32) {
         self.inner().stopped.insert(thread, (page, false));
     }
 
     /// Whether the thread need not wait; it then is no longer stopped.
-    pub(super) fn was_woken(&self, thread: usize) -> bool {
+    pub(in crate::pager::core) fn was_woken(&self, thread: usize) -> bool {
         let mut inner = self.inner();
         let woken = inner.stopped.get(&thread).is_none_or(|&(_, woken)| woken);
         if woken {
@@ -138,6 +153,10 @@ impl Machine {
 
     fn map_one_out(&self, page: u32, frame: u32) {
         let mut inner = self.inner();
+        assert!(!inner.left[page as usize], "OPEN-2: page {page} leaves an open span");
+        if inner.holes.remove(&page) {
+            inner.fill(page as usize);
+        }
         inner.mapped[page as usize] = None;
         assert!(std::mem::take(&mut inner.present[page as usize]), "page {page} is not mapped");
         assert!(!self.moves || !inner.filled[frame as usize], "frame {frame} is not empty");
@@ -149,6 +168,13 @@ impl Machine {
 }
 
 impl Inner {
+    /// The system makes a page of zeros.
+    fn fill(&mut self, page: usize) {
+        assert!(!std::mem::replace(&mut self.present[page], true), "page {page} is made twice");
+        self.region[page] = [0; PAGE];
+        self.mapped[page] = Some(Allow::ReadWrite);
+    }
+
     fn write(&mut self, page: usize, value: u64) {
         // Now and then zeros, which are never sent.
         let value = if value.is_multiple_of(7) { 0 } else { value };
@@ -192,8 +218,9 @@ impl Backend for Machine {
     fn open(&self, pages: Range<u32>, allow: Allow) -> io::Result<()> {
         let mut inner = self.inner();
         for page in pages {
-            assert!(inner.present[page as usize], "page {page} is not mapped");
-            inner.mapped[page as usize] = Some(allow);
+            assert!(inner.present[page as usize] || inner.holes.contains(&page), "page {page} is not mapped");
+            // What is not there stops whoever touches it.
+            inner.mapped[page as usize] = inner.present[page as usize].then_some(allow);
         }
         Ok(())
     }
@@ -209,12 +236,53 @@ impl Backend for Machine {
         Ok(self.moves)
     }
 
-    fn discard(&self, page: u32) -> io::Result<()> {
+    fn discard(&self, pages: Range<u32>) -> io::Result<()> {
         let mut inner = self.inner();
-        inner.mapped[page as usize] = None;
-        inner.present[page as usize] = false;
-        inner.region[page as usize] = [0xdd; PAGE];
+        for page in pages {
+            inner.mapped[page as usize] = None;
+            inner.present[page as usize] = false;
+            inner.region[page as usize] = [0xdd; PAGE];
+            inner.holes.remove(&page);
+        }
         Ok(())
+    }
+
+    fn mend(&self, page: u32) -> io::Result<bool> {
+        let mut inner = self.inner();
+        let is_hole = inner.holes.remove(&page);
+        if is_hole {
+            inner.fill(page as usize);
+        }
+        Ok(is_hole)
+    }
+
+    fn leave(&self, pages: Range<u32>) -> bool {
+        let mut inner = self.inner();
+        if inner.rng.random_ratio(1, 8) {
+            return false;
+        }
+        for page in pages.clone() {
+            assert!(!inner.present[page as usize], "page {page} is there and is left to the system");
+            inner.left[page as usize] = true;
+        }
+        drop(inner);
+        self.wake(pages);
+        true
+    }
+
+    fn take_back(&self, pages: Range<u32>) -> io::Result<Vec<bool>> {
+        let mut inner = self.inner();
+        // Now and then nobody says what is there.
+        let is_known = inner.rng.random_ratio(3, 4);
+        let take = |page: u32| {
+            let at = page as usize;
+            assert!(std::mem::take(&mut inner.left[at]), "page {page} was not left to the system");
+            if !inner.present[at] && !is_known {
+                inner.holes.insert(page);
+            }
+            inner.present[at] || !is_known
+        };
+        Ok(pages.map(take).collect())
     }
 
     fn empty(&self, frame: u32) {

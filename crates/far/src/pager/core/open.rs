@@ -1,0 +1,193 @@
+//! Open spans: as long as there is room, the system makes pages by itself when they are touched, as it does for any program.
+//!
+//! The first touch of a span, all of whose pages are empty, opens it: the system is told to make its pages and to tell nobody, and the span takes room for all of them. So a
+//! program that fits its local memory meets one fault for each span, and is otherwise as quick as without us. When room is short all spans are closed: touches are told again, and the system
+//! says which pages are there. These are known to the policy from then on, the others are empty as before, and their room is free.
+//!
+//! | a span is | pages are | who makes them | leaves it by |
+//! |---|---|---|---|
+//! | not open | in any state but `Open` | the pager, each when it is touched | a touch, if all are `Empty` and there is room for all → open |
+//! | open | all `Open` | the system | room is short, or a child process is to be made → not open; its pages `Resident` if they are there, else `Empty` |
+//!
+//! - **OPEN-1** All pages of an open span count as local, be they there or not, given back or not: so what the program touches unheard is within the budget (PAGER-1).
+//! - **OPEN-2** Who leaves is chosen only while no span is open: the policy knows all pages that are there then.
+//! - **OPEN-3** Touches are told again before it is looked which pages are there, and a fault waits for the pager's lock meanwhile. So a page that was not there then is empty, and its first touch is told.
+//! - **OPEN-4** A page that was made unheard counts as written. A part of it that is not there is zeros, and is filled when that is touched (`Backend::mend`).
+//!
+//! *Swept* is a span that a stream of neighbours came to: its pages become runs, as they would have by that stream (RUN-2). Others are known one by one.
+//!
+//! *Rejected*: to make all pages of a span at once, which costs memory and zeroing that the program may never need.
+
+use super::Core;
+use crate::error::Loss;
+use crate::pager::state::{State, Touch};
+use crate::replace::{Access, PageNo};
+use std::ops::Range;
+
+/// A span is such a part of what may be local, if not one run: so there are few of them, and few maps of the system.
+const PARTS: usize = 256;
+
+/// What is open.
+#[derive(Debug)]
+pub(super) struct Open {
+    /// Pages of a span; 0 if none may be opened.
+    span: usize,
+    /// Pages that may be local with one more span. After the first shortage it is less, so that programs that just do not fit do not open and close again and again.
+    most: usize,
+    spans: Vec<Span>,
+}
+
+#[derive(Debug)]
+struct Span {
+    pages: Range<u32>,
+    swept: bool,
+}
+
+impl Open {
+    /// Where so many pages may be local, and a run has so many.
+    pub(super) fn new(limit: usize, run: usize) -> Self {
+        Self { span: (limit / PARTS).next_multiple_of(run).max(run), most: limit, spans: Vec::new() }
+    }
+
+    /// None is, nor will be.
+    pub(super) fn none() -> Self {
+        Self { span: 0, most: 0, spans: Vec::new() }
+    }
+
+    fn span_of(&self, page: u32, pages: usize) -> Option<Range<u32>> {
+        let first = page as usize / self.span.max(1) * self.span;
+        #[expect(clippy::cast_possible_truncation, reason = "of the region, which has fewer than 2^32 pages")]
+        (self.span > 0).then(|| first as u32..(first + self.span).min(pages) as u32)
+    }
+}
+
+impl Core {
+    /// Opens the span of an empty page that was touched, if that can be; whoever waits there goes on then.
+    pub(super) fn open(&mut self, page: u32, touch: Touch) -> bool {
+        let Some(span) = self.open.span_of(page, self.pages.len()) else { return false };
+        let fits = self.local + span.len() <= self.open.most;
+        let is_empty = |page: u32| matches!(self.pages[page as usize].state, State::Empty);
+        if !fits || !span.clone().all(is_empty) || !self.backend.leave(span.clone()) {
+            return false;
+        }
+        for page in span.clone() {
+            self.pages[page as usize].state = State::Open;
+        }
+        self.local += span.len();
+        self.stats.zero_fills += span.len() as u64;
+        self.meter.filled(touch.since);
+        let guess = self.follow(page);
+        if let Some(prefetch) = &mut self.prefetch {
+            prefetch.came_with(page, span.clone());
+        }
+        let swept = guess.is_some_and(|guess| guess.stride.abs() == 1);
+        self.look_ahead(guess.map(|guess| guess.behind(span.clone())));
+        self.open.spans.push(Span { pages: span, swept });
+        true
+    }
+
+    /// Closes all spans. Returns whether there were any.
+    pub(in crate::pager) fn close_all(&mut self) -> bool {
+        let spans = std::mem::take(&mut self.open.spans);
+        self.open.most = if spans.is_empty() { self.open.most } else { self.limit / 2 };
+        spans.iter().for_each(|span| self.close(span));
+        !spans.is_empty()
+    }
+
+    fn close(&mut self, Span { pages, swept }: &Span) {
+        let there = match self.backend.take_back(pages.clone()) {
+            Ok(there) => there,
+            Err(source) => self.stop_program(&Loss::Map { page: pages.start, how: "back", source }),
+        };
+        let mut leads: Vec<u32> = Vec::new();
+        for (page, is_there) in pages.clone().zip(there) {
+            let before = page.checked_sub(1).filter(|before| *swept && pages.contains(before));
+            let joined = before.filter(|&before| self.is_of_same_block(before, page)).and_then(|before| {
+                let entry = &self.pages[before as usize];
+                matches!(entry.state, State::Resident { .. }).then_some(entry.lead)
+            });
+            let entry = &mut self.pages[page as usize];
+            if is_there {
+                entry.state = State::Resident { writable: true, dirty: true };
+                entry.lead = joined.unwrap_or(page);
+                self.resident += 1;
+                leads.extend((entry.lead == page).then_some(page));
+            } else {
+                entry.state = State::Empty;
+                self.local -= 1;
+                self.stats.zero_fills -= 1;
+            }
+        }
+        for lead in leads {
+            self.with_policy(|policy, bits| policy.page_in(PageNo(lead), Access::Write, bits));
+        }
+    }
+
+    /// Pages of open spans.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn open_pages(&self) -> impl Iterator<Item = u32> + '_ {
+        self.open.spans.iter().flat_map(|span| span.pages.clone())
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::model::{PAGE, machine::Machine};
+    use super::super::{Core, Plan};
+    use crate::fault::{Backend, Fault};
+    use crate::pager::state::State;
+    use crate::replace::{Access, Policy, Shape};
+    use std::sync::Arc;
+
+    const PAGES: u32 = 16;
+
+    /// The leads of pages that are there, after a program touched these and room ran short; nothing if the machine refused to make some.
+    fn leads(seed: u64, touched: &[u32]) -> Option<Vec<(u32, u32)>> {
+        let machine = Arc::new(Machine::new(true, PAGES as usize, 40, seed));
+        let backend: Arc<dyn Backend> = machine.clone();
+        let shape = Shape { pages: PAGES, frames: 32 };
+        let plan = Plan {
+            pages: PAGES,
+            page_bytes: PAGE,
+            limit: 32,
+            slack: 2,
+            frames: 40,
+            run: 4,
+            policy: Policy::Fifo.build(shape, seed),
+            prefetch: true,
+            copies: 1,
+            on_loss: |message| panic!("{message}"),
+        };
+        let mut core = Core::new(backend, plan);
+        for &page in touched {
+            if !machine.touch(page, Access::Write, 1) {
+                core.answer(Fault { page, access: Access::Write });
+                assert!(machine.touch(page, Access::Write, 1));
+            }
+        }
+        let are_open = touched.iter().all(|&page| matches!(core.pages[page as usize].state, State::Open));
+        assert!(core.close_all() || !are_open);
+        let there = |page: &u32| matches!(core.pages[*page as usize].state, State::Resident { .. });
+        let leads: Vec<(u32, u32)> =
+            (0..PAGES).filter(there).map(|page| (page, core.pages[page as usize].lead)).collect();
+        // Now and then the machine does not say what is there.
+        (are_open && leads.len() == touched.len()).then_some(leads)
+    }
+
+    fn first_leads(touched: &[u32]) -> Vec<(u32, u32)> {
+        (0..1000).find_map(|seed| leads(seed, touched)).expect("a machine that makes pages and says which")
+    }
+
+    #[test]
+    fn what_a_stream_came_to_is_known_by_runs_and_the_rest_page_by_page() {
+        let upwards: Vec<u32> = (0..12).collect();
+        let lead = |page: u32| if page < 4 { page } else { page / 4 * 4 };
+        assert_eq!(first_leads(&upwards), upwards.iter().map(|&page| (page, lead(page))).collect::<Vec<_>>());
+        // A stream that skips some has them behind it, too, but they are not there.
+        assert_eq!(
+            first_leads(&[0, 1, 2, 3, 4, 6, 7]),
+            [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (6, 6), (7, 6)]
+        );
+        assert_eq!(first_leads(&[9, 2, 14]), [(2, 2), (9, 9), (14, 14)]);
+    }
+}

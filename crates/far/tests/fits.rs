@@ -1,0 +1,154 @@
+//! Memory that fits what may be local needs no pager: the system makes its pages, a fault for each span is all that there is to pay, and the budget holds all the same.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
+
+use azekura_far::{FarError, FarMemory, FarStats, Mechanism, Server};
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+use std::thread;
+use std::time::Duration;
+
+const PIECE: usize = 4 << 10;
+const PAGE: usize = 16 << 10;
+const PAGES: usize = 4096;
+/// Pages that may be local; less an eighth, for those that leave.
+const LOCAL: usize = 1024;
+/// A run is 64 pages, which is more than a 256th of those that may be local.
+const SPAN: usize = 64;
+
+/// With each mechanism that can leave pages to the system, and is to be had here.
+fn with_each_mechanism(test: impl Fn(FarMemory, Mechanism)) {
+    for mechanism in Mechanism::LADDER.into_iter().filter(|&mechanism| mechanism != Mechanism::Sigsegv) {
+        let server = Server::builder().capacity(128 << 20).listen("127.0.0.1:0").unwrap();
+        let made = FarMemory::builder()
+            .bytes(PAGES * PAGE)
+            .local(LOCAL * PAGE)
+            .page(PAGE)
+            .mechanism(mechanism)
+            .servers([server.address().to_string()])
+            // No server fails here, and a busy machine may be slow.
+            .stall(Duration::from_secs(60))
+            .build();
+        match made {
+            Ok(memory) => test(memory, mechanism),
+            Err(FarError::Mechanism { source, .. }) => {
+                println!("skipped: {mechanism} is not to be had here: {source}");
+            }
+            Err(error) => panic!("{mechanism}: {error}"),
+        }
+    }
+}
+
+fn left(stats: &FarStats) -> u64 {
+    stats.swap_outs + stats.clean_drops + stats.zero_drops
+}
+
+/// How many bytes of it the system has memory for.
+fn resident(memory: &FarMemory) -> usize {
+    let mut there = vec![0_u8; memory.len() / PIECE];
+    // SAFETY: a byte for each piece of a range that is mapped.
+    let done = unsafe { libc::mincore(memory.as_ptr().cast(), memory.len(), there.as_mut_ptr()) };
+    assert_eq!(done, 0);
+    there.iter().filter(|&there| there & 1 == 1).count() * PIECE
+}
+
+#[test]
+fn what_fits_takes_a_fault_for_each_span_in_any_order() {
+    with_each_mechanism(|mut memory, mechanism| {
+        let spans = LOCAL / 2 / SPAN;
+        let mut pieces: Vec<usize> = (0..spans * SPAN * PAGE / PIECE).collect();
+        pieces.shuffle(&mut StdRng::seed_from_u64(1));
+        let before = memory.stats();
+        for &piece in &pieces {
+            assert_eq!(memory[piece * PIECE], 0);
+            memory[piece * PIECE + 1] = piece as u8;
+        }
+        assert!(pieces.iter().all(|&piece| memory[piece * PIECE + 1] == piece as u8));
+        let after = memory.stats();
+        let faults = after.faults - before.faults;
+        assert_eq!(
+            (faults, after.zero_fills, left(&after)),
+            (spans as u64, (spans * SPAN) as u64, 0),
+            "{mechanism}: {after}"
+        );
+    });
+}
+
+#[test]
+fn what_was_given_back_is_zeros_and_takes_no_fault_where_the_system_makes_it() {
+    with_each_mechanism(|mut memory, mechanism| {
+        memory[..SPAN * PAGE].fill(7);
+        let before = memory.stats();
+        memory.discard(PAGE..3 * PAGE);
+        assert!(memory[PAGE..3 * PAGE].iter().all(|&byte| byte == 0), "{mechanism}");
+        assert!(memory[..PAGE].iter().chain(&memory[3 * PAGE..SPAN * PAGE]).all(|&byte| byte == 7));
+        assert_eq!(memory.stats().faults, before.faults, "{mechanism}");
+    });
+}
+
+/// Room is taken for whole spans. When that runs short, what was never touched gives it back: so pages leave only when as many are there as may be.
+#[test]
+fn pages_of_which_few_are_touched_in_each_span_do_not_leave_before_they_must() {
+    with_each_mechanism(|mut memory, mechanism| {
+        let mut touched: Vec<usize> = (0..PAGES).step_by(SPAN / 8).collect();
+        // By lot: a program that goes through them in order is expected to go on.
+        touched.shuffle(&mut StdRng::seed_from_u64(2));
+        assert!(touched.len() < LOCAL * 3 / 4 && touched.len() * SPAN / 8 > 3 * LOCAL);
+        for &page in &touched {
+            memory[page * PAGE + page % PAGE] = page as u8 | 1;
+        }
+        let stats = memory.stats();
+        assert_eq!(left(&stats), 0, "{mechanism}: {stats}");
+        assert!(touched.iter().all(|&page| memory[page * PAGE + page % PAGE] == page as u8 | 1));
+        // Now all that is left untouched, so that they must.
+        memory.iter_mut().step_by(PIECE).for_each(|byte| *byte = 3);
+        let stats = memory.stats();
+        assert!(stats.swap_outs > 0, "{mechanism}: {stats}");
+        assert!(memory.iter().step_by(PIECE).all(|&byte| byte == 3), "{mechanism}");
+        let kept = |&page: &usize| page % PIECE == 0 || memory[page * PAGE + page % PAGE] == page as u8 | 1;
+        assert!(touched.iter().all(kept), "{mechanism}");
+    });
+}
+
+/// Threads touch pieces of pages by lot while spans are opened and closed: each reads what it wrote last, and no more is there than may be.
+#[test]
+fn the_budget_holds_while_threads_touch_what_is_opened_and_closed() {
+    const THREADS: usize = 4;
+    const ROUNDS: u64 = 6;
+    for round in 0..ROUNDS {
+        with_each_mechanism(|mut memory, mechanism| {
+            // Many spans of a few pieces each; then more and more of them.
+            let touches = |rng: &mut StdRng, touch: usize| {
+                let pieces = PAGES * PAGE / PIECE;
+                if touch < 1500 { rng.random_range(0..pieces / 8) * 8 } else { rng.random_range(0..pieces) }
+            };
+            let base = memory.as_mut_ptr() as usize;
+            thread::scope(|scope| {
+                for thread in 0..THREADS {
+                    scope.spawn(move || {
+                        let mut rng = StdRng::seed_from_u64(round * 100 + thread as u64);
+                        let mut plain = vec![0_u8; PAGES * PAGE / PIECE];
+                        for touch in 0..3000 {
+                            let piece = touches(&mut rng, touch);
+                            // SAFETY: each thread has a byte of its own in each piece.
+                            let byte = unsafe { &mut *((base + piece * PIECE + thread) as *mut u8) };
+                            assert_eq!(*byte, plain[piece], "{mechanism}, thread {thread}, piece {piece}");
+                            if rng.random() {
+                                *byte = rng.random();
+                                plain[piece] = *byte;
+                            }
+                        }
+                    });
+                }
+                for _ in 0..20 {
+                    let resident = resident(&memory);
+                    assert!(resident <= LOCAL * PAGE, "{mechanism}: {resident} bytes are there");
+                    thread::sleep(Duration::from_millis(2));
+                }
+            });
+            let stats = memory.stats();
+            assert!(left(&stats) > 0, "{mechanism}: {stats}");
+        });
+    }
+}
