@@ -45,6 +45,8 @@ pub struct Lab {
     pub local: Vec<u32>,
     /// Bytes of a page.
     pub page_bytes: usize,
+    /// Touches of pages that are recorded of each program, at most.
+    pub most_touches: usize,
     /// Of the policies that draw lots.
     pub seed: u64,
     /// Real paging instead of a replay.
@@ -121,6 +123,7 @@ impl Lab {
             policies: Policy::ALL.into_iter().chain(swaps).chain(timer).collect(),
             local: vec![100, 75, 50, 25],
             page_bytes: 4096,
+            most_touches: record::TOUCHES,
             seed: 1,
             live: None,
         }
@@ -145,7 +148,7 @@ impl Lab {
                 self.run_live(live, kernel, &mut cells, progress)?;
                 continue;
             }
-            let recorded = Recorded::of(kernel, self.page_bytes)?;
+            let recorded = Recorded::of(kernel, self.page_bytes, self.most_touches)?;
             cut.extend(recorded.cut.then(|| kernel.to_string()));
             let mut done = 1;
             for &local in &self.local {
@@ -228,6 +231,13 @@ mod tests {
             assert!(cell.compute_s > 0.0 && cell.swap_outs >= cell.swap_ins, "{cell:?}");
         }
         assert_eq!(small().run(&Progress::hidden()).unwrap(), report);
+    }
+
+    #[test]
+    fn it_says_of_which_programs_it_has_the_beginning_only() {
+        let told = |most_touches| Lab { most_touches, ..small() }.run(&Progress::hidden()).unwrap().settings;
+        assert!(told(1000).ends_with("; of is.s, cluster.60 the first time steps only"), "{}", told(1000));
+        assert!(!told(record::TOUCHES).contains("first time steps"), "{}", told(record::TOUCHES));
     }
 
     #[test]

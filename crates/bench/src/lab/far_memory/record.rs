@@ -9,8 +9,8 @@ use super::LabError;
 const EPOCH: u32 = 256;
 /// The same for a program with three dozen arrays side by side and pages enough for them: it touches no more pages in it.
 const EPOCH_OF_MANY_ARRAYS: u32 = 1024;
-/// Touches of a recording: time steps repeat themselves, and SP alone has hundreds.
-const TOUCHES: usize = 16 << 20;
+/// Touches of a recording, unless told otherwise: time steps repeat themselves, and SP alone has hundreds.
+pub const TOUCHES: usize = 16_777_216;
 
 /// A program and its trace.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// Runs the program once.
+    /// Runs the program once, and remembers so many touches of pages at most, for 8 bytes each.
     ///
     /// # Errors
     ///
@@ -31,9 +31,9 @@ impl Recorded {
     /// # Panics
     ///
     /// If the page is no power of two.
-    pub fn of(kernel: Kernel, page_bytes: usize) -> Result<Self, LabError> {
+    pub fn of(kernel: Kernel, page_bytes: usize, most_touches: usize) -> Result<Self, LabError> {
         let epoch = epoch(kernel, page_bytes);
-        let mut memory = Recorder::limited(page_bytes, epoch, TOUCHES);
+        let mut memory = Recorder::limited(page_bytes, epoch, most_touches);
         let verdict = kernel.run(&mut memory).map_err(|source| LabError::Memory { kernel, source })?;
         if !verdict.verified() {
             return Err(LabError::Unverified { kernel, verdict });

@@ -1,6 +1,7 @@
 //! `lab far-memory`: replacement policies for far memory.
 
 use std::io::Write;
+use std::num::NonZeroUsize;
 
 use anyhow::Result;
 use azekura_bench::lab::far_memory::live::Live;
@@ -16,6 +17,7 @@ Examples:
   azekura lab far-memory --quick
   azekura lab far-memory --html far-memory.html
   azekura lab far-memory --kernel cg.w,mg.w --local 50 --policy simple,u-nru-s:100,adaptive
+  azekura lab far-memory --kernel mg.a --page 1048576 --touches 100000000
   azekura lab far-memory --real --kernel mg.w --local 50 --mechanism sigsegv
   azekura lab far-memory --json > far-memory.json
 
@@ -63,6 +65,10 @@ pub(super) struct FarMemory {
     #[arg(long, value_name = "BYTES", value_parser = page_bytes)]
     page: Option<usize>,
 
+    /// Touches of pages recorded of each program, at most, for 8 bytes each; what comes later is left out, and told [unless given: 16777216]
+    #[arg(long, value_name = "N", conflicts_with = "real")]
+    touches: Option<NonZeroUsize>,
+
     /// Lots of the policies that draw them
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -100,6 +106,7 @@ impl FarMemory {
             lab.page_bytes = if self.quick { 16 << 10 } else { 64 << 10 };
         }
         lab.page_bytes = self.page.unwrap_or(lab.page_bytes);
+        lab.most_touches = self.touches.map_or(lab.most_touches, NonZeroUsize::get);
         lab.seed = self.seed;
         lab
     }
