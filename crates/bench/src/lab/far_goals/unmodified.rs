@@ -262,7 +262,7 @@ impl Place<'_> {
             .arg(name)
             .args(arguments);
         // The library is put there once, as for whoever runs more than one program.
-        let cache = self.folder.join(if as_nobody { "cache of nobody" } else { "cache" });
+        let cache = self.folder.join(if as_nobody { "nobodys-cache" } else { "cache" });
         fs::create_dir_all(&cache)?;
         command.env("XDG_CACHE_HOME", &cache).current_dir(self.folder);
         if as_nobody {

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use azekura_far::launch::other_library;
 use std::fs::{self, DirBuilder, File};
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -45,6 +46,9 @@ fn user() -> u32 {
 }
 
 fn put_in(directory: &Path) -> Result<PathBuf> {
+    if directory.as_os_str().as_bytes().iter().any(|byte| b" :".contains(byte)) {
+        bail!("the loader takes spaces and colons in LD_PRELOAD for ends of names");
+    }
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let found = fs::symlink_metadata(directory)?;
     if !found.is_dir() || found.uid() != user() || found.mode() & 0o022 != 0 {
@@ -79,6 +83,16 @@ mod tests {
         assert_eq!(put_in(&place).unwrap(), path);
         assert_eq!(fs::read(&path).unwrap(), BYTES);
         assert_eq!(fs::read_dir(&place).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_directory_that_the_loader_cannot_be_told_is_refused_before_it_is_made() {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["jane doe", "a:b"] {
+            let place = directory.path().join(name).join("azekura");
+            assert!(put_in(&place).unwrap_err().to_string().contains("LD_PRELOAD"), "{name}");
+            assert!(!place.exists(), "{name}");
+        }
     }
 
     #[test]
