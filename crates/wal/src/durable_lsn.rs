@@ -27,6 +27,8 @@
 use azekura_base::sync::atomic::{AtomicU64, Ordering::*};
 use azekura_base::{CachePadded, Lsn};
 
+use crate::commit_point::CommitPoint;
+
 /// The mark of an idle worker.
 const IDLE: u64 = u64::MAX;
 
@@ -139,6 +141,18 @@ impl DurableHorizon {
             self.reached.fetch_max(now, AcqRel);
         }
         self.reached()
+    }
+
+    /// Whether a commit's own worker, if the commit names one, has written all up to it.
+    #[must_use]
+    pub fn covers_own(&self, commit: CommitPoint) -> bool {
+        commit.own().is_none_or(|worker| self.is_durable_in(worker, commit.lsn()))
+    }
+
+    /// Whether a commit, and everything that it depends on, is durable: computed from the marks.
+    #[must_use]
+    pub fn covers(&self, commit: CommitPoint) -> bool {
+        self.covers_own(commit) && self.has_reached(commit.rests_on())
     }
 
     /// Whether everything up to `lsn` is durable.

@@ -173,14 +173,14 @@ impl Log {
     /// rests on (REST-3).
     pub(crate) fn is_acknowledged(&self, commit: CommitPoint) -> bool {
         match &self.epochs {
-            None => self.is_in_own(commit) && self.horizon.has_reached(commit.rests_on()),
+            None => self.horizon.covers(commit),
             Some(epochs) => epochs.published() >= commit.lsn(),
         }
     }
 
     /// Whether the commit's own worker has written all up to it, if the commit needs that.
     pub(crate) fn is_in_own(&self, commit: CommitPoint) -> bool {
-        commit.own().is_none_or(|worker| self.horizon.is_durable_in(worker, commit.lsn()))
+        self.horizon.covers_own(commit)
     }
 
     /// The same for who asks again and again, and will not sleep over the answer: with background threads, as of the end of the last flush. Whoever ends a

@@ -17,10 +17,13 @@ use crate::wal::Wal;
 /// The tasks that wait, by what they wait for.
 ///
 /// - **TICKET-1** A task registers, then looks at the marks; a flusher moves the marks, then looks at the tasks.
-///   Both put a sequentially consistent fence between, so one of them sees the other.
-/// - **TICKET-2** A task whose commit needs its own worker's log, and others only [so far](crate::commit_point), waits first for its worker's mark and then for
-///   the horizon. Who moves the mark hands it over, and computes the horizon after that: another flusher who computed it before the task was handed over
-///   had moved its marks before, and by the mutex we see them.
+///   Both put a sequentially consistent fence between, so one of them sees the other. The task must look at the
+///   marks themselves: the horizon as last computed is stored by the flusher after its fence, so a task that reads
+///   only that number can miss it while the flusher misses the task.
+/// - **TICKET-2** A task whose commit needs its own worker's log, and others only
+///   [so far](crate::commit_point), waits first for its worker's mark and then for the horizon. The flusher that
+///   moves the mark hands the task over, and computes the horizon after that: another flusher that computed it
+///   before the task was handed over had moved its marks before, and the mutex makes them visible.
 #[derive(Debug, Default)]
 pub struct Wakers {
     waiting: Mutex<Waiting>,
@@ -50,9 +53,28 @@ impl Waiting {
 }
 
 impl Wakers {
-    /// Registers a task for a commit, or renews its waker. `is_in_own` looks whether the commit's worker, if it names one, has written it. The caller
-    /// looks at the marks afterwards (TICKET-1).
-    pub fn register(
+    /// The step of a poll: registers the task, or renews its waker, unless the commit is acknowledged. Returns
+    /// whether it is; after `false` a later flush wakes the task (TICKET-1).
+    ///
+    /// `is_in_own` tells whether the commit's worker, if it names one, has written it. `is_acknowledged` computes
+    /// from the marks; a result that another thread has computed is not enough.
+    pub fn poll(
+        &self,
+        commit: CommitPoint,
+        id: &mut Option<u64>,
+        waker: &Waker,
+        is_in_own: impl Fn() -> bool,
+        is_acknowledged: impl Fn() -> bool,
+    ) -> bool {
+        if is_acknowledged() {
+            return true;
+        }
+        self.register(commit, id, waker, is_in_own);
+        is_acknowledged()
+    }
+
+    /// Registers a task for a commit, or renews its waker. The caller looks at the marks afterwards (TICKET-1).
+    fn register(
         &self,
         commit: CommitPoint,
         id: &mut Option<u64>,
@@ -238,18 +260,20 @@ impl<W: Deref<Target = Wal> + Unpin> Future for Ticket<W> {
         if !log.options.background {
             return Poll::Ready(log.wait_acknowledged(ticket.commit));
         }
-        if !log.is_acknowledged(ticket.commit) && log.failure.get().is_none() {
-            let is_in_own = || log.is_in_own(ticket.commit);
-            log.wakers.register(ticket.commit, &mut ticket.id, context.waker(), is_in_own);
-            if std::mem::take(&mut ticket.is_quiet) {
-                log.request_soon(ticket.commit);
-            }
+        let commit = ticket.commit;
+        let is_in_own = || log.is_in_own(commit);
+        let is_acknowledged = || log.is_acknowledged(commit);
+        if log.wakers.poll(commit, &mut ticket.id, context.waker(), is_in_own, is_acknowledged) {
+            return Poll::Ready(Ok(()));
         }
-        match ticket.is_durable() {
-            Ok(false) => Poll::Pending,
-            Ok(true) => Poll::Ready(Ok(())),
-            Err(failed) => Poll::Ready(Err(failed)),
+        // After the registration: a failure that comes later wakes the task.
+        if let Err(failed) = log.failure.check() {
+            return Poll::Ready(Err(failed));
         }
+        if std::mem::take(&mut ticket.is_quiet) {
+            log.request_soon(commit);
+        }
+        Poll::Pending
     }
 }
 

@@ -67,11 +67,7 @@ impl Log {
 
     /// The rule of `Log::is_acknowledged`.
     fn is_acknowledged(&self, commit: CommitPoint) -> bool {
-        self.is_in_own(commit) && self.horizon.has_reached(commit.rests_on())
-    }
-
-    fn is_in_own(&self, commit: CommitPoint) -> bool {
-        commit.own().is_none_or(|worker| self.horizon.is_durable_in(worker, commit.lsn()))
+        self.horizon.covers(commit)
     }
 
     /// If the commit is acknowledged, it is on disk, and so is the page's change before it.
@@ -149,9 +145,10 @@ fn a_task_is_woken_whichever_of_the_two_logs_that_it_needs_is_written_last() {
             .collect();
         let woken = std::sync::Arc::new(Woken::default());
         let waker = Waker::from(woken.clone());
-        // The steps of `Ticket::poll`.
-        log.wakers.register(commit, &mut None, &waker, || log.is_in_own(commit));
-        let is_durable = log.is_acknowledged(commit);
+        // The step of `Ticket::poll`.
+        let is_in_own = || log.horizon.covers_own(commit);
+        let is_durable =
+            log.wakers.poll(commit, &mut None, &waker, is_in_own, || log.is_acknowledged(commit));
         flushers.into_iter().for_each(|flusher| flusher.join().expect("no panic"));
         assert!(log.is_acknowledged(commit));
         assert!(is_durable || woken.0.load(SeqCst) == 1, "a task sleeps though its commit is durable");
