@@ -64,7 +64,7 @@ lab() {
     echo "$(basename "$1"): $charts charts"
 }
 
-"$azekura" bench kv --workload u1,read --threads 4 --seconds 0.3 --trace "$dir/kv.trace" >/dev/null
+"$azekura" demo --rounds 1 --seconds-per-round 1 --trace "$dir/kv.trace" >/dev/null
 "$azekura" trace report "$dir/kv.trace" --format html -o "$dir/trace.html"
 for page in "$dir/trace.html" "$@"; do
     page=$(realpath "$page")

@@ -10,7 +10,7 @@ set -uo pipefail
 # Program, Debian's package, who needs it.
 programs="redis-server redis-server redis-clients.sh far-programs.py
 redis-benchmark redis-tools redis-clients.sh
-mariadbd mariadb-server azekura lab mariadb
+mariadbd mariadb-server azekura-lab mariadb
 python3 python3 redis-py-tests.sh far-programs.py
 sqlite3 sqlite3 far-programs.py
 ip iproute2 cluster-namespaces.sh

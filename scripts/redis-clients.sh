@@ -396,7 +396,7 @@ ycsb() {
         addresses+=,127.0.0.1:$port
     fi
     # shellcheck disable=SC2086
-    "$azekura" bench kv --workload ycsb-a,ycsb-b,ycsb-c,ycsb-d,ycsb-e,ycsb-f --threads "${CLIENTS:-50}" --records "${RECORDS:-100000}" \
+    "${LAB:-$(dirname "$azekura")/azekura-lab}" kv --workload ycsb-a,ycsb-b,ycsb-c,ycsb-d,ycsb-e,ycsb-f --threads "${CLIENTS:-50}" --records "${RECORDS:-100000}" \
         --seconds "${SECONDS_EACH:-2}" --runs "${RUNS:-3}" --resp "$addresses" ${OPTIONS:-}
 }
 

@@ -28,7 +28,7 @@
 //!
 //! *Who holds up whom.* A reader of resident pages holds nothing: one that stops for ever, anywhere, holds up nobody. A writer that stops holds up those who
 //! come to the nodes that it has latched, and nobody else: its leaf in a change in place; the leaf, its new sibling and their parent in a split, and so, under a
-//! parent, for that moment, the readers of its other leaves too. Shown by stopping threads at every access: `crates/sim/tests/tree.rs`.
+//! parent, for that moment, the readers of its other leaves too. Shown by stopping threads at every access: `eval/sim/tests/tree.rs`.
 //!
 //! A page that is not in the pool is fixed (read in) with nothing latched. A page that stays latched is waited for without pin or latch, asleep, which
 //! is traced: waiters that pinned and latched took the line with the latch from its holder, and with 64 processors the holder could not let go. After

@@ -5,7 +5,7 @@
 //! warm page counts nothing, because it writes nothing.
 //!
 //! A count stands beside each atomic instruction of the pool, the general cache and their policies; tests hold the sums against bounds, and
-//! `azekura lab nb-gclock` prints them.
+//! `azekura-lab nb-gclock` prints them.
 
 use std::cell::Cell;
 use std::ops::Sub;

@@ -9,8 +9,8 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::UsageError;
 use crate::command::{
-    Bench, Check, Cluster, Delete, Demo, DemoChild, Dump, Far, Get, Lab, Load, Memd, Put, Scan, Serve, Sim,
-    Stats, Tables, Trace,
+    Check, Cluster, Delete, Demo, DemoChild, Dump, Far, Get, Load, Memd, Put, Scan, Serve, Stats, Tables,
+    Trace,
 };
 use crate::format::escape;
 
@@ -56,12 +56,9 @@ pub(crate) enum Command {
     Check(Check),
     Serve(Serve),
     Cluster(Cluster),
-    Bench(Bench),
     Trace(Trace),
     Memd(Memd),
     Far(Far),
-    Lab(Lab),
-    Sim(Sim),
     #[command(hide = true)]
     DemoChild(DemoChild),
 }
@@ -78,7 +75,7 @@ pub(crate) struct TableArguments {
 }
 
 /// Reads a number of bytes: digits, then K, M, G or T (powers of 1024), which `B` or `iB` may follow.
-pub(crate) fn size(text: &str) -> Result<u64, String> {
+pub fn size(text: &str) -> Result<u64, String> {
     let wrong = || format!("{text:?} is no size; write 4096, 64K, 256M or 2G");
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = text[digits.len()..].to_ascii_lowercase();
@@ -94,11 +91,13 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(wrong)
 }
 
-pub(crate) fn cache_bytes(text: &str) -> Result<usize, String> {
+/// Reads a number of bytes that this machine can address.
+pub fn cache_bytes(text: &str) -> Result<usize, String> {
     usize::try_from(size(text)?).map_err(|_| format!("{text} is more than this machine can address"))
 }
 
-fn page_bytes(text: &str) -> Result<usize, String> {
+/// Reads a page size: a power of two from 4K to 64K.
+pub fn page_bytes(text: &str) -> Result<usize, String> {
     let bytes = cache_bytes(text)?;
     if bytes.is_power_of_two() && (4096..=65536).contains(&bytes) {
         return Ok(bytes);
@@ -107,7 +106,7 @@ fn page_bytes(text: &str) -> Result<usize, String> {
 }
 
 /// Reads a span of seconds, such as `0.5`.
-pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+pub fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| format!("{text:?} is no number of seconds"))?;
     if (0.0..=86_400.0).contains(&seconds) {
         Ok(Duration::from_secs_f64(seconds))

@@ -34,20 +34,30 @@ mod progress;
 mod show;
 mod store;
 
+/// Parts of the command line that the evaluation's command (`azekura-lab`) shares. Not an API.
+#[doc(hidden)]
+pub mod shared {
+    pub use crate::arguments::{cache_bytes, page_bytes, seconds, size};
+    pub use crate::parent::end_with;
+    pub use crate::show::{count, counted};
+}
+
 use std::error::Error;
+use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
+use anyhow::Result;
 use clap::Parser;
 
 use arguments::Arguments;
 
-/// How a command that did its work ended.
+/// The result of a command that ran without an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
-    /// As wished: exit code 0.
+pub enum Outcome {
+    /// Success: exit code 0.
     Well,
-    /// Not found, or a check failed; what there is to say has been said: exit code 1.
+    /// Not found, or a check failed; the command has printed the reason: exit code 1.
     Failed,
 }
 
@@ -61,24 +71,38 @@ struct UsageError(String);
 /// Wrong arguments end the process with exit code 2, as does `--help` with 0.
 #[must_use]
 pub fn run() -> ExitCode {
-    let arguments = Arguments::parse();
-    // Not locked for good: the workers of `demo-child` write to stdout too, when `out` is empty.
+    run_from(std::env::args_os())
+}
+
+/// Runs the command that these arguments ask for; the first one is the program's name.
+///
+/// Wrong arguments end the process with exit code 2, as does `--help` with 0.
+#[must_use]
+pub fn run_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments = Arguments::parse_from(arguments);
+    run_command("azekura", |out| command::run(&arguments, out))
+}
+
+/// Runs a command with buffered standard output, prints its error under the program's name, and returns the exit code.
+#[must_use]
+pub fn run_command(program: &str, command: impl FnOnce(&mut dyn Write) -> Result<Outcome>) -> ExitCode {
+    // Stdout is not locked: the workers of `demo-child` write to it too, while `out` is empty.
     let mut out = BufWriter::with_capacity(64 << 10, io::stdout());
-    let done = command::run(&arguments, &mut out).and_then(|outcome| {
+    let result = command(&mut out).and_then(|outcome| {
         out.flush()?;
         Ok(outcome)
     });
-    match done {
+    match result {
         Ok(Outcome::Well) => ExitCode::SUCCESS,
         Ok(Outcome::Failed) => ExitCode::from(1),
         Err(error) if is_broken_pipe(&error) => {
-            // Whoever read us has enough (`| head`). What is left in the buffer must not be tried again on drop.
+            // The reader closed the pipe (`| head`). The rest of the buffer must not be written on drop.
             let _ = out.into_parts();
             ExitCode::SUCCESS
         }
         Err(error) => {
             let _ = out.flush();
-            eprintln!("azekura: {error:#}");
+            eprintln!("{program}: {error:#}");
             ExitCode::from(if error.is::<UsageError>() { 2 } else { 1 })
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// `1234567` as `1,234,567`.
-pub(crate) fn count(number: u64) -> String {
+pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (at, digit) in digits.chars().enumerate() {
@@ -16,7 +16,7 @@ pub(crate) fn count(number: u64) -> String {
 }
 
 /// A number with its noun: `1 row`, `2 rows`.
-pub(crate) fn counted(number: u64, noun: &str) -> String {
+pub fn counted(number: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
 }
 

@@ -20,7 +20,7 @@
 //! fences order the setting of the bit before the second look, which then finds the bit or a later version.
 //!
 //! *Who holds up whom.* Looking, validating and every `try_…` end whoever stops for ever, wherever; an optimistic reader that stops holds up nobody. Who takes the
-//! latch waits for who has it. Shown by stopping threads at every access: `crates/sim/tests/latch.rs`.
+//! latch waits for who has it. Shown by stopping threads at every access: `eval/sim/tests/latch.rs`.
 //!
 //! Waiters spin, yield, then sleep. The latch is not fair: a stream of shared holders can keep a writer waiting.
 

@@ -15,7 +15,7 @@
 //! - **INTENT-2** A note that was not turned into a request can be dropped by its owner alone: nobody waits for it.
 //!
 //! *Who holds up whom.* A transaction that stops for ever between any two steps of noting an intent or of emptying its notes holds up nobody but those who want the
-//! whole table. Shown by stopping threads at every access: `crates/sim/tests/lock_table.rs`.
+//! whole table. Shown by stopping threads at every access: `eval/sim/tests/lock_table.rs`.
 //!
 //! Why INTENT-1 holds: let intent A and strong B meet in A's owner's mutex. If A comes first, B's visit finds A's
 //! note. If B comes first, A's look at the count, made inside the mutex, comes after B's raising of it, so A sees it

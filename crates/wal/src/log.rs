@@ -11,7 +11,7 @@
 //! *Who holds up whom.* Whoever only looks (the horizon, what is acknowledged, a ticket's state) never waits. An append waits for appends to its own worker's
 //! buffer, for the moment of a copy, and never for another worker's; so a thread that stops for ever in an append holds up its worker. But it has
 //! drawn an LSN, and nobody's record above is durable before: who waits for durability waits for it. A serial log has one buffer, and all wait for its
-//! latch. Nothing here is called lock-free. Shown by stopping threads at every access: `crates/sim/tests/log.rs`.
+//! latch. Nothing here is called lock-free. Shown by stopping threads at every access: `eval/sim/tests/log.rs`.
 
 use azekura_base::sync::Mutex;
 use azekura_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::*, fence};

@@ -1,6 +1,5 @@
 //! The subcommands, one module each: its arguments with their help, and `run`.
 
-mod bench;
 mod check;
 mod cluster;
 mod delete;
@@ -8,13 +7,11 @@ mod demo;
 mod dump;
 mod far;
 mod get;
-mod lab;
 mod load;
 mod memd;
 mod put;
 mod scan;
 mod serve;
-mod sim;
 mod stats;
 mod tables;
 mod trace;
@@ -24,7 +21,6 @@ use std::io::Write;
 
 use anyhow::Result;
 
-pub(crate) use bench::Bench;
 pub(crate) use check::Check;
 pub(crate) use cluster::Cluster;
 pub(crate) use delete::Delete;
@@ -32,13 +28,11 @@ pub(crate) use demo::{Demo, DemoChild};
 pub(crate) use dump::Dump;
 pub(crate) use far::Far;
 pub(crate) use get::Get;
-pub(crate) use lab::Lab;
 pub(crate) use load::Load;
 pub(crate) use memd::Memd;
 pub(crate) use put::Put;
 pub(crate) use scan::Scan;
 pub(crate) use serve::Serve;
-pub(crate) use sim::Sim;
 pub(crate) use stats::Stats;
 pub(crate) use tables::Tables;
 pub(crate) use trace::Trace;
@@ -64,11 +58,8 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<Outcome>
         Some(Command::Check(command)) => command.run(store, out),
         Some(Command::Serve(command)) => command.run(store, out),
         Some(Command::Cluster(command)) => command.run(out),
-        Some(Command::Bench(command)) => command.run(store, out),
         Some(Command::Trace(command)) => command.run(out),
         Some(Command::Memd(command)) => command.run(out),
         Some(Command::Far(command)) => command.run(),
-        Some(Command::Lab(command)) => command.run(out),
-        Some(Command::Sim(command)) => command.run(out),
     }
 }

@@ -7,6 +7,5 @@ mod load;
 mod rows;
 mod serve;
 mod support;
-mod tpcc;
 mod usage;
 mod whole;

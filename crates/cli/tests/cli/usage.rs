@@ -12,21 +12,9 @@ fn without_arguments_it_says_what_to_try() {
 
 #[test]
 fn every_command_has_help_with_examples() {
-    for command in [
-        "demo",
-        "load",
-        "get",
-        "put",
-        "delete",
-        "scan",
-        "dump",
-        "tables",
-        "stats",
-        "check",
-        "bench kv",
-        "trace",
-        "lab bottleneck",
-    ] {
+    for command in
+        ["demo", "load", "get", "put", "delete", "scan", "dump", "tables", "stats", "check", "trace"]
+    {
         let help = Run::of(&command.split(' ').chain(["--help"]).collect::<Vec<_>>()).well();
         assert!(
             help.contains("Examples:") && help.contains(&format!("azekura {command}")),
@@ -52,9 +40,6 @@ fn wrong_usage_ends_with_2_and_creates_nothing() {
         &["load", "db", "t", "--format", "tsv", "--key", "id"],
         &["load", "db", "t", "--format", "csv", "--raw"],
         &["demo", "--rounds", "0"],
-        &["bench", "kv", "--workload", "u2"],
-        &["bench", "kv", "--workload", "u1", "--threads", "0"],
-        &["bench", "kv"],
     ] {
         let run = Run::in_dir(&scratch, arguments);
         assert_eq!(run.code, 2, "{arguments:?}: {}", run.stderr);

@@ -21,44 +21,12 @@ fn tables_stats_and_check_tell_about_the_store() {
 }
 
 #[test]
-fn bench_prints_one_json_object_per_run_and_leaves_nothing_behind() {
+fn the_demo_records_a_trace_that_trace_report_reads() {
     let scratch = Scratch::new();
-    let quick = ["--seconds", "0.05", "--warm-up", "0", "--records", "500", "--dir", "stores"];
-    let bench = |options: &[&str]| {
-        let arguments = [&["bench", "kv"], options, &quick].concat();
-        Run::in_dir(&scratch, &arguments).well()
-    };
-    let lines = bench(&["--workload", "u1,read", "--threads", "1,2", "--json"]);
-    let reports: Vec<serde_json::Value> =
-        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let cells: Vec<_> =
-        reports.iter().map(|r| (r["workload"].as_str().unwrap(), r["threads"].as_u64().unwrap())).collect();
-    assert_eq!(cells, [("u1", 1), ("u1", 2), ("read", 1), ("read", 2)]);
-    for name in [
-        "engine",
-        "in_flight",
-        "seconds",
-        "ops",
-        "ops_per_s",
-        "p50_us",
-        "p99_us",
-        "log_bytes",
-        "settings_hash",
-    ] {
-        assert!(reports.iter().all(|report| !report[name].is_null()), "{name}: {lines}");
-    }
-    assert!(bench(&["--workload", "u1", "--threads", "2", "--in-flight", "8"]).contains("azekura async 8"));
-    assert_eq!(std::fs::read_dir(scratch.path("stores")).unwrap().count(), 0);
-}
-
-#[test]
-fn bench_records_a_trace_when_asked() {
-    let scratch = Scratch::new();
-    let bench =
-        ["bench", "kv", "--workload", "u1", "--threads", "2", "--seconds", "0.05", "--records", "100"];
-    let run = Run::in_dir(&scratch, &[&bench[..], &["--trace", "run.trace"]].concat());
+    let demo =
+        ["demo", "--rounds", "1", "--seconds-per-round", "0.3", "--threads", "2", "--trace", "run.trace"];
+    let run = Run::in_dir(&scratch, &demo);
     assert_eq!(run.code, 0, "{}", run.stderr);
-    assert!(run.stderr.contains("recorded in run.trace"), "{}", run.stderr);
     let report = Run::in_dir(&scratch, &["trace", "report", "run.trace"]).well();
     assert!(report.lines().count() > 3, "{report}");
     let json = Run::in_dir(&scratch, &["trace", "report", "run.trace", "--format", "json"]).well();

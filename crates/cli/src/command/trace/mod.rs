@@ -16,7 +16,7 @@ use record::Record;
 
 const EXAMPLES: &str = "\
 Examples:
-  azekura bench kv --workload u1 --threads 8 --trace before.trace
+  azekura-lab kv --workload u1 --threads 8 --trace before.trace
   azekura trace record -o before.trace -- ./server --threads 8
   azekura trace report before.trace
   azekura trace report before.trace --format html -o before.html

@@ -1,0 +1,56 @@
+# Functions of .ci/run and .ci/full, which source this file. Needs a Rust toolchain and a C compiler.
+#
+# Each step's output goes to a file; a failing step prints the end of it, and the next steps still run. The last line
+# that `finish` prints has the test counts.
+set -uo pipefail
+export CARGO_TERM_COLOR=never
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+passed=0 failed=0 broken=()
+root=$PWD
+target=${CARGO_TARGET_DIR:-$root/target}
+
+count() { # adds up the "test result:" lines of a log
+    local p f
+    p=$(awk '/^test result:/ {for (i = 1; i < NF; i++) if ($(i + 1) == "passed;") n += $i} END {print n + 0}' "$1")
+    f=$(awk '/^test result:/ {for (i = 1; i < NF; i++) if ($(i + 1) == "failed;") n += $i} END {print n + 0}' "$1")
+    passed=$((passed + p)) failed=$((failed + f))
+}
+
+step() { # step NAME COMMAND...
+    local name=$1 began=$SECONDS
+    shift
+    printf '%-28s' "$name"
+    if "$@" >"$logs/$name" 2>&1; then
+        count "$logs/$name"
+        echo "ok ($((SECONDS - began)) s)"
+    else
+        count "$logs/$name"
+        echo "FAILED: $*"
+        # The cause may lie far above the end.
+        grep -E -A 25 '^(---- .* stdout ----|error(\[|:))' "$logs/$name" | head -n 300
+        tail -n 100 "$logs/$name"
+        broken+=("$name")
+    fi
+}
+
+finish() {
+    if [ ${#broken[@]} -gt 0 ]; then
+        echo "steps that failed: ${broken[*]}"
+        echo "$passed passed, $((failed > 0 ? failed : 1)) failed"
+        exit 1
+    fi
+    echo "$passed passed, $failed failed"
+}
+
+in_eval() { # a cargo command in the evaluation's workspace; registry crates that are built already are shared
+    (cd "$root/eval" && CARGO_TARGET_DIR="$target" "$@")
+}
+
+loom_models() { # loom_models CRATE...: the models of these crates, built together
+    local crate packages=()
+    for crate in "$@"; do
+        packages+=(-p "$(sed -n 's/^name = "\(.*\)"/\1/p' "crates/$crate/Cargo.toml" | head -n 1)")
+    done
+    RUSTFLAGS="--cfg loom" cargo test --quiet --profile loom --target-dir target/loom "${packages[@]}" --test 'loom_*'
+}

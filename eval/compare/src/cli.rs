@@ -1,0 +1,129 @@
+//! The command line, and what it means as a plan.
+
+use anyhow::{Result, bail};
+use azekura_lab::{Engine, Plan};
+use azekura_workload::{Family, Workload};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Runs Azekura's benchmark workloads over other embedded stores, one run of each in turn, and compares.
+#[derive(Debug, clap::Parser)]
+#[command(version)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+    /// Workloads: u1, u10, read, scan, load, ycsb-a to ycsb-f, rl
+    #[arg(long, value_delimiter = ',', default_value = "u1,u10,read,scan,load,ycsb-a,rl")]
+    workloads: Vec<Workload>,
+    /// Numbers of client threads
+    #[arg(long, value_delimiter = ',', default_value = "1,2,8,64")]
+    threads: Vec<usize>,
+    /// Engines, or `all`
+    #[arg(long, value_delimiter = ',', default_value = "all")]
+    pub(crate) engines: Vec<String>,
+    /// Commits in flight over all threads, for engines that can commit asynchronously; besides the blocking runs
+    #[arg(long, value_delimiter = ',')]
+    in_flight: Vec<usize>,
+    /// Measured seconds of each run
+    #[arg(long, default_value_t = 1.0)]
+    seconds: f64,
+    /// Seconds before them that are not measured
+    #[arg(long, default_value_t = 0.2)]
+    warm_up: f64,
+    /// Runs of each cell; the median counts
+    #[arg(long, default_value_t = 3)]
+    runs: usize,
+    /// Directory for the stores; they are removed afterwards
+    #[arg(long, default_value = "azekura-lab-data")]
+    dir: PathBuf,
+    /// Keep the stores
+    #[arg(long)]
+    keep: bool,
+    /// Records, instead of each workload's usual number
+    #[arg(long)]
+    records: Option<u64>,
+    /// Bytes of each value
+    #[arg(long, default_value_t = 100)]
+    value_bytes: usize,
+    /// Cache of each engine, in MiB
+    #[arg(long, default_value_t = 1024)]
+    cache_mib: u64,
+    /// Cache for the rl workload, in MiB; its data are four times as large
+    #[arg(long, default_value_t = 64)]
+    small_cache_mib: u64,
+    /// Seed of the first run
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The commit that is measured, for the reports
+    #[arg(long)]
+    revision: Option<String>,
+    /// Write one JSON object per cell and engine to this file
+    #[arg(long)]
+    pub(crate) json: Option<PathBuf>,
+    /// Write charts and tables to this HTML page
+    #[arg(long)]
+    pub(crate) html: Option<PathBuf>,
+    /// Measure nothing: show the reports in this JSON file
+    #[arg(long)]
+    pub(crate) from: Option<PathBuf>,
+    /// Measure nothing: list the engines
+    #[arg(long)]
+    pub(crate) list: bool,
+}
+
+/// What else can be compared.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// Compare page caches and general caches: ours with moka, quick_cache and foyer
+    #[cfg(feature = "caches")]
+    Cache(crate::cache::Cache),
+    /// Compare TPC-C: its tables in one ordered keyspace of each engine, its conditions checked afterwards
+    Tpcc(crate::tpcc::Tpcc),
+}
+
+impl Arguments {
+    /// What to run.
+    pub(crate) fn plan(&self) -> Result<Plan> {
+        let seconds = |name, value: f64| match Duration::try_from_secs_f64(value) {
+            Ok(time) => Ok(time),
+            Err(error) => bail!("--{name} {value}: {error}"),
+        };
+        Ok(Plan {
+            workloads: self.workloads.iter().map(|workload| self.sized(workload)).collect(),
+            threads: self.threads.clone(),
+            in_flight: self.in_flight.clone(),
+            blocking: true,
+            measured: seconds("seconds", self.seconds)?,
+            warm_up: seconds("warm-up", self.warm_up)?,
+            runs: self.runs,
+            cache_bytes: self.cache_mib << 20,
+            small_cache_bytes: self.small_cache_mib << 20,
+            seed: self.seed,
+            dir: self.dir.clone(),
+            keep: self.keep,
+            revision: self.revision.clone(),
+        })
+    }
+
+    fn sized(&self, workload: &Workload) -> Workload {
+        let workload = workload.clone().with_value_bytes(self.value_bytes);
+        match (self.records, workload.family()) {
+            (Some(records), _) => workload.with_records(records),
+            (None, Family::LargerThanCache) => workload.four_times_the_cache(self.small_cache_mib << 20),
+            (None, _) => workload,
+        }
+    }
+}
+
+/// The engines of those names, in the order of `all`.
+pub(crate) fn choose(mut all: Vec<Box<dyn Engine>>, names: &[String]) -> Result<Vec<Box<dyn Engine>>> {
+    if names.iter().any(|name| name == "all") {
+        return Ok(all);
+    }
+    let known: Vec<String> = all.iter().map(|engine| engine.name().to_owned()).collect();
+    if let Some(unknown) = names.iter().find(|name| !known.contains(name)) {
+        bail!("unknown engine {unknown:?}; built in are {}", known.join(", "));
+    }
+    all.retain(|engine| names.iter().any(|name| name == engine.name()));
+    Ok(all)
+}

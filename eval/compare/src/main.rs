@@ -1,0 +1,95 @@
+//! `azekura-compare`: Azekura's workloads over other engines, interleaved in one run.
+//!
+//! It is a program of its own in a workspace of its own, because it links C and C++ that the store needs nothing of.
+//!
+//! ```text
+//! azekura-compare --workloads u1,read --threads 1,8 --runs 3 --dir DIR --json results.jsonl
+//! ```
+//!
+//! | module | noun |
+//! |---|---|
+//! | [`cache`] | caches by themselves: ours with moka, quick_cache and foyer |
+//! | [`cli`] | the command line |
+//! | [`peers`] | the engines |
+//! | [`tpcc`] | TPC-C over all of them |
+
+#[cfg(feature = "caches")]
+mod cache;
+mod cli;
+mod peers;
+mod tpcc;
+
+use anyhow::{Context, Result};
+use azekura_lab::{Engine, Progress, Report, compare, plot, table};
+use clap::Parser;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match run(&cli::Arguments::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether everything that was asked for was measured.
+fn run(arguments: &cli::Arguments) -> Result<bool> {
+    match &arguments.command {
+        #[cfg(feature = "caches")]
+        Some(cli::Command::Cache(cache)) => return cache.run(),
+        Some(cli::Command::Tpcc(tpcc)) => return tpcc.run(),
+        None => {}
+    }
+    let engines = cli::choose(peers::with_loaders(), &arguments.engines)?;
+    if arguments.list {
+        engines.iter().for_each(|engine| println!("{}", engine.name()));
+        return Ok(true);
+    }
+    let (reports, complete) = match &arguments.from {
+        Some(file) => (read(file)?, true),
+        None => measure(arguments, &engines)?,
+    };
+    print!("{}", table::render(&reports));
+    if let Some(file) = &arguments.html {
+        std::fs::write(file, plot::html(&reports)).with_context(|| format!("write {}", file.display()))?;
+    }
+    Ok(complete)
+}
+
+fn measure(arguments: &cli::Arguments, engines: &[Box<dyn Engine>]) -> Result<(Vec<Report>, bool)> {
+    let mut json = match &arguments.json {
+        Some(file) => Some(File::create(file).with_context(|| format!("create {}", file.display()))?),
+        None => None,
+    };
+    let mut unwritten = None;
+    let outcome = compare(engines, &arguments.plan()?, &Progress::stderr(), &mut |report| {
+        // As soon as it is known: an interrupted run leaves what it has measured.
+        if let Some(file) = &mut json
+            && let Err(error) = writeln!(file, "{}", report.to_json())
+        {
+            unwritten.get_or_insert(error);
+        }
+    })?;
+    if let Some(error) = unwritten {
+        return Err(error).context("write the JSON file");
+    }
+    Ok((outcome.reports, outcome.failures.is_empty()))
+}
+
+/// Reads the reports of an earlier run.
+fn read(file: &Path) -> Result<Vec<Report>> {
+    let lines = BufReader::new(File::open(file).with_context(|| format!("open {}", file.display()))?).lines();
+    lines
+        .enumerate()
+        .map(|(at, line)| {
+            serde_json::from_str(&line?)
+                .with_context(|| format!("{}, line {}: not a report", file.display(), at + 1))
+        })
+        .collect()
+}

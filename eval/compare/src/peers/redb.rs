@@ -1,0 +1,129 @@
+//! redb: one writer, copy-on-write B-tree, one sync per commit (its default one-phase commit).
+
+use super::{described, failed};
+use azekura_lab::engine::{ReadWork, WriteWork};
+use azekura_lab::{Engine, EngineError, EngineSettings, Reader, Session, Sink, Store, Writer};
+use redb::{Database, ReadableDatabase, ReadableTable, Table, TableDefinition};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// The engine.
+#[derive(Debug)]
+pub struct Redb;
+
+const TABLE: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("kv");
+
+impl Engine for Redb {
+    fn name(&self) -> &str {
+        "redb"
+    }
+
+    fn describe(&self, settings: &EngineSettings) -> BTreeMap<String, String> {
+        described([
+            ("version", "4.4".into()),
+            ("durability", "immediate".into()),
+            ("cache_bytes", settings.cache_bytes.to_string()),
+        ])
+    }
+
+    fn open(&self, dir: &Path, settings: &EngineSettings) -> Result<Box<dyn Store>, EngineError> {
+        let cache = usize::try_from(settings.cache_bytes).unwrap_or(usize::MAX);
+        let database = Database::builder()
+            .set_cache_size(cache)
+            .create(dir.join("data.redb"))
+            .map_err(failed("opening"))?;
+        let txn = database.begin_write().map_err(failed("beginning"))?;
+        txn.open_table(TABLE).map_err(failed("creating the table"))?;
+        txn.commit().map_err(failed("committing"))?;
+        Ok(Box::new(RedbStore(database)))
+    }
+}
+
+struct RedbStore(Database);
+
+impl Store for RedbStore {
+    fn session(&self) -> Result<Box<dyn Session + '_>, EngineError> {
+        Ok(Box::new(RedbSession(&self.0)))
+    }
+
+    fn close(self: Box<Self>) -> Result<(), EngineError> {
+        drop(self);
+        Ok(())
+    }
+}
+
+struct RedbSession<'s>(&'s Database);
+
+impl Session for RedbSession<'_> {
+    fn read(&mut self, work: &mut ReadWork<'_>) -> Result<u64, EngineError> {
+        let txn = self.0.begin_read().map_err(failed("beginning"))?;
+        work(&mut Reads(txn.open_table(TABLE).map_err(failed("opening the table"))?))?;
+        Ok(0)
+    }
+
+    fn write(&mut self, work: &mut WriteWork<'_>) -> Result<u64, EngineError> {
+        let txn = self.0.begin_write().map_err(failed("beginning"))?;
+        work(&mut Writes(txn.open_table(TABLE).map_err(failed("opening the table"))?))?;
+        txn.commit().map_err(failed("committing"))?;
+        Ok(0)
+    }
+}
+
+struct Reads<T>(T);
+
+impl<T: ReadableTable<&'static [u8], &'static [u8]>> Reader for Reads<T> {
+    fn get(&mut self, key: &[u8], sink: &mut Sink) -> Result<bool, EngineError> {
+        get(&self.0, key, sink)
+    }
+
+    fn scan(&mut self, from: &[u8], limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
+        scan(&self.0, from, limit, sink)
+    }
+}
+
+struct Writes<'t>(Table<'t, &'static [u8], &'static [u8]>);
+
+impl Reader for Writes<'_> {
+    fn get(&mut self, key: &[u8], sink: &mut Sink) -> Result<bool, EngineError> {
+        get(&self.0, key, sink)
+    }
+
+    fn scan(&mut self, from: &[u8], limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
+        scan(&self.0, from, limit, sink)
+    }
+}
+
+impl Writer for Writes<'_> {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), EngineError> {
+        self.0.insert(key, value).map_err(failed("writing"))?;
+        Ok(())
+    }
+
+    fn remove(&mut self, key: &[u8]) -> Result<(), EngineError> {
+        self.0.remove(key).map_err(failed("removing"))?;
+        Ok(())
+    }
+}
+
+fn get(
+    table: &impl ReadableTable<&'static [u8], &'static [u8]>,
+    key: &[u8],
+    sink: &mut Sink,
+) -> Result<bool, EngineError> {
+    let value = table.get(key).map_err(failed("reading"))?;
+    Ok(value.inspect(|value| sink.add(key, value.value())).is_some())
+}
+
+fn scan(
+    table: &impl ReadableTable<&'static [u8], &'static [u8]>,
+    from: &[u8],
+    limit: u64,
+    sink: &mut Sink,
+) -> Result<(), EngineError> {
+    let records = table.range(from..).map_err(failed("scanning"))?;
+    for record in records.take(usize::try_from(limit).unwrap_or(usize::MAX)) {
+        let (key, value) = record.map_err(failed("scanning"))?;
+        sink.add(key.value(), value.value());
+    }
+    Ok(())
+}

@@ -1,0 +1,38 @@
+//! The programs of the far-memory paper (§3.1), written from their specifications to run on any memory: the heap, a region of far memory, or a
+//! memory that records which pages are touched.
+//!
+//! It is not a benchmark of the machine: what is timed, and against what, is `azekura-lab`'s business.
+//!
+//! ```
+//! use azekura_kernels::{Arena, Kernel};
+//!
+//! let kernel: Kernel = "is.s".parse()?;
+//! let mut bytes = vec![0_u8; kernel.bytes()];
+//! let verdict = kernel.run(&mut Arena::of_zeroed(&mut bytes))?;
+//! assert!(verdict.verified(), "{verdict}");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! | module | noun |
+//! |---|---|
+//! | [`memory`] | [`Memory`]: where a program's arrays come from; [`Arena`]: from bytes |
+//! | [`record`] | [`Recorder`]: a memory that writes down which pages are touched |
+//! | [`kernel`] | [`Kernel`]: the programs by name and size |
+//! | [`verdict`] | [`Verdict`]: what a program's own verification says |
+//! | [`himeno`] | Jacobi's method for pressure, fourteen arrays |
+//! | [`npb`] | some of the NAS Parallel Benchmarks |
+//! | [`cluster`] | hierarchical clustering of gene expressions |
+#![forbid(unsafe_code)]
+
+pub mod cluster;
+pub mod himeno;
+pub mod kernel;
+pub mod memory;
+pub mod npb;
+pub mod record;
+pub mod verdict;
+
+pub use kernel::{Kernel, ParseKernelError};
+pub use memory::{Arena, Array, Memory, OutOfMemory};
+pub use record::{Recorder, Recording};
+pub use verdict::{Check, Verdict};

@@ -1,0 +1,82 @@
+//! `lab far-kills`: programs whose memory server is killed.
+
+use std::io::Write;
+
+use anyhow::Result;
+use azekura_lab::lab::far_kills::{Guard, Lab, Wrong, worker};
+use clap::Args;
+
+use super::judged::Judging;
+use azekura_cli::Outcome;
+use azekura_cli::shared::end_with;
+
+const EXAMPLES: &str = "\
+Examples:
+  azekura-lab far-kills
+  azekura-lab far-kills --trials 9
+  azekura-lab far-kills --trials 600 --server killed
+  azekura-lab far-kills --trials 400 --server killed --guard copies,spill
+  azekura-lab far-kills --trials 1 --seed 137 --server stalled --guard spill
+  azekura-lab far-kills --json > far-kills.json
+
+A trial is a program on far memory whose server is killed, stopped or begins to
+lie at a random moment. With a second copy or a spill file it must go on, and
+every byte must be right; without, it must be stopped with a message. Exit
+code 1 if one trial ends otherwise. For a soak see azekura-lab far-soak.";
+
+/// Kill, stop and corrupt memory servers under programs at random moments
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct FarKills {
+    /// Trials; what protects the pages and what a server does take turns
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    trials: u64,
+
+    /// What protects the pages
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "copies,spill,none", value_parser = guard)]
+    guard: Vec<Guard>,
+
+    /// What a server does
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "killed,stalled,lies", value_parser = wrong)]
+    server: Vec<Wrong>,
+
+    #[command(flatten)]
+    judging: Judging,
+
+    /// The program of one trial, as the lab starts it
+    #[arg(long, value_name = "GUARD", hide = true, value_parser = guard, requires = "servers")]
+    worker: Option<Guard>,
+
+    /// Its servers
+    #[arg(long, value_name = "ADDR", hide = true, value_delimiter = ',')]
+    servers: Vec<String>,
+
+    /// The lab that starts it
+    #[arg(long, value_name = "PID", hide = true)]
+    with_parent: Option<u32>,
+}
+
+impl FarKills {
+    pub(super) fn run(&self, out: &mut dyn Write) -> Result<Outcome> {
+        if let Some(pid) = self.with_parent {
+            end_with(pid)?;
+        }
+        if let Some(guard) = self.worker {
+            worker::work(self.judging.seed, guard, &self.servers, &std::env::temp_dir())?;
+            return Ok(Outcome::Well);
+        }
+        let (guards, wrongs) = (self.guard.clone(), self.server.clone());
+        let (trials, seed) = (self.trials, self.judging.seed);
+        self.judging.run(out, |program, progress| Lab { program, trials, seed, guards, wrongs }.run(progress))
+    }
+}
+
+fn guard(text: &str) -> Result<Guard, String> {
+    let found = Guard::ALL.into_iter().find(|guard| guard.name() == text);
+    found.ok_or_else(|| format!("{text:?} is none of copies, spill, none"))
+}
+
+fn wrong(text: &str) -> Result<Wrong, String> {
+    let found = Wrong::ALL.into_iter().find(|wrong| wrong.name() == text);
+    found.ok_or_else(|| format!("{text:?} is none of killed, stalled, lies"))
+}

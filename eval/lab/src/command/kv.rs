@@ -1,0 +1,243 @@
+//! `kv`: key-value workloads.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use azekura::LogProtocol;
+use azekura_lab::adapter::azekura::AzekuraEngine;
+use azekura_lab::adapter::resp::RespEngine;
+use azekura_lab::{Engine, Plan, Progress, compare, table};
+use azekura_workload::{Family, Workload};
+use clap::Args;
+
+use azekura_cli::Outcome;
+use azekura_cli::shared::{seconds, size};
+
+use super::recorded::Recorded;
+use super::{CACHE_BYTES, StoreArguments, write_line};
+
+const EXAMPLES: &str = "\
+Examples:
+  azekura-lab kv --workload u1 --threads 8 --seconds 5
+  azekura-lab kv --workload u1 --threads 2 --in-flight 512 --json
+  azekura-lab kv --workload u1 --threads 8 --log p-wal,serial,epoch:10
+  azekura-lab kv --workload u10 --threads 1,2,4,8,16,64 --log p-wal,serial,p-wal-rfa --blocking --in-flight 512
+  azekura-lab kv --workload u1,read,ycsb-a --threads 1,2,8 --dir /data/x
+  azekura-lab kv --workload load --bulk --runs 5
+  azekura-lab kv --workload ycsb-a,ycsb-f --threads 50 --records 100000 --resp 127.0.0.1:6379,127.0.0.1:6380
+  azekura-lab kv --workload ycsb-a,ycsb-f --threads 50 --resp 127.0.0.1:7001+127.0.0.1:7002+127.0.0.1:7003    a cluster, by three nodes
+
+Workloads:
+  u1, u10     durable transactions of one and of ten random updates
+  read, scan  random point reads; whole-table scans; a million records
+  load        filling an empty table in key order, a million records
+  ycsb-a … f  the YCSB mixes, one operation a transaction
+  rl          random reads of data four times the size of the cache
+
+Every answer is checked. --json prints one object per run, with the settings
+and a hash of them: equal hashes may be compared. The cache is 1G here unless
+--cache is given.";
+
+/// Run key-value workloads
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Kv {
+    /// Workloads: u1, u10, read, scan, load, ycsb-a to ycsb-f, rl
+    #[arg(long = "workload", value_name = "NAME", required = true, value_delimiter = ',')]
+    workloads: Vec<Workload>,
+
+    /// Numbers of client threads [unless given: one for each core]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Vec<u16>,
+
+    /// Measured time of each run; loads and scans go to their end
+    #[arg(long, value_name = "S", default_value = "5", value_parser = seconds)]
+    seconds: Duration,
+
+    /// Time before that which is not measured
+    #[arg(long, value_name = "S", default_value = "0.2", value_parser = seconds)]
+    warm_up: Duration,
+
+    /// Instead of waiting for each commit, keep so many in flight over all threads
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    in_flight: Vec<u32>,
+
+    /// Wait for each commit as well, in runs beside those with --in-flight
+    #[arg(long, requires = "in_flight")]
+    blocking: bool,
+
+    /// Runs of each; the median counts
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    runs: u16,
+
+    /// Records, instead of each workload's usual number
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    records: Option<u64>,
+
+    /// Bytes of each value
+    #[arg(long, value_name = "SIZE", default_value = "100", value_parser = size)]
+    value_bytes: u64,
+
+    /// Cache for the rl workload, whose data are four times as large
+    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size)]
+    small_cache: u64,
+
+    /// How the log is written, one or several to compare: p-wal, p-wal-rfa (a commit waits for other log files only if it rests on something
+    /// there), serial (after Aether), epoch:MS (after Silo; 40 ms unless given)
+    #[arg(long, value_name = "LOG", value_delimiter = ',', default_value = "p-wal")]
+    log: Vec<LogProtocol>,
+
+    /// Log files side by side [unless given: what the device is good for]
+    #[arg(long, value_name = "N")]
+    wal_streams: Option<usize>,
+
+    /// Load by the bulk loader as well, beside ordinary transactions; by one thread
+    #[arg(long, conflicts_with_all = ["threads", "resp", "in_flight"])]
+    bulk: bool,
+
+    /// Seed of the random choices
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Instead of a store in this process, servers that speak RESP: `azekura serve`, redis-server; a cluster by several of its nodes as ADDRESS+ADDRESS. They must hold no keys,
+    /// and hold none afterwards. YCSB-E and scans from the middle need `AZ.RANGE`
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',', value_parser = doors, conflicts_with = "in_flight")]
+    resp: Vec<Doors>,
+
+    /// Directory for the stores, which are removed afterwards [unless given: a temporary one]. Durable commits
+    /// are as fast as the disk it is on
+    #[arg(long)]
+    dir: Option<PathBuf>,
+
+    /// Keep the stores in --dir
+    #[arg(long, requires = "dir")]
+    keep: bool,
+
+    /// Print one JSON object per run instead of a table
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    recorded: Recorded,
+}
+
+/// Where a server is reached: one address, or several of a cluster.
+#[derive(Clone, Debug)]
+struct Doors(Vec<SocketAddr>);
+
+/// Addresses with `+` between them.
+fn doors(text: &str) -> Result<Doors, String> {
+    let address =
+        |text: &str| text.parse().map_err(|_| format!("{text:?} is no address such as 127.0.0.1:6379"));
+    text.split('+').map(address).collect::<Result<_, _>>().map(Doors)
+}
+
+impl Kv {
+    fn label(&self) -> String {
+        self.workloads.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+    }
+
+    pub(super) fn run(&self, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
+        self.recorded.run(self.label(), || self.run_somewhere(store, out))
+    }
+
+    fn run_somewhere(&self, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
+        if let Some(dir) = &self.dir {
+            return self.run_in(dir, store, out);
+        }
+        let scratch = tempfile::Builder::new().prefix("azekura-lab-").tempdir()?;
+        self.run_in(scratch.path(), store, out)
+    }
+
+    fn run_in(&self, dir: &Path, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
+        let engines = self.engines(store)?;
+        let progress = Progress::stderr();
+        let mut written = Ok(());
+        let outcome = compare(&engines, &self.plan(dir, store), &progress, &mut |report| {
+            // As soon as it is known: an interrupted bench leaves what it has measured.
+            if self.json && written.is_ok() {
+                written = write_line(out, &report.to_json());
+            }
+        })?;
+        progress.finish();
+        written?;
+        if !self.json {
+            out.write_all(table::render(&outcome.reports).as_bytes())?;
+        }
+        Ok(if outcome.failures.is_empty() { Outcome::Well } else { Outcome::Failed })
+    }
+
+    fn engines(&self, store: &StoreArguments) -> Result<Vec<Box<dyn Engine>>> {
+        if self.resp.is_empty() {
+            let ours = self.log.iter().flat_map(|&log| {
+                let engine = self.engine(store, log);
+                let bulk = self.bulk.then(|| Box::new(engine.clone().bulk()) as Box<dyn Engine>);
+                [Some(Box::new(engine) as Box<dyn Engine>), bulk]
+            });
+            return Ok(ours.flatten().collect());
+        }
+        let mut engines: Vec<Box<dyn Engine>> = Vec::new();
+        for Doors(doors) in &self.resp {
+            let address = doors[0];
+            let connect = |tag: &str| {
+                RespEngine::connect_by(doors, tag).with_context(|| format!("no server at {address}"))
+            };
+            let engine = connect("")?;
+            let is_namesake = engines.iter().any(|other| other.name() == engine.name());
+            // Several of a kind are told apart by their ports.
+            engines.push(Box::new(if is_namesake {
+                connect(&format!("-{}", address.port()))?
+            } else {
+                engine
+            }));
+        }
+        Ok(engines)
+    }
+
+    fn engine(&self, store: &StoreArguments, log: LogProtocol) -> AzekuraEngine {
+        let mut engine = AzekuraEngine::default().log(log);
+        if let Some(bytes) = store.page_size {
+            engine = engine.page_bytes(bytes);
+        }
+        if let Some(streams) = self.wal_streams {
+            engine = engine.wal_streams(streams);
+        }
+        engine
+    }
+
+    fn plan(&self, dir: &Path, store: &StoreArguments) -> Plan {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        let threads: Vec<usize> = self.threads.iter().map(|&threads| threads.into()).collect();
+        Plan {
+            workloads: self.workloads.iter().map(|workload| self.sized(workload)).collect(),
+            threads: match (self.bulk, threads.is_empty()) {
+                (true, _) => vec![1],
+                (false, true) => vec![cores()],
+                (false, false) => threads,
+            },
+            in_flight: self.in_flight.iter().map(|&in_flight| in_flight as usize).collect(),
+            blocking: self.blocking || self.in_flight.is_empty(),
+            measured: self.seconds,
+            warm_up: self.warm_up,
+            runs: self.runs.into(),
+            cache_bytes: store.cache.map_or(CACHE_BYTES, |bytes| bytes as u64),
+            small_cache_bytes: self.small_cache,
+            seed: self.seed,
+            keep: self.keep,
+            ..Plan::in_dir(dir)
+        }
+    }
+
+    fn sized(&self, workload: &Workload) -> Workload {
+        let value_bytes = usize::try_from(self.value_bytes).unwrap_or(usize::MAX);
+        let workload = workload.clone().with_value_bytes(value_bytes);
+        match (self.records, workload.family()) {
+            (Some(records), _) => workload.with_records(records),
+            (None, Family::LargerThanCache) => workload.four_times_the_cache(self.small_cache),
+            (None, _) => workload,
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! `lab p-wal`: the parallel log against its variants, on this machine's device and on modelled ones.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use azekura_lab::lab::p_wal::ground::Choice;
+use azekura_lab::lab::p_wal::simulate::Simulated;
+use azekura_lab::lab::p_wal::variant::Variant;
+use azekura_lab::lab::p_wal::{Lab, Part};
+use azekura_lab::{Json, Progress};
+use clap::Args;
+
+use super::Output;
+use azekura_cli::Outcome;
+use azekura_cli::shared::seconds;
+
+const EXAMPLES: &str = "\
+Examples:
+  azekura-lab p-wal --quick
+  azekura-lab p-wal --html p-wal.html
+  azekura-lab p-wal --simulate 16
+  azekura-lab p-wal --simulate 16 --quick --device iodrive,plp
+  azekura-lab p-wal --device iodrive,plp --part log --workers 1,4,16 --json
+  azekura-lab p-wal --device real --part device,long --dir /mnt/nvme
+
+Devices: real (the one that --dir is on), or a model over memory: iodrive (the
+paper's), iodrive-2x (with twice the bandwidth), cloud, ssd (a consumer's), plp
+(with power-loss protection).
+Parts: device (Fig. 3), lone (a committer alone), log (Figs 7 to 10, 13), clients
+(that wait for each commit), store, tpcc (Figs 11, 12, 14), long (Fig. 15),
+restart (section 4). At the end the goals that these parts tell about, and
+whether each is reached.
+Modelled devices take real time; what the processors do not manage in time
+counts too. The real device is written: some GiB in all, removed at the end.";
+
+/// Measure the parallel log, variants side by side: P-WAL's evaluation
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct PWal {
+    /// Some seconds instead of some minutes; says little
+    #[arg(long)]
+    quick: bool,
+
+    #[command(flatten)]
+    output: Output,
+
+    /// Devices, one after the other [unless given: real and iodrive]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    device: Vec<Choice>,
+
+    /// Parts to run [unless given: all]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    part: Vec<Part>,
+
+    /// Logs to compare: paper, ours, one-stream, rfa, serial, epoch:MS [unless given: all but rfa]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    log: Vec<Variant>,
+
+    /// Numbers of workers [unless given: 1, 2, 4, 8, 16], and of clients [1, 2, 4, 8, 16, 64]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=64))]
+    workers: Vec<u16>,
+
+    /// Transactions that each worker may have in flight [unless given: 64]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    in_flight: Option<u16>,
+
+    /// Measured time of each rate [unless given: 0.4]
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    seconds: Option<Duration>,
+
+    /// Measurements of each rate; the median counts [unless given: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    runs: Option<u16>,
+
+    /// Simulate 1, 2, 4, … up to N workers on a two-socket machine, and modelled devices, instead (a build with the feature sim)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    simulate: Option<u16>,
+
+    /// Directory on the real device [unless given: the system's for temporary files]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+impl PWal {
+    pub(super) fn run(&self, out: &mut dyn Write) -> Result<Outcome> {
+        let progress = Progress::stderr();
+        if let Some(workers) = self.simulate {
+            let report = self.simulated(workers.into())?.run(&progress)?;
+            progress.finish();
+            return self.output.deliver_all(
+                out,
+                || report.to_text(),
+                || report.to_json(),
+                || report.to_html(),
+            );
+        }
+        let lab = self.lab();
+        let report = lab.run(&progress).with_context(|| format!("measure logs in {}", lab.dir.display()))?;
+        progress.finish();
+        self.output.deliver_all(out, || report.to_text(), || report.to_json(), || report.to_html())
+    }
+
+    fn simulated(&self, workers: usize) -> Result<Simulated> {
+        let model = |choice: &Choice| match choice {
+            Choice::Model(model) => Ok(*model),
+            Choice::Real => bail!("a simulated machine has modelled devices only: leave out --device real"),
+        };
+        let lab = if self.quick { Simulated::new(workers) } else { Simulated::on_parallel_devices(workers) };
+        if self.device.is_empty() {
+            return Ok(lab);
+        }
+        Ok(Simulated { devices: self.device.iter().map(model).collect::<Result<_>>()?, ..lab })
+    }
+
+    fn lab(&self) -> Lab {
+        let dir = self.dir.clone().unwrap_or_else(std::env::temp_dir);
+        let mut lab = if self.quick { Lab::quick(dir) } else { Lab::full(dir) };
+        if !self.device.is_empty() {
+            lab.devices.clone_from(&self.device);
+        }
+        if !self.part.is_empty() {
+            lab.parts.clone_from(&self.part);
+        }
+        if !self.log.is_empty() {
+            lab.variants.clone_from(&self.log);
+        }
+        if !self.workers.is_empty() {
+            lab.workers = self.workers.iter().map(|&workers| workers.into()).collect();
+            lab.clients.clone_from(&lab.workers);
+        }
+        lab.window = self.in_flight.map_or(lab.window, usize::from);
+        lab.time = self.seconds.unwrap_or(lab.time);
+        lab.runs = self.runs.map_or(lab.runs, usize::from);
+        lab
+    }
+}

@@ -1,0 +1,250 @@
+//! `sim`: the shipped code on simulated machines.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use azekura_lab::calibrate::{Calibrate, Calibration};
+use azekura_lab::lab::{nb_gclock, p_wal};
+use azekura_lab::scale;
+use azekura_lab::{Json, Progress};
+use azekura_sim::{LineName, Profile};
+use clap::{Args, Subcommand, ValueEnum};
+
+use azekura_cli::Outcome;
+
+const EXAMPLES: &str = "\
+Examples:
+  azekura-lab sim profiles
+  azekura-lab sim scale --workload cache --cores 1,2,4,8,16,32,64,128
+  azekura-lab sim scale --workload log --profile x86-128 --cores 1,4,16 --json
+  azekura-lab sim scale --workload tpcc --profile x86-128 --cores 1,8,64
+  azekura-lab sim scale --workload u1 --cores 8,64 --without-line next@wal::durable_lsn
+  azekura-lab sim calibrate --output here.json && azekura-lab sim scale --profile here.json --cores 1,2
+  azekura-lab sim calibrate --judge
+
+One seed gives one answer, to the last byte. The program must have been built with
+the feature: cargo run --release --features sim -- sim scale ...";
+
+/// Run the shipped code on a simulated machine: does it scale, and what stops it
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Sim {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    Scale(Scale),
+    Calibrate(CalibrateArgs),
+    /// Print the machines there are, and where each of their constants comes from
+    Profiles,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Workload {
+    /// Visits of pages
+    Cache,
+    /// U-1 on the log alone, over a modelled device
+    Log,
+    /// Point reads of the whole store
+    Reads,
+    /// U-1 on the whole store: transactions of one update
+    U1,
+    /// TPC-C on the whole store
+    Tpcc,
+}
+
+/// Print throughput by processors, and at the most of them the lines that threads waited for
+#[derive(Args, Debug)]
+struct Scale {
+    /// What the threads do
+    #[arg(long, value_enum, default_value = "cache")]
+    workload: Workload,
+
+    /// The machine: one of `sim profiles`, or a file that `sim calibrate` wrote
+    #[arg(long, value_name = "NAME|FILE", default_value = "x86-2s", value_parser = machine)]
+    profile: Machine,
+
+    /// Numbers of processors
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2,4,8,16,32,64", value_parser = clap::value_parser!(u16).range(1..=256))]
+    cores: Vec<u16>,
+
+    /// What if this line cost nothing: shows what stops the curve next; may be given several times
+    ///
+    /// The name is one that a report prints, as next@wal::durable_lsn for "next of wal::durable_lsn"; without the module it means the
+    /// field in every one. Its accesses cost what they cost a thread that uses the line alone.
+    #[arg(long, value_name = "FIELD[@MODULE]")]
+    without_line: Vec<LineName>,
+
+    /// Of all that is drawn
+    #[arg(long, value_name = "N", default_value = "1")]
+    seed: u64,
+
+    /// Print one JSON object instead of tables
+    #[arg(long)]
+    json: bool,
+}
+
+/// Measure this machine, and how far simulations of it are from the real thing
+///
+/// Runs small measurements, and the page cache, the log and the B+tree on one thread and on two, in turns; then simulates them, and prints
+/// both. Others who use the machine disturb it: runs in which they had processors do not count, and more are made, for at most a minute and a
+/// half, until those that count lie close together. Takes three minutes at the most.
+#[derive(Args, Debug)]
+struct CalibrateArgs {
+    /// Write what was found to this file, for `sim scale --profile FILE`
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Measure nothing: simulate again what this file says, and compare with the real runs in it
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["dir", "quick"])]
+    measured: Option<PathBuf>,
+
+    /// Measure the device under this directory
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    dir: PathBuf,
+
+    /// Fewer and shorter runs, however far apart they are
+    #[arg(long)]
+    quick: bool,
+
+    /// Exit with 1 if a simulated rate is more than 25 % off the real one
+    #[arg(long)]
+    judge: bool,
+
+    /// Print one JSON object instead of tables
+    #[arg(long)]
+    json: bool,
+}
+
+/// Where to simulate.
+#[derive(Clone, Debug)]
+enum Machine {
+    Shipped(Box<Profile>),
+    Measured(Box<Calibration>),
+}
+
+impl Machine {
+    fn profile_for(&self, workload: &str) -> Profile {
+        match self {
+            Self::Shipped(profile) => profile.as_ref().clone(),
+            Self::Measured(calibration) => calibration.profile_for(workload),
+        }
+    }
+}
+
+fn machine(name: &str) -> Result<Machine, String> {
+    let all = Profile::shipped();
+    let names: Vec<String> = all.iter().map(|profile| profile.name.clone()).collect();
+    if let Some(found) = all.into_iter().find(|profile| profile.name == name) {
+        return Ok(Machine::Shipped(Box::new(found)));
+    }
+    let text = std::fs::read_to_string(name).map_err(|error| {
+        format!("no machine is called so (there are {}), and as a file: {error}", names.join(", "))
+    })?;
+    let calibration = Calibration::from_json(&text).map_err(|error| format!("no calibration: {error}"))?;
+    Ok(Machine::Measured(Box::new(calibration)))
+}
+
+fn measured(path: &Path) -> Result<Calibration> {
+    let named = || format!("read {}", path.display());
+    let text = std::fs::read_to_string(path).with_context(named)?;
+    Calibration::from_json(&text).with_context(named)
+}
+
+impl CalibrateArgs {
+    fn run(&self, out: &mut dyn Write) -> Result<Outcome> {
+        let progress = Progress::stderr();
+        let mut calibrate = Calibrate::new(self.dir.clone());
+        if self.quick {
+            (calibrate.rounds, calibrate.time) = (3, Duration::from_millis(50));
+            calibrate.patience = Duration::ZERO;
+        }
+        let calibration = match &self.measured {
+            Some(path) => calibrate.again(&measured(path)?, &progress),
+            None => calibrate.run(&progress),
+        };
+        let calibration = calibration.context("calibrate")?;
+        progress.finish();
+        if let Some(path) = &self.output {
+            std::fs::write(path, calibration.to_json() + "\n")
+                .with_context(|| format!("write {}", path.display()))?;
+        }
+        let text = if self.json { calibration.to_json() + "\n" } else { calibration.to_text() };
+        out.write_all(text.as_bytes())?;
+        Ok(if self.judge && !calibration.agrees() { Outcome::Failed } else { Outcome::Well })
+    }
+}
+
+impl Sim {
+    pub(crate) fn run(&self, out: &mut dyn Write) -> Result<Outcome> {
+        match &self.what {
+            What::Scale(scale) => scale.run(out)?,
+            What::Calibrate(args) => return args.run(out),
+            What::Profiles => writeln!(out, "{}", serde_json::to_string_pretty(&Profile::shipped())?)?,
+        }
+        Ok(Outcome::Well)
+    }
+}
+
+impl Scale {
+    fn run(&self, out: &mut dyn Write) -> Result<()> {
+        let progress = Progress::stderr();
+        let workload = match self.workload {
+            Workload::Cache => "cache",
+            Workload::Log => "log",
+            Workload::Reads | Workload::U1 | Workload::Tpcc => "reads",
+        };
+        let (profile, cores) =
+            (self.profile.profile_for(workload), self.cores.iter().map(|&n| n.into()).collect());
+        let name = profile.name.clone();
+        let failed = || format!("simulate {name}");
+        let text = match self.workload {
+            Workload::Cache => {
+                let mut lab = nb_gclock::simulate::Simulated::on(profile, cores);
+                (lab.seed, lab.without) = (self.seed, self.without_line.clone());
+                let report = lab.run(&progress).with_context(failed)?;
+                if self.json { report.to_json() + "\n" } else { report.to_text() }
+            }
+            Workload::Log => {
+                let lab = p_wal::simulate::Simulated::new(1);
+                let without = self.without_line.clone();
+                let lab =
+                    p_wal::simulate::Simulated { profile, workers: cores, without, seed: self.seed, ..lab };
+                let report = lab.run(&progress).with_context(failed)?;
+                if self.json { report.to_json() + "\n" } else { report.to_text() }
+            }
+            Workload::Reads => self.store(scale::Work::Reads, profile, cores, &progress)?,
+            Workload::U1 => self.store(scale::Work::U1, profile, cores, &progress)?,
+            Workload::Tpcc => self.store(scale::Work::Tpcc, profile, cores, &progress)?,
+        };
+        progress.finish();
+        out.write_all(text.as_bytes())?;
+        Ok(())
+    }
+
+    fn store(
+        &self,
+        work: scale::Work,
+        profile: Profile,
+        cores: Vec<usize>,
+        progress: &Progress,
+    ) -> Result<String> {
+        let failed = format!("simulate {}", profile.name);
+        let without = self.without_line.clone();
+        let scale = scale::Scale { without, seed: self.seed, ..scale::Scale::new(profile, work, cores) };
+        let (report, speeds) = scale.run(progress).context(failed)?;
+        // Real time: not part of the output, which is the same each time.
+        for (point, speed) in report.points.iter().zip(speeds) {
+            progress.line(&format!(
+                "{} processors: {:.2} million operations simulated per minute of a processor's time",
+                point.processors,
+                speed / 1e6
+            ));
+        }
+        Ok(if self.json { report.to_json() + "\n" } else { report.to_text() })
+    }
+}

@@ -1,0 +1,334 @@
+//! Programs that nobody here wrote, as they are: plainly, with all of their large blocks local, and with three quarters of these; as this user, and for root as nobody, too.
+//!
+//! What is not installed is named. `scripts/far-programs.py` has more of them, at half of all their memory, by every mechanism.
+
+use std::fmt::Write as _;
+use std::fs::{self, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use azekura_far::{FarMemory, Policy, Server};
+
+/// Bytes of a page, and of the smallest block that is far.
+const PAGE: usize = FarMemory::PAGE;
+const BLOCK: usize = 256 << 10;
+/// Address space of large blocks.
+const SPACE: usize = 512 << 20;
+/// No program is given fewer local pages.
+const LEAST_PAGES: usize = 64;
+/// Programs of the system only: one that this user has for himself may not be nobody's.
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// By custom the user without rights.
+const NOBODY: u32 = 65_534;
+
+/// What there is to be seen.
+#[derive(Clone, Copy, Debug)]
+pub struct Trials<'a> {
+    /// The command `azekura`.
+    pub program: &'a Path,
+    /// Who leaves, in far memory.
+    pub policy: Policy,
+    /// Less data, fewer turns.
+    pub quick: bool,
+}
+
+/// What was seen.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Of each program that is installed.
+    pub seen: Vec<Seen>,
+    /// Those that are not.
+    pub missing: Vec<&'static str>,
+    /// Those that could not be run in far memory at all, and why.
+    pub failed: Vec<(&'static str, String)>,
+}
+
+/// One program.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// Its name.
+    pub name: &'static str,
+    /// Seconds, plainly, and with all that is far local: medians of runs in turns.
+    pub plain_s: f64,
+    /// See there.
+    pub fits_s: f64,
+    /// With three quarters of its large blocks local, or less if that is all it needs at once, by user.
+    pub parts: Vec<Part>,
+}
+
+/// One run with a part of the large blocks local.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// Who ran it.
+    pub user: &'static str,
+    /// How long.
+    pub seconds: f64,
+    /// Pages that had to leave.
+    pub pages_out: u64,
+    /// Nothing, if it printed what it prints plainly; or what was wrong.
+    pub wrong: Option<String>,
+}
+
+/// A program and its work.
+struct Sample {
+    name: &'static str,
+    arguments: fn(&Path, u32) -> Vec<String>,
+}
+
+const SAMPLES: [Sample; 3] = [
+    Sample { name: "sort", arguments: sort },
+    Sample { name: "sqlite3", arguments: sqlite },
+    Sample { name: "python3", arguments: python },
+];
+
+fn sort(folder: &Path, share: u32) -> Vec<String> {
+    let lines = folder.join("lines").display().to_string();
+    ["-S", &format!("{}M", 16 * share), "--parallel=2", "-k2,2n", &lines].map(str::to_owned).into()
+}
+
+fn sqlite(_: &Path, share: u32) -> Vec<String> {
+    let sql = format!(
+        "pragma journal_mode = off; create table t(a integer primary key, b text, c blob); with recursive n(i) as (select 1 union all select i + 1 from n \
+         where i < {}) insert into t select i, hex(i * 7919), zeroblob(i % 400) from n; create index u on t(b); delete from t where a % 7 = 0; select \
+         count(*), sum(length(b)), sum(length(c)), min(b), max(b) from t; pragma integrity_check;",
+        40_000 * share
+    );
+    ["-pagecache", "4400", &(4_000 * share).to_string(), ":memory:", &sql].map(str::to_owned).into()
+}
+
+fn python(_: &Path, share: u32) -> Vec<String> {
+    let code = format!(
+        "a = [i * 7919 % 1000003 for i in range({} * 100000)]; b = sorted(a); print(b[::9999], sum(x * y % 1013 for x, y in zip(a, b)))",
+        4 * share
+    );
+    ["-c", &code].map(str::to_owned).into()
+}
+
+/// What a process left behind.
+struct Left {
+    out: Vec<u8>,
+    seconds: f64,
+}
+
+impl Trials<'_> {
+    /// Runs all that is installed.
+    ///
+    /// # Errors
+    ///
+    /// No folder for what they read, or no memory server. What a program does wrong is in the report.
+    pub fn run(&self) -> io::Result<Report> {
+        let folder = tempfile::tempdir()?;
+        let folder = folder.path();
+        fs::set_permissions(folder, Permissions::from_mode(0o755))?;
+        // Others may not be allowed to run this program where it lies.
+        let azekura = folder.join("azekura");
+        fs::copy(self.program, &azekura)?;
+        fs::set_permissions(&azekura, Permissions::from_mode(0o755))?;
+        fs::write(folder.join("lines"), lines(self.share()))?;
+        let server =
+            Server::builder().capacity(2 * SPACE as u64).listen("127.0.0.1:0").map_err(io::Error::other)?;
+        let at =
+            Place { azekura: &azekura, folder, server: server.address().to_string(), policy: self.policy };
+        let mut report = Report::default();
+        for sample in &SAMPLES {
+            let arguments = (sample.arguments)(folder, self.share());
+            let seen = at.plain(sample.name, &arguments);
+            match seen.and_then(|plain| self.seen(&at, sample.name, &arguments, plain)) {
+                Ok(seen) => report.seen.push(seen),
+                Err(error) if error.kind() == ErrorKind::NotFound => report.missing.push(sample.name),
+                Err(error) => report.failed.push((sample.name, error.to_string())),
+            }
+        }
+        Ok(report)
+    }
+
+    fn share(&self) -> u32 {
+        if self.quick { 1 } else { 4 }
+    }
+
+    fn seen(
+        &self,
+        at: &Place<'_>,
+        name: &'static str,
+        arguments: &[String],
+        plain: Left,
+    ) -> io::Result<Seen> {
+        let expected = plain.out;
+        let mut times = [Vec::new(), Vec::new()];
+        let mut used = 0;
+        for _ in 0..if self.quick { 1 } else { 5 } {
+            times[0].push(at.plain(name, arguments)?.seconds);
+            let (left, stats) = at.far(name, arguments, SPACE, false)?;
+            if left.out != expected {
+                let wrong = Some("with all local it printed something else".into());
+                let part = Part { user: "this user", seconds: left.seconds, pages_out: 0, wrong };
+                return Ok(Seen { name, plain_s: plain.seconds, fits_s: left.seconds, parts: vec![part] });
+            }
+            times[1].push(left.seconds);
+            used = stats.pages_used;
+        }
+        let [plain_s, fits_s] = times.map(|mut times| {
+            times.sort_by(f64::total_cmp);
+            times[times.len() / 2]
+        });
+        // With half of them, those that read by lot would take minutes.
+        let local = (used * 3 / 4).max(LEAST_PAGES) * PAGE;
+        let users: &[(&str, bool)] = if rustix::process::geteuid().is_root() {
+            &[("root", false), ("nobody", true)]
+        } else {
+            &[("this user", false)]
+        };
+        let part = |&(user, as_nobody): &(&'static str, bool)| {
+            // One that gave blocks back used more pages than it ever needed at once: so many may be all that it needs.
+            let mut local = local;
+            let (left, stats) = loop {
+                let (left, stats) = at.far(name, arguments, local, as_nobody)?;
+                if left.out != expected || stats.pages_out > 0 || local <= LEAST_PAGES * PAGE {
+                    break (left, stats);
+                }
+                local = (local / 2).max(LEAST_PAGES * PAGE);
+            };
+            let wrong = match () {
+                () if left.out != expected => Some("it printed something else".into()),
+                () if stats.pages_out == 0 => Some("none of its pages was ever away".into()),
+                () => None,
+            };
+            Ok::<_, io::Error>(Part { user, seconds: left.seconds, pages_out: stats.pages_out, wrong })
+        };
+        // One that fails is told, and says enough.
+        let parts = users.iter().map(|user| {
+            part(user).unwrap_or_else(|error| Part {
+                user: user.0,
+                seconds: 0.0,
+                pages_out: 0,
+                wrong: Some(error.to_string()),
+            })
+        });
+        Ok(Seen { name, plain_s, fits_s, parts: parts.collect() })
+    }
+}
+
+/// Where programs run.
+struct Place<'a> {
+    azekura: &'a Path,
+    folder: &'a Path,
+    server: String,
+    policy: Policy,
+}
+
+/// What far memory says at the end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Said {
+    /// Pages that were ever touched.
+    pages_used: usize,
+    /// Pages that left with bytes of their own.
+    pages_out: u64,
+}
+
+impl Place<'_> {
+    fn plain(&self, name: &str, arguments: &[String]) -> io::Result<Left> {
+        run(Command::new(name).args(arguments))
+    }
+
+    fn far(
+        &self,
+        name: &str,
+        arguments: &[String],
+        local: usize,
+        as_nobody: bool,
+    ) -> io::Result<(Left, Said)> {
+        // Nobody's files, too, and nobody else's.
+        let own = tempfile::tempdir()?;
+        fs::set_permissions(own.path(), Permissions::from_mode(0o700))?;
+        let told = own.path().join("far.json");
+        let mut command = Command::new(self.azekura);
+        command.args([
+            "azekura",
+            "far",
+            "--quiet",
+            "--server",
+            &self.server,
+            "--policy",
+            &self.policy.to_string(),
+        ]);
+        command.args([
+            "--page",
+            &PAGE.to_string(),
+            "--block",
+            &BLOCK.to_string(),
+            "--space",
+            &SPACE.to_string(),
+        ]);
+        command
+            .args(["--local", &local.to_string(), "--stats-json"])
+            .arg(&told)
+            .arg("--")
+            .arg(name)
+            .args(arguments);
+        // The library is put there once, as for whoever runs more than one program.
+        let cache = self.folder.join(if as_nobody { "nobodys-cache" } else { "cache" });
+        fs::create_dir_all(&cache)?;
+        command.env("XDG_CACHE_HOME", &cache).current_dir(self.folder);
+        if as_nobody {
+            for owned in [own.path(), &cache] {
+                std::os::unix::fs::chown(owned, Some(NOBODY), Some(NOBODY))?;
+            }
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        let left = run(&mut command)?;
+        Ok((left, said(&fs::read_to_string(&told)?)))
+    }
+}
+
+fn run(command: &mut Command) -> io::Result<Left> {
+    let began = Instant::now();
+    let output = command.env("LC_ALL", "C").env("PATH", PATH).stdin(Stdio::null()).output()?;
+    let seconds = began.elapsed().as_secs_f64();
+    if output.status.success() {
+        return Ok(Left { out: output.stdout, seconds });
+    }
+    Err(io::Error::other(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim())))
+}
+
+/// Of all processes of a program, each of which has written a line of JSON.
+fn said(lines: &str) -> Said {
+    let mut sum = Said::default();
+    for line in lines.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok()) {
+        let count = |name: &str| line[name].as_u64().unwrap_or(0);
+        sum.pages_used += usize::try_from(count("zero_fills")).unwrap_or(0);
+        sum.pages_out += count("swap_outs");
+    }
+    sum
+}
+
+/// Some 10 MB for each share.
+fn lines(share: u32) -> String {
+    let mut out = String::new();
+    for i in 0..u64::from(share) * 160_000 {
+        let _ = writeln!(out, "{i} {} {:040}", i * 7919 % 1_000_003, i * i % 97);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_processes_of_a_program_say_is_added_up() {
+        let text = "{\"zero_fills\":7,\"swap_outs\":3}\nnothing of use\n{\"zero_fills\":5,\"swap_outs\":0}\n";
+        assert_eq!(said(text), Said { pages_used: 12, pages_out: 3 });
+    }
+
+    #[test]
+    fn a_command_that_fails_is_told_with_what_it_said() {
+        let error =
+            run(Command::new("sh").args(["-c", "echo no >&2; exit 3"])).map(drop).unwrap_err().to_string();
+        assert!(error.contains('3') && error.contains("no"), "{error}");
+        assert_eq!(run(Command::new("sh").args(["-c", "echo yes"])).unwrap().out, b"yes\n");
+    }
+}

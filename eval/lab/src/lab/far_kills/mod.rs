@@ -1,0 +1,309 @@
+//! A memory server is killed, stopped or lies in the middle of a program's work, many times: is every byte right, and does nobody wait for ever?
+//!
+//! | module | noun |
+//! |---|---|
+//! | [`worker`] | the program: random reads and writes of far memory beside a plain copy of it |
+//! | [`report`] | what came of the trials |
+//!
+//! Each trial is a process of its own, so that one that hangs can be told and ended. Its servers are processes, too, which are killed or stopped for good
+//! by a signal; those that lie are threads of this one. Which of the two servers it is, when (while memory is first filled, too), and how it goes wrong
+//! is drawn by lot. All trials together take bounded time: who does not begin or end within a minute hangs, and after three such trials there are no more.
+
+pub mod report;
+pub mod worker;
+
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use azekura_far::Server;
+use azekura_far::server::mischief::{Act, Mischief};
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::seq::IndexedRandom;
+use rand::{RngExt, SeedableRng};
+use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
+
+use self::report::{Outcome, Report, Trial};
+use super::memd::{self, Killed, Memd};
+use crate::progress::Progress;
+
+/// A trial that takes longer hangs.
+const HANGS: Duration = Duration::from_secs(60);
+/// After so many that hang there are no more trials: enough is known, and each takes a minute.
+const MOST_HANGING: usize = 3;
+/// What a server lends in a trial.
+const CAPACITY: &str = "64M";
+
+/// What protects the program's pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Guard {
+    /// Two servers have each page.
+    Copies,
+    /// One server has it, and a file.
+    Spill,
+    /// One server has it: the program must be stopped, and told why.
+    None,
+}
+
+impl Guard {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Copies, Self::Spill, Self::None];
+
+    /// As on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Copies => "copies",
+            Self::Spill => "spill",
+            Self::None => "none",
+        }
+    }
+}
+
+/// What a server does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Wrong {
+    /// It is killed by SIGKILL.
+    Killed,
+    /// It is stopped by SIGSTOP: its connections stay open, and nothing is answered.
+    Stalled,
+    /// It gives pages with one bit changed, or zeros, denies them, or answers rubbish.
+    Lies,
+}
+
+impl Wrong {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Killed, Self::Stalled, Self::Lies];
+
+    /// As on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Killed => "killed",
+            Self::Stalled => "stalled",
+            Self::Lies => "lies",
+        }
+    }
+}
+
+/// How it is to be tried.
+#[derive(Clone, Debug)]
+pub struct Lab {
+    /// This program, which is run as worker and as memory server.
+    pub program: PathBuf,
+    /// Trials in all; guards and wrongs take turns.
+    pub trials: u64,
+    /// Of the first trial; the next ones follow.
+    pub seed: u64,
+    /// What protects the pages, in turns.
+    pub guards: Vec<Guard>,
+    /// What a server does, in turns.
+    pub wrongs: Vec<Wrong>,
+}
+
+impl Default for Lab {
+    fn default() -> Self {
+        Self {
+            program: PathBuf::new(),
+            trials: 200,
+            seed: 1,
+            guards: Guard::ALL.into(),
+            wrongs: Wrong::ALL.into(),
+        }
+    }
+}
+
+/// A trial could not be made; says nothing of far memory.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LabError {
+    /// A process could not be started or spoken with.
+    #[error("trial {seed}: {what}")]
+    Process {
+        /// Of which trial.
+        seed: u64,
+        /// What was being done.
+        what: &'static str,
+        /// The operating system's reason.
+        source: std::io::Error,
+    },
+    /// No server in this process.
+    #[error("start a memory server on this machine")]
+    Server(#[source] azekura_far::ServeError),
+}
+
+/// Lies from when it is told to.
+#[derive(Debug)]
+struct Liar {
+    lies: AtomicBool,
+    act: Act,
+}
+
+impl Mischief for Liar {
+    fn act(&self, _is_put: bool, _page: u64) -> Act {
+        // Relaxed: a flag for itself.
+        if self.lies.load(Relaxed) { self.act } else { Act::Serve }
+    }
+}
+
+/// A server of a trial.
+enum Lender {
+    Process(Memd),
+    Thread { server: Server, liar: Arc<Liar> },
+}
+
+impl Lab {
+    /// Runs all trials.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError`]: a trial that could not be made. What goes wrong in one is in the report.
+    ///
+    /// # Panics
+    ///
+    /// No guards, or no wrongs.
+    pub fn run(&self, progress: &Progress) -> Result<Report, LabError> {
+        progress.begin("servers killed, stopped, lying", self.trials);
+        let mut trials = Vec::new();
+        for number in 0..self.trials {
+            let turn = usize::try_from(number).unwrap_or(0);
+            let guard = self.guards[turn % self.guards.len()];
+            let wrong = self.wrongs[turn / self.guards.len() % self.wrongs.len()];
+            trials.push(self.trial(self.seed + number, guard, wrong)?);
+            progress.at(number + 1);
+            if trials.iter().filter(|trial| trial.outcome == Outcome::Hangs).count() == MOST_HANGING {
+                break;
+            }
+        }
+        Ok(Report { asked: self.trials, trials })
+    }
+
+    fn trial(&self, seed: u64, guard: Guard, wrong: Wrong) -> Result<Trial, LabError> {
+        let failed = |what: &'static str| move |source| LabError::Process { seed, what, source };
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let lenders = if guard == Guard::Copies { 2 } else { 1 };
+        let bad = rng.random_range(0..lenders);
+        let mut servers = Vec::new();
+        let mut addresses = Vec::new();
+        for index in 0..lenders {
+            let (lender, address) = if wrong == Wrong::Lies && index == bad {
+                liar(&mut rng)?
+            } else {
+                let memd = Memd::start(&self.program, CAPACITY).map_err(failed("start a memory server"))?;
+                let address = memd.address.clone();
+                (Lender::Process(memd), address)
+            };
+            servers.push(lender);
+            addresses.push(address);
+        }
+        let mut worker = self.worker(seed, guard, &addresses).map_err(failed("start the program"))?;
+        let mut said = match worker.begun() {
+            Ok((_, said)) => said,
+            Err(error) if memd::is_hanging(&error) => {
+                return Ok(Trial { seed, guard, wrong, outcome: Outcome::Hangs });
+            }
+            Err(error) => return Err(failed("hear the program")(error)),
+        };
+        std::thread::sleep(Duration::from_millis(rng.random_range(0..150)));
+        servers[bad].go_wrong(wrong).map_err(failed("signal a memory server"))?;
+        let since = Instant::now();
+        std::thread::sleep(Duration::from_millis(rng.random_range(0..300)));
+        // The end of its input is the worker's sign to come to an end. It may have ended already.
+        drop(worker.0.stdin.take());
+        let outcome = watch(&mut worker.0, since).map_err(failed("wait for the program"))?;
+        let (mut out, mut error) = (String::new(), String::new());
+        if !matches!(outcome, Ended::Hangs) {
+            said.read_to_string(&mut out).map_err(failed("hear the program"))?;
+            if let Some(mut stderr) = worker.0.stderr.take() {
+                stderr.read_to_string(&mut error).map_err(failed("hear the program"))?;
+            }
+        }
+        Ok(Trial { seed, guard, wrong, outcome: judge(&outcome, &out, &error) })
+    }
+
+    fn worker(&self, seed: u64, guard: Guard, addresses: &[String]) -> std::io::Result<Killed> {
+        Command::new(&self.program)
+            .args(["far-kills", "--worker", guard.name(), "--seed", &seed.to_string()])
+            .args(["--servers", &addresses.join(","), "--with-parent", &std::process::id().to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map(Killed)
+    }
+}
+
+fn liar(rng: &mut Xoshiro256PlusPlus) -> Result<(Lender, String), LabError> {
+    let act = *[Act::Lie, Act::Damage, Act::Zeros, Act::Deny, Act::Babble].choose(rng).unwrap_or(&Act::Lie);
+    let liar = Arc::new(Liar { lies: AtomicBool::new(false), act });
+    let server = Server::builder().capacity(64 << 20).mischief(liar.clone());
+    let server = server.listen("127.0.0.1:0").map_err(LabError::Server)?;
+    let address = server.address().to_string();
+    Ok((Lender::Thread { server, liar }, address))
+}
+
+impl Lender {
+    fn go_wrong(&mut self, wrong: Wrong) -> std::io::Result<()> {
+        match self {
+            Self::Thread { server, liar } => {
+                debug_assert!(server.stats().sessions > 0, "somebody works with it");
+                liar.lies.store(true, Relaxed);
+                Ok(())
+            }
+            Self::Process(memd) => {
+                memd.signal(if wrong == Wrong::Stalled { Signal::STOP } else { Signal::KILL })
+            }
+        }
+    }
+}
+
+/// How a program came to its end.
+enum Ended {
+    Well,
+    Badly(Duration),
+    Hangs,
+}
+
+/// Waits for the program, or ends it when it hangs.
+fn watch(program: &mut Child, since: Instant) -> std::io::Result<Ended> {
+    loop {
+        if let Some(status) = program.try_wait()? {
+            return Ok(if status.success() { Ended::Well } else { Ended::Badly(since.elapsed()) });
+        }
+        if since.elapsed() > HANGS {
+            program.kill()?;
+            program.wait()?;
+            return Ok(Ended::Hangs);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn judge(ended: &Ended, out: &str, error: &str) -> Outcome {
+    let told = error.lines().rev().find_map(|line| line.strip_prefix("azekura far memory: "));
+    match ended {
+        Ended::Hangs => Outcome::Hangs,
+        Ended::Well => match out.trim().strip_prefix("right ").and_then(|pause| pause.parse().ok()) {
+            Some(pause_ms) => Outcome::Right { pause_ms },
+            None => Outcome::Wrong { said: out.trim().to_owned() },
+        },
+        Ended::Badly(after) => match told {
+            Some(why) if !error.contains("panicked") && !error.contains("wrong byte") => {
+                Outcome::Stopped { after_ms: after.as_secs_f64() * 1e3, why: why.to_owned() }
+            }
+            _ => Outcome::Wrong { said: format!("{}{}", out.trim(), error.trim()) },
+        },
+    }
+}
+
+/// Writes one line to somebody who may have gone.
+pub(crate) fn tell(line: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}

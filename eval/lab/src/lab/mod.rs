@@ -1,0 +1,15 @@
+//! The evaluations of the papers, run again on real code: one module per paper, one command each (`azekura-lab …`).
+
+pub mod bottleneck;
+pub mod far_goals;
+pub mod far_kills;
+pub mod far_memory;
+pub mod far_soak;
+pub mod fat_btree;
+pub mod figures;
+pub mod judged;
+pub mod mariadb;
+mod memd;
+pub mod nb_gclock;
+pub mod p_wal;
+pub(crate) mod simulated;

@@ -1,0 +1,25 @@
+//! `azekura-lab`: the evaluations of the five papers, the store's workloads, and simulated machines.
+
+#![forbid(unsafe_code)]
+
+mod command;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+// One seed gives one result: allocated blocks share no cache line with blocks that happened to be allocated before.
+#[cfg(feature = "sim")]
+#[global_allocator]
+static ALLOCATOR: azekura_sim::LineAllocator = azekura_sim::LineAllocator;
+
+fn main() -> ExitCode {
+    // Evaluations that need a memory server or `azekura far` start this program as `azekura-lab azekura ...`.
+    let mut arguments = std::env::args_os();
+    if std::env::args_os().nth(1).is_some_and(|first| first == "azekura") {
+        arguments.next();
+        return azekura_cli::run_from(arguments);
+    }
+    let arguments = command::Arguments::parse_from(arguments);
+    azekura_cli::run_command("azekura-lab", |out| arguments.run(out))
+}

@@ -1,0 +1,90 @@
+//! TPC-C on the store: loading, the five transactions, and the consistency conditions.
+//!
+//! Rows and inputs come from [`azekura_workload::tpcc`]; here they meet [`azekura::Table`]. It is not an audited TPC-C: there are no think
+//! times and no terminals, a thread stands for many. Every transaction is serializable and, unless commits are pipelined,
+//! durable before the next begins.
+//!
+//! *The order within a transaction.* The specification leaves it open. Rows are locked to the end of a transaction, so what many want comes late: customer,
+//! then district, and last the warehouse, which every Payment changes and every New-Order reads. All transactions keep to that order, so none of the
+//! three is ever part of a deadlock of its own making.
+//!
+//! ```
+//! use azekura_lab::Progress;
+//! use azekura_lab::tpcc::{Plan, run};
+//! use std::time::Duration;
+//!
+//! let dir = std::env::temp_dir().join(format!("azekura-tpcc-example-{}", std::process::id()));
+//! let plan = Plan { measured: Duration::from_millis(50), ..Plan::in_dir(&dir) };
+//! let report = run(&plan, &Progress::hidden(), &mut |_| {})?;
+//! assert!(report.ops > 0 && report.is_consistent());
+//! println!("{}", report.render());
+//! # std::fs::remove_dir_all(dir)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! | module | noun |
+//! |---|---|
+//! | [`schema`] | tables and indexes |
+//! | [`load`](mod@load) | the initial population, written |
+//! | [`new_order`](mod@new_order), [`payment`](mod@payment), [`order_status`](mod@order_status), [`delivery`](mod@delivery), [`stock_level`](mod@stock_level) | the transactions |
+//! | [`customer`] | finding a customer by name |
+//! | [`rows`] | what a transaction needs of a store; [`keyed`]: the same of any engine that keeps bytes in key order |
+//! | [`client`] | what one thread does |
+//! | [`phase`] | one timed stretch of work by many threads |
+//! | [`check`](mod@check) | the consistency conditions |
+//! | [`plan`] | what to run |
+//! | [`run`](mod@run) | a run from beginning to end |
+//! | [`report`] | its result |
+//! | [`contest`](mod@contest) | the same over several engines, side by side; [`session`]: a transaction in one of them |
+//! | [`standing`] | what engines reached there |
+
+pub mod check;
+pub mod client;
+pub mod contest;
+pub mod customer;
+pub mod delivery;
+pub mod keyed;
+pub mod load;
+pub mod new_order;
+pub mod order_status;
+pub mod payment;
+pub mod phase;
+pub mod plan;
+pub mod report;
+pub mod rows;
+pub mod run;
+pub mod schema;
+pub mod session;
+pub mod standing;
+pub mod stock_level;
+
+pub use check::{CONDITIONS, Checked, Violation, check};
+pub use contest::{Contest, contest};
+pub use load::{load, loaded};
+pub use plan::Plan;
+pub use report::Report;
+pub use run::run;
+pub use schema::Loaded;
+pub use standing::Standing;
+
+use crate::error::{BenchError, EngineError};
+use azekura_base::sync::machine::simulated;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Wraps an error of the store.
+pub(crate) fn failed(doing: &'static str) -> impl Fn(azekura::Error) -> BenchError {
+    move |error| EngineError::failed(doing, error).into()
+}
+
+/// When a simulated machine's clock begins: 2026-01-01.
+const SIMULATED_BEGIN_MS: u64 = 1_767_225_600_000;
+
+/// Milliseconds since 1970.
+fn now_ms() -> u64 {
+    if let Some(machine) = simulated() {
+        let since = Duration::from_millis(SIMULATED_BEGIN_MS) + machine.now();
+        return u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+    }
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

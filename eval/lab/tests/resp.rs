@@ -1,0 +1,149 @@
+//! The adapter for servers gives the answers that the runner relies on; the server is the door, in this process.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use azekura_auth::AuthKey;
+use azekura_fatbtree::{Member, Membership, PeId};
+use azekura_lab::adapter::resp::RespEngine;
+use azekura_lab::{Engine, Plan, Progress, compare, conformance};
+use azekura_server::{ClusterOptions, Server, ServerOptions};
+use azekura_workload::Workload;
+
+fn door() -> Server {
+    let mut options = ServerOptions::default();
+    options.listen = "127.0.0.1:0".parse().unwrap();
+    Server::start(azekura::Database::in_memory().unwrap(), options).unwrap()
+}
+
+/// Three nodes; the conformance's keys are shared by all of them.
+fn cluster() -> Vec<Server> {
+    let shares = ["", "\0\0\0\0\0\0\0\x20", "\0\0\0\0\0\0\0\x50"];
+    let listeners = shares.map(|_| Arc::new(TcpListener::bind("127.0.0.1:0").unwrap()));
+    let member = |(pe, from): (u16, &str)| Member {
+        pe: PeId(pe),
+        address: listeners[usize::from(pe)].local_addr().unwrap(),
+        clients: None,
+        from: Some(from.to_owned()),
+        left: false,
+    };
+    let members = (0..).zip(shares).map(member).collect();
+    let members = Arc::new(Membership::new(7, "cluster.key".into(), members).unwrap());
+    let node = |(pe, listener): (u16, &Arc<TcpListener>)| {
+        let key = AuthKey::new(b"a key that these nodes share").unwrap();
+        let mut cluster = ClusterOptions::new(Arc::clone(&members) as _, PeId(pe), key);
+        cluster.listener = Some(Arc::clone(listener));
+        let mut options = ServerOptions::default();
+        options.listen = "127.0.0.1:0".parse().unwrap();
+        options.cluster = Some(cluster);
+        Server::start(azekura::Database::in_memory().unwrap(), options).unwrap()
+    };
+    (0..).zip(&listeners).map(node).collect()
+}
+
+#[test]
+fn sessions_go_by_all_doors_of_a_cluster_and_lose_nothing() {
+    let (nodes, dir) = (cluster(), tempfile::tempdir().unwrap());
+    let doors: Vec<_> = nodes.iter().map(Server::address).collect();
+    let checks: [fn(&dyn Engine, &Path); 3] = [
+        conformance::keeps_what_was_committed,
+        conformance::finds_what_is_there,
+        conformance::loses_no_update,
+    ];
+    for (number, check) in checks.into_iter().enumerate() {
+        let inner = dir.path().join(number.to_string());
+        std::fs::create_dir(&inner).unwrap();
+        let engine = RespEngine::connect_by(&doors, "").unwrap();
+        assert_eq!(engine.name(), "azekura-cluster-3-by-3");
+        check(&engine, &inner);
+    }
+    let workload = |name: &str| name.parse::<Workload>().unwrap().with_records(300);
+    let plan = Plan {
+        workloads: ["ycsb-a", "ycsb-e", "ycsb-f"].map(workload).into(),
+        threads: vec![3],
+        measured: Duration::from_millis(15),
+        ..Plan::in_dir(dir.path())
+    };
+    let engines: [Box<dyn Engine>; 1] = [Box::new(RespEngine::connect_by(&doors, "").unwrap())];
+    let outcome = compare(&engines, &plan, &Progress::hidden(), &mut |_| {}).unwrap();
+    assert!(outcome.failures.is_empty(), "{:?}", outcome.failures);
+    assert_eq!(outcome.reports.len(), 3);
+}
+
+fn over_a_door(check: impl FnOnce(&dyn Engine, &Path)) {
+    let (door, dir) = (door(), tempfile::tempdir().unwrap());
+    check(&RespEngine::connect(door.address(), "").unwrap(), dir.path());
+}
+
+#[test]
+fn committed_records_are_there_in_order_and_over_a_reopening() {
+    over_a_door(conformance::keeps_what_was_committed);
+}
+
+#[test]
+fn reads_find_what_is_there_and_only_that() {
+    over_a_door(conformance::finds_what_is_there);
+}
+
+#[test]
+fn failed_work_leaves_nothing() {
+    over_a_door(conformance::failed_work_leaves_nothing);
+}
+
+#[test]
+fn concurrent_increments_are_all_counted() {
+    over_a_door(conformance::loses_no_update);
+}
+
+#[test]
+fn the_mixes_run_and_leave_the_server_empty() {
+    let (door, dir) = (door(), tempfile::tempdir().unwrap());
+    let workload = |name: &str| name.parse::<Workload>().unwrap().with_records(1_000);
+    let plan = Plan {
+        workloads: ["ycsb-a", "ycsb-d", "ycsb-e", "ycsb-f"].map(workload).into(),
+        threads: vec![3],
+        measured: Duration::from_millis(15),
+        ..Plan::in_dir(dir.path())
+    };
+    let engines: [Box<dyn Engine>; 1] = [Box::new(RespEngine::connect(door.address(), "").unwrap())];
+    let outcome = compare(&engines, &plan, &Progress::hidden(), &mut |_| {}).unwrap();
+    assert!(outcome.failures.is_empty(), "{:?}", outcome.failures);
+    assert_eq!(outcome.reports.len(), 4);
+    drop(engines);
+    let other = RespEngine::connect(door.address(), "").unwrap();
+    drop(conformance::open(&other, &tempdir_in(dir.path())));
+}
+
+fn tempdir_in(dir: &Path) -> std::path::PathBuf {
+    let inner = dir.join("other");
+    std::fs::create_dir(&inner).unwrap();
+    inner
+}
+
+#[test]
+fn a_server_that_holds_keys_is_left_alone() {
+    use std::io::{Read, Write};
+    let door = door();
+    let mut client = std::net::TcpStream::connect(door.address()).unwrap();
+    client.write_all(b"SET precious 1\r\n").unwrap();
+    client.read_exact(&mut [0; 5]).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let engine = RespEngine::connect(door.address(), "").unwrap();
+    let settings = azekura_lab::EngineSettings {
+        cache_bytes: 1 << 20,
+        expected_bytes: 0,
+        sessions: 1,
+        bypass_page_cache: false,
+    };
+    let Err(refused) = engine.open(dir.path(), &settings) else { panic!("it opens") };
+    assert!(format!("{refused:?}").contains("holds 1 keys"), "{refused:?}");
+    drop(engine);
+    client.write_all(b"GET precious\r\n").unwrap();
+    let mut reply = [0; 7];
+    client.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply, b"$1\r\n1\r\n");
+}

@@ -1,0 +1,117 @@
+//! The bottleneck study at its smallest on a simulated machine: every part is there.
+#![cfg(feature = "sim")]
+#![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
+
+use azekura_lab::Progress;
+use azekura_lab::lab::bottleneck::front::search::Latch;
+use azekura_lab::lab::bottleneck::study::Measured;
+use azekura_lab::lab::bottleneck::{Settings, page, study, text};
+use azekura_workload::bookstore::Scale;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+#[global_allocator]
+static ALLOCATOR: azekura_sim::LineAllocator = azekura_sim::LineAllocator;
+
+fn smallest() -> Settings {
+    Settings {
+        scale: Scale::new(100, 1),
+        users: vec![400],
+        limits: vec![Some(2), None],
+        connections: 8,
+        warm_up: Duration::from_micros(500),
+        measured: Duration::from_millis(1),
+        recorded: Duration::from_millis(1),
+        ..Settings::simulated_quick(4)
+    }
+}
+
+/// All that a study brings: points, recordings and what is said of them.
+fn told(traces: &Path) -> String {
+    let study = study(&smallest(), Some(traces), &Progress::hidden()).unwrap();
+    serde_json::to_string_pretty(&study).unwrap()
+}
+
+/// One recording at a time in a process.
+static ONE: Mutex<()> = Mutex::new(());
+
+fn one() -> MutexGuard<'static, ()> {
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const STUDY: &str = "study.json";
+/// Where a process is to put what its study brought.
+const PLACE: &str = "AZEKURA_TEST_STUDY";
+
+#[test]
+fn a_study_is_the_same_to_the_byte_in_another_process_and_when_it_is_done_again() {
+    let directories: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
+    for (n, directory) in directories.iter().enumerate() {
+        // What is on a program's stack, and so where the rest lies, goes by the size of its environment, too.
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "one_study", "--ignored"])
+            .env(PLACE, directory.path())
+            .env("AZEKURA_TEST_IN_THE_WAY", "x".repeat(n * 5_000))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
+    let read = |n: usize, name: &str| std::fs::read(directories[n].path().join(name)).unwrap();
+    for (n, name) in
+        [1, 2].into_iter().flat_map(|n| [STUDY, "before.trace", "after.trace"].map(|name| (n, name)))
+    {
+        assert!(read(0, name) == read(n, name), "{name} of process {n} is another");
+    }
+    let _one = one();
+    let [once, again] = [(); 2].map(|()| told(directories[0].path()));
+    assert_eq!(once, again, "one seed, one study");
+    assert!(once.as_bytes() == read(0, STUDY), "in this process it is another");
+}
+
+/// Not by itself: see above.
+#[test]
+#[ignore = "a part of another test"]
+fn one_study() {
+    let Some(place) = std::env::var_os(PLACE).map(PathBuf::from) else { return };
+    std::fs::write(place.join(STUDY), told(&place)).unwrap();
+}
+
+#[test]
+fn a_simulated_study_has_every_table_and_figure() {
+    let _one = one();
+    let study = study(&smallest(), None, &Progress::hidden()).unwrap();
+    assert_eq!(study.points.len(), 8, "two numbers of processors, two latches, two limits");
+    assert!(
+        study.points.iter().all(|p| p.rate > 0.0 && p.cpu > 0.0 && p.others == 0.0),
+        "{:?}",
+        study.points
+    );
+    for recorded in &study.recorded {
+        let row = recorded.analysis.chosen().expect("index_read was recorded");
+        assert!(row.executions > 0 && row.cpu_ns.is_some() && recorded.analysis.recorded.lost == 0);
+    }
+    let shown = text::render(&study);
+    for heading in ["Figs 3, 4", "Figs 10, 11", "By processors", "Figs 5, 6, 12, 13", "simulated: "] {
+        assert!(shown.contains(heading), "{heading} is missing in\n{shown}");
+    }
+    assert!(page::html(&study).contains("<svg"));
+}
+
+/// The paper's finding, as `azekura-lab bottleneck --simulate 16 --quick` prints it.
+#[test]
+#[ignore = "half a minute"]
+fn before_the_cure_sixteen_processors_do_less_than_half_of_what_eight_do_and_the_right_locks_are_named() {
+    let study = study(&Settings::simulated_quick(16), None, &Progress::hidden()).unwrap();
+    println!("{}", text::render(&study));
+    let unlimited = |latch: Latch, processors: usize| {
+        let is_it = |p: &&Measured| {
+            p.point.latch == latch && p.point.processors == processors && p.point.limit.is_none()
+        };
+        study.points.iter().find(is_it).expect("was measured").rate
+    };
+    assert!(2.0 * unlimited(Latch::Mutex, 16) < unlimited(Latch::Mutex, 8), "before the cure");
+    assert!(unlimited(Latch::Word, 16) > unlimited(Latch::Mutex, 16), "the cure");
+    assert!(study.is_well(), "{:?}", study.findings);
+}

@@ -1,0 +1,60 @@
+//! Figures of the papers on simulated machines: their shapes, where the shipped code is to have them.
+#![cfg(feature = "sim")]
+#![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
+
+use azekura_lab::Progress;
+use azekura_lab::lab::nb_gclock::cache::Kind;
+use azekura_lab::lab::{nb_gclock, p_wal};
+
+#[global_allocator]
+static ALLOCATOR: azekura_sim::LineAllocator = azekura_sim::LineAllocator;
+
+/// P-WAL, Fig. 7: a serial log that writes 16 transactions at a time is as fast with one worker or two as it ever gets; P-WAL grows to 16.
+#[test]
+fn a_serial_log_that_writes_groups_of_sixteen_has_its_peak_early_and_p_wal_grows_to_sixteen_workers() {
+    let all = p_wal::simulate::Simulated::new(16);
+    let (first, last) = (all.logs[0], all.logs[all.logs.len() - 1]);
+    let lab = p_wal::simulate::Simulated { logs: vec![first, last], workers: vec![2, 8, 16], ..all };
+    let points = lab.run(&Progress::hidden()).unwrap().points;
+    let rates: Vec<f64> = points.iter().map(|point| point.rate).collect();
+    let [p_wal_2, p_wal_8, p_wal_16, serial_2, _, serial_16] = rates[..] else { panic!("{points:?}") };
+    assert!(serial_16 < 1.05 * serial_2, "serial: {serial_2} with 2 workers, {serial_16} with 16");
+    assert!(p_wal_8 > 3.5 * p_wal_2 && p_wal_16 > 1.1 * p_wal_8, "P-WAL: {p_wal_2}, {p_wal_8}, {p_wal_16}");
+    assert!(p_wal_16 > 8.0 * serial_16, "{p_wal_16} and {serial_16} with 16 workers; the paper: ten times");
+}
+
+/// Nb-GCLOCK, Fig. 10: with a lock around them caches do as much with 8 processors as they ever will, whatever their policy, and less with 64.
+#[test]
+fn on_the_t2_caches_under_a_lock_are_flat_by_16_processors() {
+    use nb_gclock::simulate::Simulated;
+    let (all, kinds) = (Simulated::new(64), vec![Kind::Lru, Kind::TwoQ, Kind::Gclock]);
+    let (cases, pages_per_frame) = (2 * kinds.len(), all.pages_per_frame[..1].to_vec());
+    let lab = Simulated { kinds, pages_per_frame, processors: vec![1, 8, 16, 64], ..all };
+    let points = lab.run(&Progress::hidden()).unwrap().points;
+    assert_eq!(points.len(), 4 * cases);
+    for points in points.chunks(4) {
+        let [one, eight, sixteen, all] = [0, 1, 2, 3].map(|at: usize| points[at].rate);
+        let what = format!("{} where {}: {one}, {eight}, {sixteen}, {all}", points[0].cache, points[0].case);
+        assert!(eight > 2.0 * one, "{what}");
+        assert!(sixteen < 1.1 * eight && all < sixteen, "{what}");
+    }
+}
+
+/// Nb-GCLOCK, Fig. 10, with the paper's pages per frame: the striped hand grows to 64 processors; the hand that is one counter, which that machine can
+/// only move by trying a compare-and-swap until it succeeds, keeps up with it to 32 and falls behind what it did there with 64.
+#[test]
+fn on_the_t2_the_hand_that_is_one_counter_bends_after_32_processors_and_the_striped_one_grows_to_64() {
+    use nb_gclock::simulate::Simulated;
+    let all = Simulated::new(64);
+    let pages_per_frame = all.pages_per_frame[1..].to_vec();
+    let kinds = vec![Kind::NbAtomic, Kind::NbStriped];
+    let lab = Simulated { kinds, pages_per_frame, processors: vec![16, 32, 64], ..all };
+    let points = lab.run(&Progress::hidden()).unwrap().points;
+    let moved: Vec<f64> = points.iter().skip(6).map(|point| point.rate).collect();
+    let [atomic_16, atomic_32, atomic_64, striped_16, striped_32, striped_64] = moved[..] else {
+        panic!("{points:?}")
+    };
+    assert!(striped_32 > 1.7 * striped_16 && striped_64 > 1.5 * striped_32, "{moved:?}");
+    assert!(atomic_16 > 0.9 * striped_16 && atomic_32 > 0.9 * striped_32, "{moved:?}");
+    assert!(atomic_64 < atomic_32, "{moved:?}");
+}

@@ -1,0 +1,72 @@
+//! The whole store on simulated processors: the same each time, with names for the lines that clients wait for, and without those that were removed.
+#![cfg(feature = "sim")]
+#![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
+
+use azekura_lab::Progress;
+use azekura_lab::scale::{Report, Scale, SharedLine, Work};
+use azekura_sim::Profile;
+use std::time::Duration;
+
+#[global_allocator]
+static ALLOCATOR: azekura_sim::LineAllocator = azekura_sim::LineAllocator;
+
+fn scale(work: Work, processors: usize) -> Scale {
+    let time = Some((Duration::from_micros(200), Duration::from_micros(300)));
+    Scale { time, ..Scale::new(Profile::one_socket(), work, vec![processors]) }
+}
+
+fn run(work: Work, processors: usize) -> Report {
+    scale(work, processors).run(&Progress::hidden()).unwrap().0
+}
+
+#[test]
+fn two_runs_print_the_same_and_every_line_has_a_name() {
+    let report = run(Work::U1, 8);
+    assert_eq!(report.to_text(), run(Work::U1, 8).to_text());
+    let point = &report.points[0];
+    assert!(point.ops > 1000, "{point:?}");
+    for line in &point.lines {
+        assert!(!line.field.is_empty() && line.places[0].starts_with("crates/"), "{line:?}");
+    }
+}
+
+/// What comes behind a line is seen without removing it.
+#[test]
+fn without_the_line_that_they_wait_for_most_updates_are_faster_and_wait_for_others() {
+    let with = run(Work::U1, 32);
+    let worst = &with.points[0].lines[0];
+    let mut scale = scale(Work::U1, 32);
+    scale.without = vec![format!("{}@{}", worst.field, worst.module).parse().unwrap()];
+    let without = scale.run(&Progress::hidden()).unwrap().0;
+    let is_it = |line: &SharedLine| line.field == worst.field && line.module == worst.module;
+    assert!(!without.points[0].lines.iter().any(is_it), "{worst:?}");
+    assert!(without.points[0].rate > with.points[0].rate, "{without:?}");
+    assert!(without.to_text().contains(&format!("as if {} of {} cost nothing", worst.field, worst.module)));
+}
+
+/// They had sixteen stripes, and more clients than that met in them.
+#[test]
+fn clients_do_not_wait_for_each_other_where_states_and_counts_are_kept() {
+    let report = run(Work::Reads, 48);
+    for line in &report.points[0].lines {
+        let is_dealt_out = matches!(line.module.as_str(), "azekura::transaction::state" | "azekura::active");
+        let is_door = line.module == "azekura::database" && line.field.contains("door");
+        assert!(!is_dealt_out && !is_door, "{line:?}");
+    }
+}
+
+/// An update reads no counter that others write, and draws from the log's but once in a while: more processors serve more of them. When each drew two numbers, 32
+/// processors served fewer than eight.
+#[test]
+fn updates_do_not_meet_at_the_log_s_counter() {
+    let (few, many) = (run(Work::U1, 8), run(Work::U1, 32));
+    assert!(many.points[0].rate > 1.5 * few.points[0].rate, "{few:?} {many:?}");
+    let of_counter = |line: &&SharedLine| line.module == "wal::durable_lsn" && line.field == "next";
+    for line in run(Work::U1, 64).points[0].lines.iter().filter(of_counter) {
+        let place = &line.places[0];
+        let (file, number) = place.split_once(':').unwrap();
+        let text = std::fs::read_to_string(format!("{}/../../{file}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+        let source = text.lines().nth(number.parse::<usize>().unwrap() - 1).unwrap();
+        assert!(source.contains("fetch_add"), "{place}: {source}");
+    }
+}

@@ -1,0 +1,192 @@
+//! What stands at a place in the source: which field of which module is accessed there.
+//!
+//! The compiler keeps file, line and column of each access. The column is that of the method's name, so what stands before it is what the
+//! access is to: `self.marks[worker].load(…)` in `crates/wal/src/durable_lsn.rs` is `marks[worker]` of `wal::durable_lsn`.
+//! The source must be where it was when the program was built; else a place has only its file and line.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt;
+use std::panic::Location;
+use std::path::Path;
+use std::rc::Rc;
+
+/// The name of what is accessed at a place.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Name {
+    /// As `wal::durable_lsn`.
+    pub module: String,
+    /// The expression that is accessed, as `marks[worker]`; empty if the source is not there.
+    pub field: String,
+    /// As `crates/wal/src/durable_lsn.rs`.
+    pub file: String,
+    /// From 1.
+    pub line: u32,
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { module, field, file, line } = self;
+        if field.is_empty() {
+            write!(f, "{file}:{line}")
+        } else {
+            write!(f, "{field} of {module} ({file}:{line})")
+        }
+    }
+}
+
+impl Name {
+    /// Of a place in this workspace.
+    #[must_use]
+    pub fn of(place: &Location<'_>) -> Self {
+        let text = source(place.file());
+        let field = text.and_then(|text| {
+            let at = offset(&text, place.line() as usize, place.column() as usize)?;
+            Some(accessed(&text, at).to_owned())
+        });
+        Self {
+            module: module(place.file()),
+            field: field.map(|field| short(&field)).unwrap_or_default(),
+            file: place.file().to_owned(),
+            line: place.line(),
+        }
+    }
+}
+
+thread_local! {
+    static SOURCES: RefCell<HashMap<String, Option<Rc<str>>>> = RefCell::default();
+}
+
+fn source(file: &str) -> Option<Rc<str>> {
+    SOURCES.with_borrow_mut(|sources| {
+        let read = || {
+            let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+            std::fs::read_to_string(Path::new(root).join(file)).ok().map(Rc::from)
+        };
+        sources.entry(file.to_owned()).or_insert_with(read).clone()
+    })
+}
+
+/// `crates/wal/src/stream/mod.rs` is `wal::stream`.
+fn module(file: &str) -> String {
+    let inside = file.strip_prefix("crates/").unwrap_or(file).trim_end_matches(".rs");
+    let parts = inside.split(['/', '\\']).filter(|part| !matches!(*part, "src" | "mod" | "lib"));
+    parts.collect::<Vec<_>>().join("::")
+}
+
+fn offset(text: &str, line: usize, column: usize) -> Option<usize> {
+    let begin = text.split_inclusive('\n').take(line - 1).map(str::len).sum::<usize>();
+    let of_line = text.get(begin..)?.lines().next()?;
+    let within = of_line.char_indices().nth(column - 1).map_or(of_line.len(), |(at, _)| at);
+    Some(begin + within)
+}
+
+/// What stands before the method at `at`; or, if a function stands there, what it is given.
+fn accessed(text: &str, at: usize) -> &str {
+    let before = text[..at].trim_end();
+    if let Some(receiver) = before.strip_suffix('.') {
+        let receiver = receiver.trim_end();
+        return &receiver[begin_of_expression(receiver)..];
+    }
+    let call = &text[at..];
+    let Some(open) = call.find('(') else { return "" };
+    let given = &call[open + 1..];
+    &given[..end_of_argument(given)]
+}
+
+/// Where the chain of names, calls and indices that `text` ends with begins.
+fn begin_of_expression(text: &str) -> usize {
+    let (mut begin, mut depth) = (text.len(), 0_u32);
+    for (at, c) in text.char_indices().rev() {
+        match c {
+            ')' | ']' => depth += 1,
+            '(' | '[' if depth == 0 => break,
+            '(' | '[' => depth -= 1,
+            _ if depth > 0 => {}
+            // Between the links of a chain.
+            c if c.is_whitespace() && text[begin..].starts_with('.') => continue,
+            '.' => {}
+            c if c.is_alphanumeric() || matches!(c, '_' | ':' | '?') => {}
+            _ => break,
+        }
+        begin = at;
+    }
+    begin
+}
+
+fn end_of_argument(text: &str) -> usize {
+    let mut depth = 0_u32;
+    let end = text.char_indices().find(|&(_, c)| {
+        match c {
+            '(' | '[' => depth += 1,
+            ')' | ',' if depth == 0 => return true,
+            ')' | ']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        false
+    });
+    end.map_or(text.len(), |(at, _)| at)
+}
+
+/// Without blanks in the middle of a chain, and without what says nothing.
+fn short(field: &str) -> String {
+    let words: Vec<&str> = field.split_whitespace().collect();
+    let text = words.join(" ").replace(" .", ".");
+    text.trim_start_matches('&').trim_start_matches("mut ").trim_start_matches("self.").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Word(u8);
+
+    impl Word {
+        #[track_caller]
+        fn load(&self) -> Name {
+            let _ = self.0;
+            Name::of(Location::caller())
+        }
+    }
+
+    #[track_caller]
+    fn reads(_what: &[Word]) -> Name {
+        Name::of(Location::caller())
+    }
+
+    struct Holder {
+        words: [Word; 2],
+    }
+
+    impl Holder {
+        fn names(&self, which: usize) -> [Name; 3] {
+            let first_of_those_that_there_are = self.words.first().filter(|_| !self.words.is_empty());
+            let long = first_of_those_that_there_are
+                .or_else(|| self.words.get(which + usize::from(self.words.is_empty())))
+                .expect("one of two")
+                .load();
+            [self.words[which].load(), long, reads(&self.words[..1])]
+        }
+    }
+
+    #[test]
+    fn an_access_is_named_after_what_it_is_to() {
+        let [one, long, given] = Holder { words: [Word(0), Word(1)] }.names(1);
+        assert_eq!((one.module.as_str(), one.field.as_str()), ("sim::name", "words[which]"));
+        assert!(long.field.starts_with("first_of_those_that_there_are.or_else(|| self"), "{long}");
+        assert_eq!(given.field, "words[..1]");
+        assert_eq!(one.to_string(), format!("words[which] of sim::name (eval/sim/src/name.rs:{})", one.line));
+    }
+
+    #[test]
+    fn modules_are_named_after_their_files() {
+        assert_eq!(module("crates/wal/src/stream/mod.rs"), "wal::stream");
+        assert_eq!(module("crates/lock/src/lib.rs"), "lock");
+    }
+
+    #[test]
+    fn without_its_source_a_place_is_its_file_and_line() {
+        let name = Name { module: "a".into(), field: String::new(), file: "a.rs".into(), line: 7 };
+        assert_eq!(name.to_string(), "a.rs:7");
+    }
+}
