@@ -1,0 +1,101 @@
+//! Relative links of documents: the file and the heading must exist.
+
+use std::path::{Component, Path, PathBuf};
+
+use crate::Violation;
+use crate::files::{File, Kind};
+
+/// Checks the links of one document.
+pub(crate) fn of_file(file: &File, root: &Path) -> Vec<Violation> {
+    if file.kind != Kind::Markdown {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for (at, line) in file.text.lines().enumerate() {
+        for target in targets(line) {
+            if !leads_somewhere(target, &file.path, root) {
+                let (file, text) = (file.path.clone(), target.to_owned());
+                found.push(Violation { file, line: at + 1, check: "link", text });
+            }
+        }
+    }
+    found
+}
+
+/// The targets of `[text](target)` in a line.
+fn targets(line: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut rest = line;
+    while let Some(at) = rest.find("](") {
+        rest = &rest[at + 2..];
+        if let Some(end) = rest.find(')') {
+            found.push(&rest[..end]);
+        }
+    }
+    found
+}
+
+fn leads_somewhere(target: &str, from: &str, root: &Path) -> bool {
+    if target.contains("://") || target.starts_with("mailto:") || target.contains(' ') {
+        return true;
+    }
+    let (path, heading) = target.split_once('#').unwrap_or((target, ""));
+    let directory = Path::new(from).parent().unwrap_or(Path::new(""));
+    let path = if path.is_empty() { PathBuf::from(from) } else { normal(&directory.join(path)) };
+    let there = root.join(&path);
+    if heading.is_empty() {
+        return there.exists();
+    }
+    std::fs::read_to_string(there).is_ok_and(|text| text.lines().any(|line| anchor(line) == Some(heading.into())))
+}
+
+/// A path without `..` where that is possible.
+fn normal(path: &Path) -> PathBuf {
+    let mut out = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir if out.components().next().is_some() => {
+                out.pop();
+            }
+            Component::CurDir => {}
+            part => out.push(part),
+        }
+    }
+    out
+}
+
+/// The anchor of a heading: lower case, spaces as hyphens, other marks left out.
+fn anchor(line: &str) -> Option<String> {
+    let heading = line.strip_prefix('#')?.trim_start_matches('#').trim();
+    let kept = heading.to_lowercase();
+    Some(
+        kept.chars()
+            .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'))
+            .map(|c| if c == ' ' { '-' } else { c })
+            .collect(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_followed_to_files_and_headings() {
+        let directory = std::env::temp_dir().join(format!("tidy-links-{}", std::process::id()));
+        std::fs::create_dir_all(directory.join("docs")).expect("a directory");
+        std::fs::write(directory.join("docs/a.md"), "# On disk: `pages`\n").expect("a file");
+        for (target, is_good) in [
+            ("a.md", true),
+            ("a.md#on-disk-pages", true),
+            ("a.md#elsewhere", false),
+            ("b.md", false),
+            ("../docs/a.md", true),
+            ("https://example.org", true),
+        ] {
+            assert_eq!(leads_somewhere(target, "docs/x.md", &directory), is_good, "{target}");
+        }
+        assert_eq!(targets("see [a](b.md) and [c](d.md#e)"), ["b.md", "d.md#e"]);
+        std::fs::remove_dir_all(&directory).expect("removed");
+    }
+}
