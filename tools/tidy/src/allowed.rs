@@ -46,7 +46,9 @@ impl Exceptions {
     }
 
     pub(crate) fn covers(&self, violation: &Violation) -> bool {
-        self.0.iter().any(|(check, path)| check == violation.check && violation.file.starts_with(path.as_str()))
+        self.0
+            .iter()
+            .any(|(check, path)| check == violation.check && violation.file.starts_with(path.as_str()))
     }
 }
 
@@ -146,8 +148,11 @@ mod tests {
     #[test]
     fn an_exception_needs_a_reason() {
         let exceptions = Exceptions::parse("who docs/old # quotes\n").expect("well formed");
-        let violation = |file: &str| Violation { file: file.into(), line: 1, check: "who", text: String::new() };
-        assert!(exceptions.covers(&violation("docs/old.md")) && !exceptions.covers(&violation("docs/new.md")));
+        let violation =
+            |file: &str| Violation { file: file.into(), line: 1, check: "who", text: String::new() };
+        assert!(
+            exceptions.covers(&violation("docs/old.md")) && !exceptions.covers(&violation("docs/new.md"))
+        );
         assert!(Exceptions::parse("who docs/old\n").is_err());
     }
 

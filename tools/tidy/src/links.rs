@@ -46,7 +46,8 @@ fn leads_somewhere(target: &str, from: &str, root: &Path) -> bool {
     if heading.is_empty() {
         return there.exists();
     }
-    std::fs::read_to_string(there).is_ok_and(|text| text.lines().any(|line| anchor(line) == Some(heading.into())))
+    std::fs::read_to_string(there)
+        .is_ok_and(|text| text.lines().any(|line| anchor(line) == Some(heading.into())))
 }
 
 /// A path without `..` where that is possible.
