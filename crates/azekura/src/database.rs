@@ -1,25 +1,25 @@
 //! A store, open: the handle, what all its transactions share, and how it is opened and closed.
 
 use std::fmt;
-use std::ops::{Deref, Range};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use azekura_base::striped::{stripe_count, thread_stripe};
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use azekura_base::sync::{Mutex, RwLock, machine, random, thread};
+use azekura_base::sync::{Mutex, RwLock, random, thread};
 use azekura_base::{CachePadded, TxnId};
 use azekura_btree::{Deferred, Env};
-use azekura_buffer::{BufferPool, Cleaner};
+use azekura_buffer::BufferPool;
 use azekura_io::FileLock;
 use azekura_lock::LockTable;
 use azekura_wal::{CommitPoint, Wal, WorkerId};
 
 use crate::active::ActiveList;
 use crate::catalog::Catalog;
-use crate::checkpoint::{Checkpointer, Past, UndoPace};
+use crate::checkpoint::{Past, UndoPace};
 use crate::control::ControlFile;
 use crate::far_tier::FarTier;
+use crate::lifetime::{Lifetime, Owners};
 use crate::options::Builder;
 use crate::restart::{self, RecoveryReport};
 use crate::ticket::CommitTicket;
@@ -52,7 +52,7 @@ pub(crate) struct Shared {
     pub(crate) background_error: Mutex<Option<String>>,
     /// On a line of its own: every sixteenth transaction writes it.
     next_txn: CachePadded<AtomicU64>,
-    _lock: Box<dyn FileLock>,
+    pub(crate) lifetime: Lifetime,
 }
 
 impl fmt::Debug for Shared {
@@ -71,17 +71,8 @@ pub(crate) struct Parts {
     pub(crate) control: ControlFile,
     pub(crate) recovery: RecoveryReport,
     pub(crate) next_txn: TxnId,
-}
-
-/// A counted reference to the store for the transactions and tickets of some threads: aligned, so that each count lies on a line of its own.
-#[repr(align(128))]
-pub(crate) struct Door(Arc<Shared>);
-
-impl Deref for Door {
-    type Target = Shared;
-    fn deref(&self) -> &Shared {
-        &self.0
-    }
+    /// Keeps a second writer out, also where the file LOCK was removed.
+    pub(crate) control_lock: Box<dyn FileLock>,
 }
 
 impl Shared {
@@ -106,7 +97,13 @@ impl Shared {
     }
 }
 
-/// A store. Clones are handles of the same store; the last one to go closes it.
+/// A store. Clones are handles of the same store.
+///
+/// The store is open until [`close`](Self::close), or until its last handle and its last transaction are dropped. Then
+/// it takes a last checkpoint, and its directory is unlocked. Tickets do not keep it open.
+///
+/// A process that was forked cannot use a store that its parent opened: each call fails with [`Error::Forked`], and
+/// dropping the copies does nothing. Open stores after the fork.
 ///
 /// ```
 /// use azekura::{Database, Error, Table};
@@ -126,10 +123,9 @@ impl Shared {
 /// ```
 #[derive(Clone)]
 pub struct Database {
-    // Dropped before `shared`: the threads hold it too.
-    background: Arc<Background>,
+    // Dropped before `shared`: the last owner closes the store.
+    owners: Arc<Owners>,
     shared: Arc<Shared>,
-    doors: Arc<[CachePadded<Arc<Door>>]>,
 }
 
 impl fmt::Debug for Database {
@@ -164,7 +160,7 @@ impl Database {
     }
 
     pub(crate) fn open_with(path: &Path, options: Builder) -> Result<Self, Error> {
-        let lock = restart::take_directory(&*options.fs, path, options.create)?;
+        let lock = restart::take_directory(path, &options)?;
         let parts = restart::open(path, &options)?;
         let undo_pace = UndoPace::default();
         undo_pace.restarted(parts.recovery.undone, parts.recovery.undo_time);
@@ -191,24 +187,21 @@ impl Database {
             states: StatePool::new(),
             parked: Parked::default(),
             options,
-            _lock: lock,
+            lifetime: Lifetime::new(vec![parts.control_lock, lock]),
         });
         shared.count_from_here();
-        let background = Arc::new(Background::start(&shared));
-        let door = |_| CachePadded::new(Arc::new(Door(Arc::clone(&shared))));
-        let doors = (0..stripe_count()).map(door).collect();
-        Ok(Self { background, shared, doors })
+        let owners = Arc::new(Owners::start(&shared));
+        Ok(Self { owners, shared })
     }
 
     /// Begins a transaction.
     ///
     /// # Errors
     ///
-    /// None today; a closed store may refuse later.
+    /// [`Error::Closed`] after [`close`](Self::close); [`Error::Forked`] in a child process. Without background threads
+    /// also an error of a checkpoint that was due.
     pub fn begin(&self) -> Result<Transaction, Error> {
-        let door = &self.doors[thread_stripe() % self.doors.len()];
-        machine::adds(&***door);
-        Transaction::begin(Arc::clone(door))
+        Transaction::begin(self.owners.enter()?)
     }
 
     /// Runs `body` in a transaction and commits it; when it is rolled back so that others can go on, runs it again, later
@@ -270,7 +263,7 @@ impl Database {
     ///
     /// An error of a file; the store goes on with its former checkpoint.
     pub fn checkpoint(&self) -> Result<(), Error> {
-        self.shared.checkpoint_fully()
+        self.shared.lifetime.while_open(|| self.shared.checkpoint_fully())
     }
 
     /// A part of a checkpoint: writes at most `max_pages` of the pages that were changed longest ago, and recycles the log as far as that
@@ -280,7 +273,7 @@ impl Database {
     ///
     /// As for [`checkpoint`](Self::checkpoint).
     pub fn checkpoint_step(&self, max_pages: usize) -> Result<(), Error> {
-        self.shared.checkpoint_step(max_pages)
+        self.shared.lifetime.while_open(|| self.shared.checkpoint_step(max_pages))
     }
 
     /// Writes one log stream's buffers and no other's: for crash tests that want LSNs missing in the midst.
@@ -314,18 +307,30 @@ impl Database {
         crate::check::check(self, progress)
     }
 
-    /// Closes the store if this is its last handle: stops its threads and takes a last checkpoint. Dropping does the same
-    /// without telling what went wrong.
+    /// Closes the store for all its handles: stops its threads, takes a last checkpoint, and unlocks the directory.
+    /// Later calls of any handle fail with [`Error::Closed`]; closing again is `Ok`. Dropping the last handle does the
+    /// same without telling what went wrong.
+    ///
+    /// ```
+    /// # use azekura::{Database, Error};
+    /// # fn main() -> Result<(), Error> {
+    /// let db = Database::in_memory()?;
+    /// let tx = db.begin()?;
+    /// assert!(matches!(db.close(), Err(Error::StillInUse { transactions: 1 })));
+    /// tx.commit()?;
+    /// db.close()?;
+    /// assert!(matches!(db.begin(), Err(Error::Closed)));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
-    /// An error of a file. What was acknowledged is safe all the same.
-    pub fn close(self) -> Result<(), Error> {
-        let Self { background, shared, .. } = self;
-        match Arc::into_inner(background) {
-            Some(background) => background.stop(&shared),
-            None => Ok(()),
-        }
+    /// [`Error::StillInUse`]: transactions are open, in any thread; nothing was changed, the store stays open. A
+    /// transaction that was leaked (`std::mem::forget`) is open until the process ends. Else an error of a file: the
+    /// store is closed, and what was acknowledged is safe all the same.
+    pub fn close(&self) -> Result<(), Error> {
+        self.owners.close()
     }
 
     /// The store's directory.
@@ -388,46 +393,5 @@ impl RetryPause {
         let us = random() % self.bound_us;
         thread::sleep(std::time::Duration::from_micros(us));
         self.bound_us = (self.bound_us * 2).min(10_000);
-    }
-}
-
-/// The store's own threads, and the end of them.
-#[derive(Debug)]
-struct Background {
-    shared: Option<Arc<Shared>>,
-    cleaner: Option<Cleaner>,
-    checkpointer: Option<Checkpointer>,
-}
-
-impl Background {
-    fn start(shared: &Arc<Shared>) -> Self {
-        let on = shared.options.background;
-        Self {
-            shared: Some(Arc::clone(shared)),
-            cleaner: on.then(|| Cleaner::spawn(Arc::clone(&shared.pool))),
-            checkpointer: on.then(|| Checkpointer::spawn(Arc::clone(shared))),
-        }
-    }
-
-    fn stop(mut self, shared: &Shared) -> Result<(), Error> {
-        self.shared = None;
-        self.join();
-        shared.close()
-    }
-
-    fn join(&mut self) {
-        // Dropping a driver stops its thread and waits for it.
-        drop(self.checkpointer.take());
-        drop(self.cleaner.take());
-    }
-}
-
-impl Drop for Background {
-    fn drop(&mut self) {
-        if let Some(shared) = self.shared.take() {
-            self.join();
-            // Nobody is left to tell; the next opening recovers whatever this did not finish.
-            let _ = shared.close();
-        }
     }
 }

@@ -23,7 +23,8 @@ pub enum ErrorKind {
     Corrupt,
     /// The operating system failed a call; the message names the file.
     Io,
-    /// The store stopped taking commits (a log write failed); reads go on. Reopen it.
+    /// The store takes no more calls of this kind: it was closed, its log failed (reads go on then), or this process
+    /// was forked from the one that opened it. Open it again.
     Closed,
     /// The caller's own error, carried through [`Database::transact`](crate::Database::transact).
     Other,
@@ -69,6 +70,23 @@ pub enum Error {
     InUse {
         /// The store's directory.
         path: PathBuf,
+    },
+    /// The store was closed by [`Database::close`](crate::Database::close). Open it again.
+    #[error("the store was closed; open it again")]
+    Closed,
+    /// The store cannot be closed while transactions are open, in any thread; it stays open, and nothing was changed.
+    #[error("the store is still in use: {transactions} open transactions; end them, then close it")]
+    StillInUse {
+        /// Transactions that are open.
+        transactions: usize,
+    },
+    /// This process was forked from the one that opened the store, which alone can use it. Open stores after the fork.
+    #[error(
+        "the store was opened by process {opened_by}, and a process that was forked from it cannot use it"
+    )]
+    Forked {
+        /// The process that opened it.
+        opened_by: u32,
     },
     /// Every frame of the page cache stayed pinned; retry with less at once or a larger cache.
     #[error("page cache exhausted: {reason}")]
@@ -187,6 +205,7 @@ impl Error {
             Self::InUse { .. }
             | Self::CacheExhausted { .. }
             | Self::LogFull { .. }
+            | Self::StillInUse { .. }
             | Self::WouldWait { .. } => ErrorKind::Busy,
             Self::Invalid(_) | Self::NotFound { .. } | Self::NoSuchTable { .. } | Self::Aborted { .. } => {
                 ErrorKind::Invalid
@@ -196,7 +215,7 @@ impl Error {
             }
             Self::Decode { .. } | Self::Corrupt { .. } | Self::CorruptPage { .. } => ErrorKind::Corrupt,
             Self::Io { .. } | Self::PageIo { .. } => ErrorKind::Io,
-            Self::Log(_) => ErrorKind::Closed,
+            Self::Log(_) | Self::Closed | Self::Forked { .. } => ErrorKind::Closed,
             Self::Other(_) => ErrorKind::Other,
         }
     }

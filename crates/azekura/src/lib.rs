@@ -28,6 +28,7 @@
 //! | module | noun |
 //! |---|---|
 //! | [`database`](Database) | the open store, and how it is opened and closed |
+//! | `lifetime` | how long a store is open |
 //! | [`options`](Builder) | what a caller may choose |
 //! | [`transaction`](Transaction) | locks, undo, commit |
 //! | [`table`](Table), [`range`](Range), `scan` | typed tables, their rows, and the cursor that locks what it reads |
@@ -49,6 +50,7 @@ mod deferred;
 mod error;
 mod far_tier;
 mod key;
+mod lifetime;
 mod locking;
 mod options;
 mod probe;

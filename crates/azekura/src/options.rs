@@ -263,13 +263,6 @@ impl Builder {
                 page::MAX_PAGE_SIZE
             ));
         }
-        let least = MIN_FRAMES * self.page_size;
-        if self.cache_bytes < least {
-            return refuse(format!(
-                "a page cache of {} bytes is too small: {least} bytes hold the {MIN_FRAMES} pages that one operation may need",
-                self.cache_bytes
-            ));
-        }
         if self.segment_bytes < MIN_SEGMENT_BYTES {
             return refuse(format!(
                 "log segments of {} bytes: at least {MIN_SEGMENT_BYTES} are needed",
@@ -316,6 +309,20 @@ const READS_AT_ONCE: usize = 8;
 const MIN_SEGMENT_BYTES: u64 = 2 << 20;
 
 impl Builder {
+    /// Refuses a page cache that is too small for the pages of a store, which may differ from
+    /// [`page_size`](Self::page_size).
+    pub(crate) fn check_cache(&self, page_size: usize) -> Result<(), Error> {
+        let least = MIN_FRAMES * page_size;
+        if self.cache_bytes >= least {
+            return Ok(());
+        }
+        Err(Error::Invalid(format!(
+            "a page cache of {} bytes is too small for pages of {page_size} bytes: one operation may need \
+             {MIN_FRAMES} pages, which take {least} bytes; raise `cache_bytes`",
+            self.cache_bytes
+        )))
+    }
+
     /// Threads that a restart redoes with.
     pub(crate) fn threads_to_redo(&self) -> usize {
         let cores = || thread::available_parallelism().map_or(1, usize::from);

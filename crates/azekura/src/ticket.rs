@@ -1,22 +1,23 @@
 //! The ticket of an asynchronous commit: wait, poll, or await.
 
-use std::fmt;
 use std::future::Future;
 use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use azekura_base::fork::Generation;
 use azekura_base::sync::machine;
 use azekura_wal::{CommitPoint, Ticket, Wal};
 
 use crate::Error;
-use crate::database::Door;
+use crate::lifetime::Use;
 
 /// Tells when a commit is durable; made by [`Transaction::commit_async`](crate::Transaction::commit_async) and
 /// [`commit_batched`](crate::Transaction::commit_batched).
 ///
-/// The commit goes on whether or not the ticket is looked at; dropping it is fine. As a `Future` it needs no particular runtime.
+/// The commit goes on whether or not the ticket is looked at; dropping it is fine. As a `Future` it needs no particular
+/// runtime. A ticket does not keep the store open: closing makes its commit durable.
 ///
 /// ```
 /// # use azekura::{Database, Error, Table};
@@ -36,41 +37,64 @@ use crate::database::Door;
 /// ```
 #[derive(Clone, Debug)]
 #[must_use = "without looking at the ticket nobody knows when the commit is durable"]
-pub struct CommitTicket(Ticket<LogDoor>);
+pub struct CommitTicket(Ticket<LogRef>);
 
-/// The store's log, by the reference of the thread's own that its transaction had: a count of the log's would be written by all threads.
-struct LogDoor(Arc<Door>);
+/// The store's log for the tickets of some threads; aligned, so that each count of references lies on a line of its
+/// own.
+#[repr(align(128))]
+#[derive(Debug)]
+pub(crate) struct TicketLog {
+    wal: Arc<Wal>,
+    opened_in: Generation,
+    process: u32,
+}
 
-impl Clone for LogDoor {
+impl TicketLog {
+    pub(crate) fn new(wal: Arc<Wal>) -> Self {
+        Self { wal, opened_in: Generation::current(), process: std::process::id() }
+    }
+}
+
+/// The store's log, by the reference that the threads of the ticket's transaction share: a count of the log's own would
+/// be written by all threads.
+#[derive(Debug)]
+struct LogRef(Arc<TicketLog>);
+
+impl LogRef {
+    fn of(db: &Use) -> Self {
+        machine::adds(&**db.tickets()); // the count
+        Self(Arc::clone(db.tickets()))
+    }
+}
+
+impl Clone for LogRef {
     fn clone(&self) -> Self {
         machine::adds(&*self.0); // the count
         Self(Arc::clone(&self.0))
     }
 }
 
-impl Deref for LogDoor {
+impl Deref for LogRef {
     type Target = Wal;
     fn deref(&self) -> &Wal {
         &self.0.wal
     }
 }
 
-impl fmt::Debug for LogDoor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("LogDoor")
-    }
-}
-
 impl CommitTicket {
-    pub(crate) fn new(db: &Arc<Door>, commit: CommitPoint) -> Self {
-        machine::adds(&**db); // the count
-        Self(Wal::ticket_through(LogDoor(Arc::clone(db)), commit))
+    pub(crate) fn new(db: &Use, commit: CommitPoint) -> Self {
+        Self(Wal::ticket_through(LogRef::of(db), commit))
     }
 
     /// One whose flush nobody is asked for before it is waited for.
-    pub(crate) fn quiet(db: &Arc<Door>, commit: CommitPoint) -> Self {
-        machine::adds(&**db); // the count
-        Self(Wal::quiet_ticket_through(LogDoor(Arc::clone(db)), commit))
+    pub(crate) fn quiet(db: &Use, commit: CommitPoint) -> Self {
+        Self(Wal::quiet_ticket_through(LogRef::of(db), commit))
+    }
+
+    /// The log's threads and mutexes are those of the process that opened the store.
+    fn check_process(&self) -> Result<(), Error> {
+        let log = &self.0.log_ref().0;
+        if log.opened_in.is_current() { Ok(()) } else { Err(Error::Forked { opened_by: log.process }) }
     }
 
     /// Blocks until the commit survives power loss.
@@ -78,8 +102,10 @@ impl CommitTicket {
     /// # Errors
     ///
     /// [`Error::Log`] when the log failed first: whether the commit lasted is known only after reopening.
+    /// [`Error::Forked`] in a child process.
     pub fn wait(self) -> Result<(), Error> {
         let _ticket = crate::probe::ticket();
+        self.check_process()?;
         self.0.wait().map_err(Error::from)
     }
 
@@ -94,6 +120,7 @@ impl CommitTicket {
     ///
     /// As for [`wait`](Self::wait).
     pub fn is_durable(&self) -> Result<bool, Error> {
+        self.check_process()?;
         self.0.is_durable().map_err(Error::from)
     }
 }
@@ -101,6 +128,9 @@ impl CommitTicket {
 impl Future for CommitTicket {
     type Output = Result<(), Error>;
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Err(forked) = self.check_process() {
+            return Poll::Ready(Err(forked));
+        }
         Pin::new(&mut self.0).poll(context).map_err(Error::from)
     }
 }

@@ -19,6 +19,7 @@
 //! | [`drift`] | whether something measured has changed for good |
 //! | [`backoff`] | exponential back-off for spins |
 //! | [`blocking`] | what a thread does before it blocks |
+//! | [`fork`] | which process something was made in |
 //! | [`striped`] | counters spread over cache lines |
 //! | [`varint`] | variable-length integers of the log and the control file |
 
@@ -27,6 +28,7 @@ pub mod blocking;
 pub mod checksum;
 pub mod drift;
 pub mod durable;
+pub mod fork;
 pub mod id;
 pub mod page;
 pub mod striped;

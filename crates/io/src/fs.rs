@@ -153,7 +153,8 @@ pub trait Fs: Send + Sync + Debug {
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
 
     /// Takes the file at `path`, created if missing, for the caller alone; `None` if another holder, of this
-    /// process or another, has it. Never waits. Dropping the lock, or the end of the process, releases it.
+    /// process or another, has it. Never waits. Dropping the lock, or the end of the process, releases it; a copy of
+    /// the lock in a child that was forked does not release it, and holds it until the child ends.
     ///
     /// # Errors
     ///

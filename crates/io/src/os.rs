@@ -110,7 +110,7 @@ impl Fs for OsFs {
             std::fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         // The lock belongs to the open file description, so two openers inside one process exclude each other too.
         match retry(|| rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)) {
-            Ok(()) => Ok(Some(Box::new(OsLock { file }))),
+            Ok(()) => Ok(Some(Box::new(OsLock { file, process: std::process::id() }))),
             Err(Errno::WOULDBLOCK) => Ok(None),
             Err(errno) => Err(os(errno)),
         }
@@ -306,18 +306,23 @@ fn bad_handle(errno: Errno) -> Errno {
     if errno == Errno::INVAL { Errno::BADF } else { errno }
 }
 
-/// A held `flock`.
+/// A held `flock`. It belongs to the open file, which a child that was forked shares; only the process that took it
+/// gives it back.
 #[derive(Debug)]
 struct OsLock {
     file: std::fs::File,
+    /// The process that took it.
+    process: u32,
 }
 
 impl FileLock for OsLock {}
 
 impl Drop for OsLock {
     fn drop(&mut self) {
-        // Not left to close alone: a child process may hold a copy of the descriptor for a moment.
-        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+        if self.process == std::process::id() {
+            // Not left to close alone: a child process may hold a copy of the descriptor for a moment.
+            let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+        }
     }
 }
 

@@ -14,6 +14,7 @@
 //! dear, and one of the reasons why contention feeds itself.
 
 use std::cell::UnsafeCell;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
 use azekura_base::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
@@ -94,7 +95,8 @@ impl<T> SyncMutex<T> {
     fn entered(&self) -> SyncMutexGuard<'_, T> {
         #[cfg(loom)]
         self.witness.with_mut(|_| ());
-        SyncMutexGuard { mutex: self, _hold: hold(self.site, self.address(), HoldMode::Exclusive) }
+        let hold = hold(self.site, self.address(), HoldMode::Exclusive);
+        SyncMutexGuard { mutex: self, value: PhantomData, _hold: hold }
     }
 
     fn address(&self) -> usize {
@@ -128,11 +130,19 @@ impl<T> SyncMutex<T> {
     }
 }
 
-/// The right to use the value of a [`SyncMutex`].
+/// The right to use the value of a [`SyncMutex`]. Threads may share it only if they may share the value:
+///
+/// ```compile_fail,E0277
+/// use std::cell::Cell;
+/// fn is_sync<T: Sync>() {}
+/// is_sync::<azekura_latch::SyncMutexGuard<'static, Cell<u32>>>(); // a `Cell` is `Send`, and not `Sync`
+/// ```
 #[derive(Debug)]
 #[must_use]
 pub struct SyncMutexGuard<'a, T> {
     mutex: &'a SyncMutex<T>,
+    /// A guard is an exclusive reference to the value: `Sync` and `Send` where that is.
+    value: PhantomData<&'a mut T>,
     /// Dropped after the destructor has let go.
     _hold: HoldGuard,
 }

@@ -1,6 +1,7 @@
 //! A test-and-test-and-set lock with exponential back-off: the lock of the papers' baselines, and of very short sections.
 
 use std::cell::UnsafeCell;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
 use azekura_base::Backoff;
@@ -43,7 +44,7 @@ impl<T> TtasLock<T> {
         taken.then(|| {
             #[cfg(loom)]
             self.witness.with_mut(|_| ());
-            TtasGuard { lock: self }
+            TtasGuard { lock: self, value: PhantomData }
         })
     }
 
@@ -71,11 +72,19 @@ impl<T> TtasLock<T> {
     }
 }
 
-/// The right to use the value of a [`TtasLock`].
+/// The right to use the value of a [`TtasLock`]. Threads may share it only if they may share the value:
+///
+/// ```compile_fail,E0277
+/// use std::cell::Cell;
+/// fn is_sync<T: Sync>() {}
+/// is_sync::<azekura_latch::TtasGuard<'static, Cell<u32>>>(); // a `Cell` is `Send`, and not `Sync`
+/// ```
 #[derive(Debug)]
 #[must_use]
 pub struct TtasGuard<'a, T> {
     lock: &'a TtasLock<T>,
+    /// A guard is an exclusive reference to the value: `Sync` and `Send` where that is.
+    value: PhantomData<&'a mut T>,
 }
 
 impl<T> Deref for TtasGuard<'_, T> {

@@ -200,6 +200,11 @@ impl<W: Deref<Target = Wal>> Ticket<W> {
         self.commit.lsn()
     }
 
+    /// The reference to the log that the ticket keeps.
+    pub const fn log_ref(&self) -> &W {
+        &self.wal
+    }
+
     /// Blocks until the record, and every one before it [that matters](crate::commit_point), is durable. The log's threads write; without them, or if nobody was asked for the flush before, the
     /// caller, as [`Wal::wait_acknowledged`] has it.
     ///

@@ -90,20 +90,30 @@ fn as_millis<S: serde::Serializer>(time: &Duration, s: S) -> Result<S::Ok, S::Er
 }
 
 /// Makes sure that the directory is ours alone.
-pub(crate) fn take_directory(fs: &dyn Fs, path: &Path, create: bool) -> Result<Box<dyn FileLock>, Error> {
-    if !fs.exists(path) {
-        if !create {
+pub(crate) fn take_directory(path: &Path, options: &Builder) -> Result<Box<dyn FileLock>, Error> {
+    let fs = &*options.fs;
+    if !fs.exists(&path.join(CONTROL_NAME)) {
+        if !options.create {
             return Err(Error::NotFound { path: path.to_path_buf() });
         }
-        create_dir_all_durable(fs, path).map_err(|e| Error::io("create", path, e))?;
-    } else if !create && !fs.exists(&path.join(CONTROL_NAME)) {
-        return Err(Error::NotFound { path: path.to_path_buf() });
+        // Before anything is made: a call that is refused leaves no trace.
+        options.check_cache(options.page_size)?;
+        if fs.exists(path) {
+            refuse_foreign(fs, path, fs.exists(&path.join(CREATING_NAME)))?;
+        } else {
+            create_dir_all_durable(fs, path).map_err(|e| Error::io("create", path, e))?;
+        }
     }
-    let lock = path.join(LOCK_NAME);
-    match fs.lock_exclusive(&lock) {
+    lock(fs, path, LOCK_NAME)
+}
+
+/// Locks a file of the store.
+fn lock(fs: &dyn Fs, path: &Path, name: &str) -> Result<Box<dyn FileLock>, Error> {
+    let file = path.join(name);
+    match fs.lock_exclusive(&file) {
         Ok(Some(held)) => Ok(held),
         Ok(None) => Err(Error::InUse { path: path.to_path_buf() }),
-        Err(source) => Err(Error::io("lock", &lock, source)),
+        Err(source) => Err(Error::io("lock", &file, source)),
     }
 }
 
@@ -118,12 +128,15 @@ pub(crate) fn open(path: &Path, options: &Builder) -> Result<Parts, Error> {
         refuse_foreign(fs, path, is_half_made)?;
         create(path, options)?;
     }
+    // LOCK keeps others out while the store is made; this, also if LOCK was removed.
+    let control_lock = lock(fs, path, CONTROL_NAME)?;
     let control = ControlFile::open(fs, path)?;
+    options.check_cache(control.current().page_size)?;
     if is_half_made || fs.exists(&creating) {
         fs.remove_file(&creating).map_err(|e| Error::io("remove", &creating, e))?;
         fs.sync_dir(path).map_err(|e| Error::io("sync", path, e))?;
     }
-    let mut parts = Restart::begin(path, options, control)?.run()?;
+    let mut parts = Restart::begin(path, options, control)?.run(control_lock)?;
     parts.recovery.time = began.elapsed();
     Ok(parts)
 }
@@ -217,7 +230,7 @@ impl<'a> Restart<'a> {
         Ok(Self { path, options, control, pool, far, log, env, analysis, report })
     }
 
-    fn run(mut self) -> Result<Parts, Error> {
+    fn run(mut self, control_lock: Box<dyn FileLock>) -> Result<Parts, Error> {
         let replayed = self.replay()?;
         let is_fresh = self.control.current().scan_lsn == FIRST_LSN && replayed.records == 0;
         let wal = self.new_incarnation(&replayed)?;
@@ -237,6 +250,7 @@ impl<'a> Restart<'a> {
             control: self.control,
             recovery: self.report,
             next_txn: self.analysis.next_txn,
+            control_lock,
         })
     }
 

@@ -91,6 +91,10 @@ impl Transaction {
     pub(super) fn roll_back(&self) -> Result<(), Error> {
         let _rollback = crate::probe::rollback();
         let state = self.state.borrow_mut().take().ok_or(Error::Aborted { txn: self.id })?;
+        if let Err(forked) = self.db.lifetime.check_process() {
+            std::mem::forget(state); // its locks and its records are the parent's (LIFE-3)
+            return Err(forked);
+        }
         self.db.roll_back(self.id, state)
     }
 
@@ -107,6 +111,7 @@ impl Transaction {
 
     /// Appends the commit record and releases the locks; gives what must be durable for the answer to be true.
     pub(super) fn commit_record(&self) -> Result<CommitPoint, Error> {
+        self.db.lifetime.check_process()?;
         let Some(mut state) = self.state.borrow_mut().take() else {
             return Err(Error::Aborted { txn: self.id });
         };

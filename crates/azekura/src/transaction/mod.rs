@@ -20,15 +20,15 @@ mod tables;
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use azekura_base::TxnId;
 use azekura_wal::WorkerId;
 
 use crate::Error;
-use crate::database::{Door, Shared};
+use crate::database::Shared;
 use crate::key::Key;
+use crate::lifetime::Use;
 use crate::options::Durability;
 use crate::probe;
 use crate::table::{OpenTable, Table};
@@ -69,7 +69,7 @@ pub struct Savepoint {
 /// Any number run at once, on any threads; one transaction can move between threads but is used by one at a time. Dropped without `commit`
 /// it is rolled back. A deadlock ends with [`Error::Deadlock`] in one of the transactions in it, which is then rolled back already.
 pub struct Transaction {
-    db: Arc<Door>,
+    db: Use,
     id: TxnId,
     durability: Durability,
     /// `None` once it is over.
@@ -84,7 +84,7 @@ impl fmt::Debug for Transaction {
 }
 
 impl Transaction {
-    pub(crate) fn begin(db: Arc<Door>) -> Result<Self, Error> {
+    pub(crate) fn begin(db: Use) -> Result<Self, Error> {
         db.checkpoint_if_due()?;
         let (state, id) = State::begin(&db);
         let durability = db.options.durability;
@@ -265,6 +265,7 @@ impl Transaction {
     }
 
     fn state(&self) -> Result<RefMut<'_, State>, Error> {
+        self.db.lifetime.check_process()?;
         RefMut::filter_map(self.state.borrow_mut(), |state| state.as_deref_mut())
             .map_err(|_| Error::Aborted { txn: self.id })
     }
@@ -303,7 +304,7 @@ impl Transaction {
 impl Drop for Transaction {
     fn drop(&mut self) {
         if self.state.borrow().is_some() {
-            // Nobody is left to tell; a rollback that fails is parked, and tried again.
+            // No caller is left to tell; a rollback that fails is parked, and tried again.
             let _ = self.roll_back();
         }
     }

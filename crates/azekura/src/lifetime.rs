@@ -1,0 +1,231 @@
+//! How long a store is open: the handles and transactions that keep it so, and the two ways in which it ends.
+//!
+//! | state | means | leaves it |
+//! |---|---|---|
+//! | open | transactions begin and run | `close`; the end of the last handle and of the last transaction |
+//! | closing | `close` looks whether a transaction is open; a transaction that begins waits for the answer | `close` |
+//! | closed | everything is on disk, the directory is unlocked; each call fails with [`Error::Closed`] | – |
+//!
+//! - **LIFE-1** A transaction counts itself before it looks at the state; `close` changes the state before it reads
+//!   the counts. Both touch the count by read-modify-writes with Acquire and Release, which have one order: the count
+//!   that `close` reads includes the transaction, or the transaction sees that the store is closing.
+//! - **LIFE-2** The directory is unlocked only after the last write to its files: no transaction is open, the store's
+//!   threads have ended, the log is closed.
+//! - **LIFE-3** In a process that was forked from the one that opened the store, nothing is done: each call fails with
+//!   [`Error::Forked`], and what is dropped is forgotten. The files, their locks and the threads are the parent's.
+//!
+//! Tickets keep the log's memory, and not the store: a commit whose store was closed is durable.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use azekura_base::CachePadded;
+use azekura_base::fork::Generation;
+use azekura_base::striped::{stripe_count, thread_stripe};
+use azekura_base::sync::atomic::{
+    AtomicU8, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Release,
+};
+use azekura_base::sync::{Mutex, machine};
+use azekura_buffer::Cleaner;
+use azekura_io::FileLock;
+
+use crate::Error;
+use crate::checkpoint::Checkpointer;
+use crate::database::Shared;
+use crate::ticket::TicketLog;
+
+const OPEN: u8 = 0;
+const CLOSING: u8 = 1;
+const CLOSED: u8 = 2;
+
+/// The state of a store, and the locks on its directory.
+#[derive(Debug)]
+pub(crate) struct Lifetime {
+    /// Written under `closing`, or by the last owner.
+    state: AtomicU8,
+    /// Held by `close` from its first look to its last act.
+    closing: Mutex<()>,
+    locks: Mutex<Vec<Box<dyn FileLock>>>,
+    opened_in: Generation,
+    process: u32,
+}
+
+impl Lifetime {
+    /// Of a store that is opened now, in this process, with these locks on its directory.
+    pub(crate) fn new(locks: Vec<Box<dyn FileLock>>) -> Self {
+        Self {
+            state: AtomicU8::new(OPEN),
+            closing: Mutex::new(()),
+            locks: Mutex::new(locks),
+            opened_in: Generation::current(),
+            process: std::process::id(),
+        }
+    }
+
+    /// Refuses a process that was forked from the one that opened the store (LIFE-3).
+    pub(crate) fn check_process(&self) -> Result<(), Error> {
+        if self.opened_in.is_current() { Ok(()) } else { Err(Error::Forked { opened_by: self.process }) }
+    }
+
+    /// Runs a call that writes files and is no transaction; the store stays open meanwhile.
+    pub(crate) fn while_open<T>(&self, call: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+        self.check_process()?;
+        let _not_closing = self.closing.lock();
+        match self.state.load(Acquire) {
+            OPEN => call(),
+            _ => Err(Error::Closed),
+        }
+    }
+
+    /// Whether a transaction may begin: `None` while `close` decides (LIFE-1).
+    fn admits(&self) -> Result<Option<()>, Error> {
+        self.check_process()?;
+        // Acquire: pairs with the Release in `set`; what was written before the closing is visible.
+        match self.state.load(Acquire) {
+            OPEN => Ok(Some(())),
+            CLOSING => Ok(None),
+            _ => Err(Error::Closed),
+        }
+    }
+
+    fn set(&self, state: u8) {
+        self.state.store(state, Release); // pairs with the Acquire in `admits`
+    }
+}
+
+/// What the transactions of some threads count themselves in; aligned, so that each count lies on a line of its own.
+#[repr(align(128))]
+#[derive(Debug)]
+pub(crate) struct Stripe {
+    shared: Arc<Shared>,
+    tickets: Arc<TicketLog>,
+    /// Dropped after all else of the last owner: closes the store.
+    _threads: Arc<Threads>,
+    /// Transactions that are open (LIFE-1).
+    open: AtomicUsize,
+}
+
+/// A transaction's use of the store: keeps it open.
+#[derive(Debug)]
+pub(crate) struct Use(Arc<Stripe>);
+
+impl Use {
+    pub(crate) fn tickets(&self) -> &Arc<TicketLog> {
+        &self.0.tickets
+    }
+}
+
+impl Deref for Use {
+    type Target = Shared;
+    fn deref(&self) -> &Shared {
+        &self.0.shared
+    }
+}
+
+impl Drop for Use {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Release); // pairs with the AcqRel in `Owners::open`
+    }
+}
+
+/// What the handles of a store have in common.
+#[derive(Debug)]
+pub(crate) struct Owners {
+    threads: Arc<Threads>,
+    stripes: Box<[CachePadded<Arc<Stripe>>]>,
+}
+
+impl Owners {
+    pub(crate) fn start(shared: &Arc<Shared>) -> Self {
+        let threads = Arc::new(Threads::start(shared));
+        let stripe = |_| {
+            CachePadded::new(Arc::new(Stripe {
+                shared: Arc::clone(shared),
+                tickets: Arc::new(TicketLog::new(Arc::clone(&shared.wal))),
+                _threads: Arc::clone(&threads),
+                open: AtomicUsize::new(0),
+            }))
+        };
+        let stripes = (0..stripe_count()).map(stripe).collect();
+        Self { threads, stripes }
+    }
+
+    /// Begins a use of the store, unless it is closed.
+    pub(crate) fn enter(&self) -> Result<Use, Error> {
+        let stripe = &self.stripes[thread_stripe() % self.stripes.len()];
+        machine::adds(&***stripe);
+        loop {
+            // AcqRel: LIFE-1; pairs with the AcqRel in `open`.
+            stripe.open.fetch_add(1, AcqRel);
+            let using = Use(Arc::clone(stripe)); // gives the count back when it is dropped
+            if using.lifetime.admits()?.is_some() {
+                return Ok(using);
+            }
+            drop(using);
+            drop(stripe.shared.lifetime.closing.lock()); // until `close` has decided
+        }
+    }
+
+    /// Transactions that are open.
+    fn open(&self) -> usize {
+        // AcqRel: LIFE-1; pairs with `enter`, and with the Release in the drop of a use.
+        self.stripes.iter().map(|stripe| stripe.open.fetch_add(0, AcqRel)).sum()
+    }
+
+    /// Closes the store for all its handles, unless a transaction is open.
+    pub(crate) fn close(&self) -> Result<(), Error> {
+        let lifetime = &self.threads.shared.lifetime;
+        lifetime.check_process()?;
+        let _one_at_a_time = lifetime.closing.lock();
+        if lifetime.state.load(Acquire) == CLOSED {
+            return Ok(());
+        }
+        lifetime.set(CLOSING);
+        let transactions = self.open();
+        if transactions > 0 {
+            lifetime.set(OPEN);
+            return Err(Error::StillInUse { transactions });
+        }
+        self.threads.end()
+    }
+}
+
+/// The store's own threads, and the end of the store.
+#[derive(Debug)]
+struct Threads {
+    shared: Arc<Shared>,
+    running: Mutex<Option<(Cleaner, Checkpointer)>>,
+}
+
+impl Threads {
+    fn start(shared: &Arc<Shared>) -> Self {
+        let running = shared
+            .options
+            .background
+            .then(|| (Cleaner::spawn(Arc::clone(&shared.pool)), Checkpointer::spawn(Arc::clone(shared))));
+        Self { shared: Arc::clone(shared), running: Mutex::new(running) }
+    }
+
+    /// Stops the threads, takes a last checkpoint, closes the log, and unlocks the directory (LIFE-2).
+    fn end(&self) -> Result<(), Error> {
+        // Dropping a driver stops its thread and waits for it.
+        drop(self.running.lock().take());
+        let closed = self.shared.close();
+        self.shared.lifetime.set(CLOSED);
+        self.shared.lifetime.locks.lock().clear();
+        closed
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        if self.shared.lifetime.check_process().is_err() {
+            // LIFE-3: the threads are not here, and the files are the parent's.
+            std::mem::forget(self.running.get_mut().take());
+            std::mem::forget(Arc::clone(&self.shared));
+        } else if self.shared.lifetime.state.load(Acquire) != CLOSED {
+            // No caller is left to tell; the next opening recovers whatever this did not finish.
+            let _ = self.end();
+        }
+    }
+}

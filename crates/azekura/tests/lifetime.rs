@@ -1,0 +1,235 @@
+//! How long a store is open: handles, transactions, tickets, other openers, and processes that were forked.
+
+use azekura::{Builder, Database, Error, ErrorKind, Table};
+use tempfile::TempDir;
+
+const ROWS: Table<u64, u64> = Table::new("rows");
+
+fn small() -> Builder {
+    Database::builder().cache_bytes(1 << 20).wal_segment_bytes(2 << 20).wal_streams(1)
+}
+
+fn put(db: &Database, key: u64) -> Result<(), Error> {
+    db.transact(|tx| tx.table(&ROWS)?.insert(&key, &key))
+}
+
+#[test]
+fn closing_ends_the_store_for_all_its_handles_and_unlocks_the_directory() {
+    let dir = TempDir::new().unwrap();
+    let db = small().open(dir.path()).unwrap();
+    let other = db.clone();
+    put(&other, 1).unwrap();
+    let ((), ticket) = db.transact_async(|tx| tx.table(&ROWS)?.insert(&2, &2)).unwrap();
+
+    db.close().unwrap();
+    for handle in [&db, &other] {
+        let error = put(handle, 3).unwrap_err();
+        assert!(matches!(error, Error::Closed) && error.kind() == ErrorKind::Closed, "{error}");
+        assert!(matches!(handle.begin(), Err(Error::Closed)));
+        assert!(matches!(handle.table_names(), Err(Error::Closed)));
+        assert!(matches!(handle.check(&mut |_, _| ()), Err(Error::Closed)));
+        assert!(matches!(handle.checkpoint(), Err(Error::Closed)));
+        handle.close().expect("closing again is fine");
+    }
+    // The other handle and the ticket are still there, and the directory is free.
+    let again = small().open(dir.path()).unwrap();
+    assert_eq!(again.transact(|tx| tx.table(&ROWS)?.get(&2)).unwrap(), Some(2));
+    ticket.wait().expect("closing made it durable");
+    drop((db, other));
+    put(&again, 4).expect("the end of the former handles is not its end");
+    again.close().unwrap();
+}
+
+#[test]
+fn a_store_with_open_transactions_is_not_closed_and_goes_on() {
+    let db = small().open_in_memory().unwrap();
+    let (first, second) = (db.begin().unwrap(), db.begin().unwrap());
+    first.table(&ROWS).unwrap().insert(&1, &1).unwrap();
+    assert!(matches!(db.close(), Err(Error::StillInUse { transactions: 2 })));
+    first.commit().unwrap();
+    let error = std::thread::scope(|s| s.spawn(|| db.close()).join().unwrap()).unwrap_err();
+    assert!(matches!(error, Error::StillInUse { transactions: 1 }), "{error}");
+    put(&db, 2).expect("still open");
+    drop(second);
+    db.close().unwrap();
+}
+
+#[test]
+fn a_transaction_keeps_the_store_open_after_the_last_handle() {
+    let dir = TempDir::new().unwrap();
+    let db = small().open(dir.path()).unwrap();
+    let tx = db.begin().unwrap();
+    tx.table(&ROWS).unwrap().insert(&1, &1).unwrap();
+    drop(db);
+    assert!(matches!(small().open(dir.path()), Err(Error::InUse { .. })));
+    tx.table(&ROWS).unwrap().insert(&2, &2).unwrap();
+    tx.commit().unwrap();
+    let again = small().open(dir.path()).expect("the transaction was the last owner");
+    assert_eq!(again.transact(|tx| tx.table(&ROWS)?.get(&2)).unwrap(), Some(2));
+}
+
+#[test]
+fn a_ticket_does_not_keep_the_directory_locked() {
+    let dir = TempDir::new().unwrap();
+    let db = small().open(dir.path()).unwrap();
+    let ((), ticket) = db.transact_async(|tx| tx.table(&ROWS)?.insert(&1, &1)).unwrap();
+    drop(db);
+    drop(small().open(dir.path()).unwrap());
+    assert!(ticket.is_durable().unwrap());
+    ticket.wait().unwrap();
+}
+
+#[test]
+fn transactions_that_begin_while_a_store_closes_run_whole_or_are_refused() {
+    for _ in 0..20 {
+        let db = small().open_in_memory().unwrap();
+        std::thread::scope(|s| {
+            let writers: Vec<_> = (0..4)
+                .map(|key| {
+                    let db = &db;
+                    s.spawn(move || {
+                        loop {
+                            match put(db, key) {
+                                Ok(()) => {}
+                                Err(Error::Closed) => return,
+                                Err(error) => panic!("{error}"),
+                            }
+                        }
+                    })
+                })
+                .collect();
+            while let Err(error) = db.close() {
+                assert!(matches!(error, Error::StillInUse { .. }), "{error}");
+            }
+            writers.into_iter().for_each(|writer| writer.join().unwrap());
+        });
+    }
+}
+
+#[test]
+fn removing_the_lock_file_lets_no_second_writer_in() {
+    let dir = TempDir::new().unwrap();
+    let db = small().open(dir.path()).unwrap();
+    std::fs::remove_file(dir.path().join("LOCK")).unwrap();
+    let error = small().open(dir.path()).unwrap_err();
+    assert!(matches!(error, Error::InUse { .. }), "{error}");
+    put(&db, 1).unwrap();
+    drop(db);
+    small().open(dir.path()).unwrap();
+}
+
+#[test]
+fn a_refused_directory_is_left_as_it_was() {
+    let dir = TempDir::new().unwrap();
+    std::fs::write(dir.path().join("letter.txt"), "not a store").unwrap();
+    let names = || {
+        let entries = std::fs::read_dir(dir.path()).unwrap();
+        entries.map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>()
+    };
+    let error = small().open(dir.path()).unwrap_err();
+    assert!(matches!(error, Error::Invalid(_)) && error.to_string().contains("letter.txt"), "{error}");
+    assert!(matches!(small().create(false).open(dir.path()), Err(Error::NotFound { .. })));
+    assert_eq!(names(), ["letter.txt"]);
+    let absent = dir.path().join("absent");
+    assert!(matches!(small().cache_bytes(4096).open(&absent), Err(Error::Invalid(_))));
+    assert!(!absent.exists());
+}
+
+#[test]
+fn the_least_cache_follows_from_the_pages_of_the_store() {
+    let dir = TempDir::new().unwrap();
+    drop(small().page_size(65536).cache_bytes(2 << 20).open(dir.path()).unwrap());
+    let error = small().open(dir.path()).unwrap_err();
+    let says = error.to_string();
+    assert!(matches!(error, Error::Invalid(_)) && says.contains("65536"), "{says}");
+    drop(small().cache_bytes(24 * 65536).open(dir.path()).expect("enough for its pages"));
+
+    let dir = TempDir::new().unwrap();
+    drop(small().page_size(4096).open(dir.path()).unwrap());
+    drop(small().cache_bytes(24 * 4096).open(dir.path()).expect("enough, though not for pages of 8 KiB"));
+}
+
+/// Runs `child` in a forked process, and gives whether it returned `true` within a minute.
+#[allow(unsafe_code, reason = "fork has no safe form")]
+fn in_forked_child(child: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the child makes calls that end in an error before they take a lock, drops, and ends by `_exit`.
+    unsafe {
+        match libc::fork() {
+            -1 => panic!("no fork"),
+            0 => {
+                libc::alarm(60); // a child that hangs is killed
+                let is_well = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child)).unwrap_or(false);
+                libc::_exit(i32::from(!is_well))
+            }
+            child => {
+                let mut status = 0;
+                assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+                status == 0
+            }
+        }
+    }
+}
+
+#[test]
+fn a_forked_child_can_do_nothing_with_the_store_and_the_parent_goes_on() {
+    let dir = TempDir::new().unwrap();
+    let db = small().open(dir.path()).unwrap();
+    put(&db, 1).unwrap();
+    let tx = db.begin().unwrap();
+    tx.table(&ROWS).unwrap().insert(&2, &2).unwrap();
+    let ((), ticket) = db.transact_async(|tx| tx.table(&ROWS)?.insert(&3, &3)).unwrap();
+    let (mut tx, mut ticket, mut db) = (Some(tx), Some(ticket), Some(db));
+
+    let is_forked = |result: Result<(), Error>| matches!(result, Err(Error::Forked { .. }));
+    let refused = in_forked_child(|| {
+        let (tx, ticket, db) = (tx.take().unwrap(), ticket.take().unwrap(), db.take().unwrap());
+        let calls = [
+            put(&db, 9),
+            db.checkpoint(),
+            db.close(),
+            db.table_names().map(drop),
+            db.check(&mut |_, _| ()).map(drop),
+            tx.table(&ROWS).and_then(|rows| rows.insert(&9, &9)),
+            tx.commit(),
+            ticket.clone().wait(),
+            ticket.is_durable().map(drop),
+        ];
+        drop((ticket, db)); // hangs if it waits for threads that are not here
+        calls.into_iter().all(is_forked)
+    });
+    assert!(refused, "each call is refused, and nothing hangs");
+    let aborted = in_forked_child(|| {
+        let (tx, kept) = (tx.take().unwrap(), db.take().unwrap());
+        let is_refused = is_forked(tx.abort());
+        drop(kept);
+        is_refused
+    });
+    assert!(aborted);
+
+    let (tx, db) = (tx.unwrap(), db.unwrap());
+    assert!(matches!(small().open(dir.path()), Err(Error::InUse { .. })), "the lock is still the parent's");
+    tx.table(&ROWS).unwrap().insert(&4, &4).unwrap();
+    tx.commit().unwrap();
+    ticket.unwrap().wait().unwrap();
+    put(&db, 5).unwrap();
+    assert!(db.check(&mut |_, _| ()).unwrap().is_clean());
+    db.close().unwrap();
+    let again = small().open(dir.path()).unwrap();
+    let rows =
+        again.transact(|tx| tx.table(&ROWS)?.iter().map(|row| Ok(row?.0)).collect::<Result<Vec<_>, _>>());
+    assert_eq!(rows.unwrap(), [1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn a_forked_child_can_open_stores_of_its_own() {
+    let (mine, theirs) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let db = small().open(mine.path()).unwrap();
+    let path = theirs.path();
+    assert!(in_forked_child(|| {
+        let own = small().background(false).open(path).unwrap();
+        put(&own, 7).is_ok() && own.close().is_ok()
+    }));
+    put(&db, 1).unwrap();
+    let theirs = small().open(path).unwrap();
+    assert_eq!(theirs.transact(|tx| tx.table(&ROWS)?.get(&7)).unwrap(), Some(7));
+}

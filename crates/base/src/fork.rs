@@ -1,0 +1,48 @@
+//! Forks: tells a process from the one that it was forked from.
+//!
+//! A fork copies the memory and one thread. A store in that memory is of no use in the child: its threads are gone,
+//! its locks may be held by threads that are not there, and its files belong to the parent. So whatever owns threads
+//! or files remembers the [`Generation`] in which it was made, and refuses to work in another one.
+//!
+//! ```
+//! let here = azekura_base::fork::Generation::current();
+//! assert!(here.is_current()); // and `false` in a child that is forked from now on
+//! ```
+
+use std::sync::Once;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Forks between the start of the program and this process, as far as [`libc::pthread_atfork`] sees them.
+///
+/// std's own atomic: it changes only in a process that has one thread, so no model needs to see it.
+static FORKS: AtomicU64 = AtomicU64::new(0);
+
+/// The process in which something was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Generation(u64);
+
+impl Generation {
+    /// This process. The first call has forks counted from then on.
+    #[must_use]
+    pub fn current() -> Self {
+        static COUNTED: Once = Once::new();
+        COUNTED.call_once(|| {
+            // SAFETY: the handler is a function of this program, and only stores to an atomic. An error (no memory)
+            // leaves forks uncounted.
+            let _ = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        });
+        Self(FORKS.load(Relaxed)) // Relaxed: nothing is read through it
+    }
+
+    /// Whether this still is the process; `false` in one that was forked from it. Costs a load of a line that no
+    /// thread writes.
+    #[inline]
+    #[must_use]
+    pub fn is_current(self) -> bool {
+        self.0 == FORKS.load(Relaxed) // Relaxed: as above
+    }
+}
+
+extern "C" fn in_child() {
+    FORKS.fetch_add(1, Relaxed); // Relaxed: the child has one thread
+}
