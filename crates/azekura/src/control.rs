@@ -3,6 +3,8 @@
 //! - **CONTROL-1** A slot is written whole and synchronously; the other slot, with the older sequence number, stays valid.
 //! - **CONTROL-2** What a slot says is already true on disk when it is written: pages below `redo_lsn` are synced, the
 //!   log up to the checkpoint is durable.
+//! - **CONTROL-4** `durable_lsn`, `covered` and `redo_lsn` are of one moment: when the slot is written the log is durable up to the first, and a
+//!   sync of the page file has covered every batch up to the second. So a log that ends below `durable_lsn` has lost records.
 //! - **CONTROL-3** `ranges` lists, oldest first, the incarnations whose log still counts. All but the last have a fixed end (their
 //!   cut, and the tails of workers that count above it); whatever else they hold above it is void for ever (W5).
 
@@ -12,19 +14,12 @@ use std::sync::Arc;
 use azekura_base::varint::{put_u64, take_u64};
 use azekura_base::{Lsn, PageBuf, TxnId, checksum, page};
 use azekura_io::{File, Fs, OpenOptions};
-use azekura_wal::LogProtocol;
 use azekura_wal::recovery::{LogRange, Tail};
 
 use crate::Error;
 
-/// Version of the whole on-disk format; a store with a newer one is refused.
-pub(crate) const FORMAT_VERSION: u32 = VOIDS_VERSION;
-/// Version of a store whose log has no voids and never tells what its records rest on. The oldest builds read it.
-const DENSE_VERSION: u32 = 1;
-/// Version with tails: the log may tell what its records rest on, which older builds would take for one that ends.
-const TAILS_VERSION: u32 = 2;
-/// Version of a store whose log may have voids, too; likewise.
-const VOIDS_VERSION: u32 = 3;
+/// Version of the whole on-disk format; a store with another one is refused.
+pub(crate) const FORMAT_VERSION: u32 = 4;
 pub(crate) const CONTROL_NAME: &str = "CONTROL";
 
 const MAGIC: [u8; 8] = *b"AZEKURA\x01";
@@ -33,6 +28,18 @@ const SLOT_BYTES: usize = 16 * 1024;
 const HEAD_BYTES: usize = 24;
 /// No store gets to numbers of this size: what says so was never written.
 const MOST: u64 = 1 << 62;
+/// Gaps that are remembered: 5 KiB of the slot at most. The oldest goes first.
+const MOST_GAPS: usize = 256;
+
+/// LSNs that no page of the store can have: a restart after a crash begins a new log this far above the end of the old one. A page with such
+/// an LSN is from a later time than the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LsnGap {
+    /// The last LSN below the gap.
+    pub(crate) after: Lsn,
+    /// The first LSN above it.
+    pub(crate) before: Lsn,
+}
 
 /// What CONTROL remembers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,19 +55,14 @@ pub(crate) struct Control {
     pub(crate) next_txn: TxnId,
     /// Streams that the device's measured flush parallelism asked for; 0 = not measured yet.
     pub(crate) streams: u64,
+    /// The log was durable up to here when this was written: a log that is found to end below has lost records.
+    pub(crate) durable_lsn: Lsn,
+    /// Number of the last batch of page writes that the page file's sync had covered when `redo_lsn` was chosen: copies of pages in the
+    /// double-write area count only if their batch came later.
+    pub(crate) covered: u64,
     pub(crate) ranges: Vec<LogRange>,
-    /// Version of the format: as high as the logs of `ranges` need it.
-    pub(crate) version: u32,
-}
-
-/// Version of the format that a log needs which is written like this.
-pub(crate) fn version_for(protocol: LogProtocol, lsn_range: u32) -> u32 {
-    match protocol {
-        LogProtocol::Serial => DENSE_VERSION,
-        _ if lsn_range > 1 => VOIDS_VERSION,
-        LogProtocol::Rfa => TAILS_VERSION,
-        _ => DENSE_VERSION,
-    }
+    /// Oldest first.
+    pub(crate) gaps: Vec<LsnGap>,
 }
 
 impl Control {
@@ -74,6 +76,8 @@ impl Control {
             self.scan_lsn.0,
             self.next_txn.0,
             self.streams,
+            self.durable_lsn.0,
+            self.covered,
             self.ranges.len() as u64,
         ] {
             put_u64(&mut body, value);
@@ -83,18 +87,21 @@ impl Control {
             put_u64(&mut body, range.first_lsn.0);
             // 0 = open end; an LSN is at least 1, so +1 keeps "ends before its first record" apart from it.
             put_u64(&mut body, range.last_lsn.map_or(0, |l| l.0 + 1));
-            if self.version >= TAILS_VERSION {
-                put_u64(&mut body, range.tails.len() as u64);
-                for tail in &range.tails {
-                    put_u64(&mut body, tail.worker);
-                    put_u64(&mut body, tail.last_lsn.0);
-                }
+            put_u64(&mut body, range.tails.len() as u64);
+            for tail in &range.tails {
+                put_u64(&mut body, tail.worker);
+                put_u64(&mut body, tail.last_lsn.0);
             }
+        }
+        put_u64(&mut body, self.gaps.len() as u64);
+        for gap in &self.gaps {
+            put_u64(&mut body, gap.after.0);
+            put_u64(&mut body, gap.before.0);
         }
         body
     }
 
-    fn decode(version: u32, mut body: &[u8]) -> Option<Self> {
+    fn decode(mut body: &[u8]) -> Option<Self> {
         let input = &mut body;
         let mut control = Self {
             sequence: take_u64(input)?,
@@ -104,8 +111,10 @@ impl Control {
             scan_lsn: Lsn(take_u64(input)?),
             next_txn: TxnId(take_u64(input)?),
             streams: take_u64(input)?,
+            durable_lsn: Lsn(take_u64(input)?),
+            covered: take_u64(input)?,
             ranges: Vec::new(),
-            version,
+            gaps: Vec::new(),
         };
         for _ in 0..take_u64(input)? {
             let mut range = LogRange {
@@ -114,11 +123,13 @@ impl Control {
                 last_lsn: take_u64(input)?.checked_sub(1).map(Lsn),
                 tails: Vec::new(),
             };
-            let tails = if version >= TAILS_VERSION { take_u64(input)? } else { 0 };
-            for _ in 0..tails {
+            for _ in 0..take_u64(input)? {
                 range.tails.push(Tail { worker: take_u64(input)?, last_lsn: Lsn(take_u64(input)?) });
             }
             control.ranges.push(range);
+        }
+        for _ in 0..take_u64(input)? {
+            control.gaps.push(LsnGap { after: Lsn(take_u64(input)?), before: Lsn(take_u64(input)?) });
         }
         let is_whole = input.is_empty() && !control.ranges.is_empty();
         (is_whole && control.has_sound_numbers()).then_some(control)
@@ -140,7 +151,17 @@ impl Control {
             && is_lsn(self.scan_lsn)
             && self.sequence <= MOST
             && self.next_txn.0 <= MOST
+            && self.durable_lsn.0 <= MOST
+            && self.covered <= MOST
+            && self.gaps.iter().all(|gap| gap.after < gap.before && gap.before.0 <= MOST)
             && self.ranges.iter().all(is_range)
+    }
+
+    /// Remembers a gap, and forgets the oldest if there are too many.
+    pub(crate) fn add_gap(&mut self, gap: LsnGap) {
+        let surplus = (self.gaps.len() + 1).saturating_sub(MOST_GAPS);
+        self.gaps.drain(..surplus);
+        self.gaps.push(gap);
     }
 
     /// The incarnation that is being written (or was, before the crash).
@@ -151,7 +172,7 @@ impl Control {
 
 enum Slot {
     Valid(Control),
-    Newer(u32),
+    OtherVersion(u32),
     Invalid,
 }
 
@@ -160,7 +181,7 @@ fn read_slot(bytes: &[u8]) -> Slot {
     if bytes[..8] != MAGIC {
         return Slot::Invalid;
     }
-    // Head of every version: magic, version, body length, checksum. So a newer version can be told from damage.
+    // Head of every version: magic, version, body length, checksum. So another version can be told from damage.
     let len = u32_at(12) as usize;
     let Some(body) = bytes.get(HEAD_BYTES..HEAD_BYTES.saturating_add(len)) else { return Slot::Invalid };
     let crc = checksum::crc32c_append(checksum::crc32c(&bytes[..16]), body);
@@ -168,10 +189,8 @@ fn read_slot(bytes: &[u8]) -> Slot {
         return Slot::Invalid;
     }
     match u32_at(8) {
-        version @ DENSE_VERSION..=FORMAT_VERSION => {
-            Control::decode(version, body).map_or(Slot::Invalid, Slot::Valid)
-        }
-        version => Slot::Newer(version),
+        FORMAT_VERSION => Control::decode(body).map_or(Slot::Invalid, Slot::Valid),
+        version => Slot::OtherVersion(version),
     }
 }
 
@@ -210,7 +229,7 @@ impl ControlFile {
                 Slot::Valid(control) if best.as_ref().is_none_or(|b| b.sequence < control.sequence) => {
                     best = Some(control);
                 }
-                Slot::Newer(found) => {
+                Slot::OtherVersion(found) => {
                     return Err(Error::UnsupportedFormat { path, found, supported: FORMAT_VERSION });
                 }
                 Slot::Valid(_) | Slot::Invalid => {}
@@ -243,7 +262,7 @@ impl ControlFile {
         }
         let mut slot = PageBuf::zeroed(SLOT_BYTES);
         slot[..8].copy_from_slice(&MAGIC);
-        slot[8..12].copy_from_slice(&next.version.to_le_bytes());
+        slot[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
         slot[12..16].copy_from_slice(&(body.len() as u32).to_le_bytes());
         let crc = checksum::crc32c_append(checksum::crc32c(&slot[..16]), &body);
         slot[16..20].copy_from_slice(&crc.to_le_bytes());
@@ -269,8 +288,10 @@ mod tests {
             scan_lsn: Lsn(1),
             next_txn: TxnId(1),
             streams: 0,
+            durable_lsn: Lsn(0),
+            covered: 0,
             ranges: vec![LogRange::open(1, Lsn(1))],
-            version: DENSE_VERSION,
+            gaps: Vec::new(),
         }
     }
 
@@ -303,46 +324,48 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_format_is_refused_and_named() {
-        let fs = MemFs::new();
-        let control = created(&fs);
-        let mut slot = vec![0; SLOT_BYTES];
-        control.file.read_at(SLOT_BYTES as u64, &mut slot).unwrap();
-        slot[8..12].copy_from_slice(&9u32.to_le_bytes());
-        let len = u32::from_le_bytes(slot[12..16].try_into().unwrap()) as usize;
-        let crc = checksum::crc32c_append(checksum::crc32c(&slot[..16]), &slot[HEAD_BYTES..HEAD_BYTES + len]);
-        slot[16..20].copy_from_slice(&crc.to_le_bytes());
-        control.file.write_at(SLOT_BYTES as u64, &slot).unwrap();
-        let refused = ControlFile::open(&fs, Path::new("db")).unwrap_err();
-        assert!(matches!(refused, Error::UnsupportedFormat { found: 9, supported: FORMAT_VERSION, .. }));
+    fn another_format_is_refused_and_named() {
+        for version in [1, 3, FORMAT_VERSION + 1] {
+            let fs = MemFs::new();
+            let control = created(&fs);
+            let mut slot = vec![0; SLOT_BYTES];
+            control.file.read_at(SLOT_BYTES as u64, &mut slot).unwrap();
+            slot[8..12].copy_from_slice(&version.to_le_bytes());
+            let len = u32::from_le_bytes(slot[12..16].try_into().unwrap()) as usize;
+            let body = &slot[HEAD_BYTES..HEAD_BYTES + len];
+            let crc = checksum::crc32c_append(checksum::crc32c(&slot[..16]), body);
+            slot[16..20].copy_from_slice(&crc.to_le_bytes());
+            control.file.write_at(SLOT_BYTES as u64, &slot).unwrap();
+            let refused = ControlFile::open(&fs, Path::new("db")).unwrap_err();
+            assert!(
+                matches!(refused, Error::UnsupportedFormat { found, supported: FORMAT_VERSION, .. } if found == version)
+            );
+        }
     }
 
     #[test]
-    fn tails_come_back_and_an_older_build_is_told_when_it_would_overlook_them() {
+    fn tails_and_gaps_come_back() {
         let fs = MemFs::new();
         let mut control = created(&fs);
-        let version = |at: u64| {
-            let mut slot = vec![0; SLOT_BYTES];
-            ControlFile::open(&fs, Path::new("db")).unwrap().file.read_at(at, &mut slot).unwrap();
-            u32::from_le_bytes(slot[8..12].try_into().unwrap())
-        };
-        assert_eq!(version(SLOT_BYTES as u64), DENSE_VERSION);
         let tail = |worker, last| Tail { worker, last_lsn: Lsn(last) };
         let cut = LogRange {
             last_lsn: Some(Lsn(0)),
             tails: vec![tail(0, 7), tail(15, 3)],
             ..LogRange::open(1, Lsn(1))
         };
-        let ranges = vec![cut, LogRange::open(2, Lsn(60))];
-        let second = Control { ranges, version: TAILS_VERSION, ..first() };
+        let mut second = Control {
+            ranges: vec![cut, LogRange::open(2, Lsn(60))],
+            durable_lsn: Lsn(70),
+            covered: 9,
+            ..first()
+        };
+        for n in 1..=MOST_GAPS as u64 + 1 {
+            second.add_gap(LsnGap { after: Lsn(n), before: Lsn(n + 2) });
+        }
+        assert_eq!((second.gaps.len(), second.gaps[0].after), (MOST_GAPS, Lsn(2)), "the oldest is forgotten");
         control.write(second.clone()).unwrap();
-        assert_eq!(version(0), TAILS_VERSION);
         let reopened = ControlFile::open(&fs, Path::new("db")).unwrap();
-        assert_eq!(reopened.current(), &Control { sequence: 2, ..second.clone() });
-        control.write(Control { version: VOIDS_VERSION, ..second.clone() }).unwrap();
-        assert_eq!(version(SLOT_BYTES as u64), VOIDS_VERSION);
-        let reopened = ControlFile::open(&fs, Path::new("db")).unwrap();
-        assert_eq!(reopened.current(), &Control { sequence: 3, version: VOIDS_VERSION, ..second });
+        assert_eq!(reopened.current(), &Control { sequence: 2, ..second });
     }
 
     #[test]
@@ -350,12 +373,8 @@ mod tests {
         let with = |last_lsn, tails: &[(u64, u64)]| {
             let tails = tails.iter().map(|&(worker, last)| Tail { worker, last_lsn: Lsn(last) }).collect();
             let range = LogRange { last_lsn, tails, ..LogRange::open(1, Lsn(1)) };
-            let control = Control {
-                ranges: vec![range, LogRange::open(2, Lsn(60))],
-                version: TAILS_VERSION,
-                ..first()
-            };
-            Control::decode(TAILS_VERSION, &control.encode()).is_some()
+            let control = Control { ranges: vec![range, LogRange::open(2, Lsn(60))], ..first() };
+            Control::decode(&control.encode()).is_some()
         };
         assert!(with(Some(Lsn(4)), &[(0, 6), (1, 5)]));
         assert!(!with(Some(Lsn(4)), &[(0, 4)]), "not above the cut");

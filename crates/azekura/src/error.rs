@@ -139,14 +139,14 @@ pub enum Error {
         /// What did not fit.
         source: DecodeError,
     },
-    /// The store was written by a newer version.
-    #[error("{path} has format version {found}; this version of Azekura reads up to {supported}")]
+    /// The store was written by a build with another format. Open it with that build.
+    #[error("{path} has format version {found}; this build of Azekura reads version {supported} only")]
     UnsupportedFormat {
         /// The file that says so.
         path: PathBuf,
         /// Its version.
         found: u32,
-        /// The newest version this build reads.
+        /// The version that this build reads.
         supported: u32,
     },
     /// A file of the store holds something else than was written there.
@@ -300,6 +300,9 @@ impl From<WalError> for Error {
         match error {
             WalError::Io { action, path, source } => Self::Io { action, path, source },
             WalError::Failed(failed) => failed.into(),
+            WalError::IncarnationNotNew { ref path, .. } => {
+                Self::Corrupt { path: path.clone(), offset: 0, reason: error.to_string() }
+            }
             other => Self::Invalid(other.to_string()),
         }
     }
@@ -312,6 +315,9 @@ impl From<ReplayError<Error>> for Error {
             ReplayError::Io { action, path, source } => Self::Io { action, path, source },
             ReplayError::Corrupt { ref file, offset, .. } => {
                 Self::Corrupt { path: file.clone(), offset, reason: error.to_string() }
+            }
+            ReplayError::StaleRanges { ref file, .. } => {
+                Self::Corrupt { path: file.clone(), offset: 0, reason: error.to_string() }
             }
             other => Self::Invalid(other.to_string()),
         }

@@ -103,6 +103,19 @@ pub enum ReplayError<E> {
         /// The log itself, or the caller's range, proves that everything up to here was on disk.
         durable: Lsn,
     },
+    /// The log is newer than what the caller knows of it: the caller's control file is from an earlier time. Restore files of one moment.
+    #[error(
+        "the log is of a later time than the control file: {} is of incarnation {found}, and the control file knows \
+         none above {newest}", file.display()
+    )]
+    StaleRanges {
+        /// A segment of the newer log.
+        file: PathBuf,
+        /// Its incarnation.
+        found: u32,
+        /// The newest incarnation that the caller knows.
+        newest: u32,
+    },
     /// The ranges given are not in order.
     #[error("log ranges: {reason}")]
     Ranges {

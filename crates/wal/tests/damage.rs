@@ -7,7 +7,8 @@ use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 
 use azekura_base::{DurableLog, Lsn};
-use azekura_io::{FaultFs, Fs};
+use azekura_io::{FaultFs, Fs, OpenOptions};
+use azekura_wal::recovery::replay_durable;
 use azekura_wal::{LogRange, ReplayError, Replayed, WalOptions};
 use common::*;
 use proptest::prelude::*;
@@ -48,6 +49,62 @@ fn a_damaged_segment_in_the_middle_is_named() {
     }
     // Whoever needs only what is in later segments is not concerned.
     assert_eq!(read(&fs, &[open_range(1, 1)], 33).0.last_lsn, Lsn(100));
+}
+
+/// What nothing in the log testifies to is known from elsewhere: CONTROL and the page file remember how far it was durable.
+#[test]
+fn a_log_that_ends_below_what_was_durable_is_damaged_however_it_was_shortened() {
+    let replay = |fs: &FaultFs, from, durable| {
+        let range = [open_range(1, 1)];
+        let mut each = |_, _: &[u8]| Ok::<(), Infallible>(());
+        replay_durable(fs, dir(), DATABASE, &range, Lsn(from), Some(Lsn(durable)), &mut each)
+    };
+    type Shorten = fn(&FaultFs);
+    let ways: [Shorten; 4] = [
+        |fs| segments(fs).iter().for_each(|path| fs.remove_file(path).expect("is there")),
+        |fs| fs.remove_file(segments(fs).last().expect("there is one")).expect("is there"),
+        |fs| {
+            let file =
+                fs.open(segments(fs).last().expect("there is one"), OpenOptions::new()).expect("opens");
+            file.set_len(4096).expect("cuts");
+        },
+        |fs| {
+            let file =
+                fs.open(segments(fs).last().expect("there is one"), OpenOptions::new()).expect("opens");
+            file.write_zeroes(0, file.len().expect("length")).expect("writes");
+        },
+    ];
+    for (way, shorten) in ways.into_iter().enumerate() {
+        let fs = crashed_log(1, 1);
+        assert_eq!(replay(&fs, 1, 100).expect("is whole").last_lsn, Lsn(100));
+        // Prepared segments hold nothing: the last one with records is to be the last one of all.
+        for path in segments(&fs)
+            .iter()
+            .rev()
+            .take_while(|path| fs.contents(path).expect("is there").iter().all(|byte| *byte == 0))
+        {
+            fs.remove_file(path).expect("is there");
+        }
+        shorten(&fs);
+        let outcome = replay(&fs, 1, 100);
+        assert!(
+            matches!(outcome, Err(ReplayError::Corrupt { durable: Lsn(100), .. })),
+            "way {way}: {outcome:?}"
+        );
+        // Nothing of it is needed where the scan begins behind it.
+        assert_eq!(replay(&fs, 101, 100).expect("nothing is asked for").last_lsn, Lsn(100), "way {way}");
+    }
+}
+
+#[test]
+fn a_log_of_a_later_incarnation_than_the_caller_knows_is_refused() {
+    let fs = crashed_log(1, 1);
+    let wal = try_create(&fs, identity(3, 200), small(1, 1)).expect("creates");
+    wal.make_durable(wal.append(worker(0), &body(0, 1, 100)).expect("appends")).expect("durable");
+    let mut each = |_, _: &[u8]| Ok::<(), Infallible>(());
+    let range = [open_range(2, 150)];
+    let stale = replay_durable(&fs, dir(), DATABASE, &range, Lsn(150), Some(Lsn(100)), &mut each);
+    assert!(matches!(stale, Err(ReplayError::StaleRanges { found: 3, newest: 2, .. })), "{stale:?}");
 }
 
 #[test]

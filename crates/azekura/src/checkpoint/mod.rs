@@ -48,6 +48,7 @@ impl Shared {
             next.redo_lsn = next.redo_lsn.max(redo_lsn);
             next.scan_lsn = next.scan_lsn.max(scan_lsn);
             next.next_txn = next_txn;
+            next.durable_lsn = Lsn(end.0 - 1);
             next.ranges.retain(|r| r.end().is_none_or(|end| end >= next.scan_lsn));
             control.write(next)?;
         }

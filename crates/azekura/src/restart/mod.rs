@@ -33,7 +33,7 @@ use azekura_wal::{AppendError, LogIdentity, LogProtocol, Order, StreamCount, Wal
 use crate::Error;
 use crate::catalog::{self, CATALOG, Catalog};
 use crate::checkpoint::Work;
-use crate::control::{self, CONTROL_NAME, Control, ControlFile};
+use crate::control::{CONTROL_NAME, Control, ControlFile, LsnGap};
 use crate::database::Parts;
 use crate::deferred::{self, Leftovers};
 use crate::far_tier::FarTier;
@@ -46,6 +46,8 @@ const LOCK_NAME: &str = "LOCK";
 /// There from before the first file of a new store until its CONTROL is complete: what it stands beside may be thrown away.
 const CREATING_NAME: &str = "CREATING";
 const WAL_DIR: &str = "wal";
+/// LSNs that a restart leaves out after a crash ([`LsnGap`]): more than any store draws in one life.
+const LSN_GAP: u64 = 1 << 32;
 
 /// What opening found and did.
 #[derive(Clone, Debug, Default, serde::Serialize)]
@@ -189,8 +191,10 @@ fn create(path: &Path, options: &Builder) -> Result<(), Error> {
         scan_lsn: FIRST_LSN,
         next_txn: TxnId(1),
         streams: 0,
+        durable_lsn: Lsn(0),
+        covered: 0,
         ranges: vec![LogRange::open(1, FIRST_LSN)],
-        version: control::version_for(options.protocol, options.lsn_range),
+        gaps: Vec::new(),
     };
     ControlFile::create(fs, path, first).map(drop)
 }
@@ -272,10 +276,20 @@ impl<'a> Restart<'a> {
         Ok(replayed)
     }
 
-    /// Voids what lies above the cut and begins a log above everything ever seen (W5).
+    /// Voids what lies above the cut and begins a log above everything ever seen (W5), after a crash with a gap between: a page that has an LSN
+    /// in the gap was written after the files that the restart read.
     fn new_incarnation(&mut self, replayed: &Replayed) -> Result<Arc<Wal>, Error> {
         let mut control = self.control.current().clone();
-        let first_lsn = replayed.last_lsn.max(replayed.max_lsn_seen).max(Lsn(control.scan_lsn.0 - 1)).next();
+        let end = replayed.end().max(Lsn(control.scan_lsn.0 - 1));
+        let newest = end.max(replayed.max_lsn_seen);
+        let is_settled = replayed.records == 0 && newest <= control.durable_lsn;
+        let first_lsn = if is_settled || newest.0 > LSN_GAP << 29 {
+            newest.next()
+        } else {
+            let gap = LsnGap { after: end, before: Lsn(newest.0 + LSN_GAP) };
+            control.add_gap(gap);
+            gap.before
+        };
         let incarnation = control.incarnation() + 1;
         if let Some(last) = control.ranges.last_mut() {
             last.last_lsn = Some(replayed.last_lsn.max(Lsn(last.first_lsn.0 - 1)));
@@ -284,7 +298,7 @@ impl<'a> Restart<'a> {
         // A range that ends before its first record holds nothing; so recoveries that crash early leave no trace.
         control.ranges.retain(|r| r.end().is_none_or(|end| end >= r.first_lsn && end >= control.scan_lsn));
         control.ranges.push(LogRange::open(incarnation, first_lsn));
-        control.version = control.version.max(self.version());
+        control.durable_lsn = replayed.last_lsn.max(control.durable_lsn);
         let streams = match self.options.streams {
             StreamCount::Auto if control.streams > 0 => StreamCount::AutoFrom(control.streams as usize),
             chosen => chosen,
@@ -307,11 +321,6 @@ impl<'a> Restart<'a> {
         )?;
         self.log.switch_to(Arc::clone(&wal));
         Ok(wal)
-    }
-
-    /// Version of the format that the new log needs.
-    fn version(&self) -> u32 {
-        control::version_for(self.options.protocol, self.options.lsn_range)
     }
 
     fn undo_and_free(&mut self, wal: &Wal) -> Result<(), Error> {
@@ -361,13 +370,13 @@ impl<'a> Restart<'a> {
         let mut control = self.control.current().clone();
         control.redo_lsn = next_lsn;
         control.scan_lsn = next_lsn;
+        control.durable_lsn = Lsn(next_lsn.0 - 1);
         control.next_txn = self.analysis.next_txn;
         // A serial log says nothing about the device.
         if self.options.protocol != LogProtocol::Serial {
             control.streams = wal.stats().streams_in_use as u64;
         }
         control.ranges.retain(|r| r.last_lsn.is_none());
-        control.version = self.version();
         self.control.write(control)?;
         wal.trim(next_lsn)?;
         Ok(())
@@ -386,7 +395,8 @@ fn replay_into(
         analysis.see(lsn, &record);
         if lsn >= control.redo_lsn { redo.record(lsn, &record) } else { Ok(()) }
     };
-    Ok(recovery::replay(fs, dir, control.database_id, &control.ranges, control.scan_lsn, &mut each)?)
+    let Control { database_id, ref ranges, scan_lsn, durable_lsn, .. } = *control;
+    Ok(recovery::replay_durable(fs, dir, database_id, ranges, scan_lsn, Some(durable_lsn), &mut each)?)
 }
 
 fn bad_record(dir: &Path, lsn: Lsn, reason: &dyn std::fmt::Display) -> Error {

@@ -9,8 +9,8 @@
 //! that cannot be read before one that can is damage too, wherever it is: it was durable before the next was written (CHUNK-2). And
 //! what an earlier recovery found above the cut must be found again.
 //!
-//! What this cannot see: the loss of chunks that no later chunk testifies to, that is, of each stream's last ones. A
-//! closed log ends with a chunk that testifies to everything.
+//! The loss of chunks that no later chunk testifies to, that is, of each stream's last ones, shows only where the caller knows how far the log was
+//! durable: CONTROL and the page file keep that. A closed log ends with a chunk that testifies to everything.
 
 use azekura_base::Lsn;
 
@@ -29,11 +29,12 @@ pub(crate) struct Damage {
     pub(crate) durable: Lsn,
 }
 
-/// Judges a log whose dense part ends before `missing`; `lost` is a record above that an earlier recovery found and this one did not.
+/// Judges a log whose dense part ends before `missing`. The caller knows that all up to `known` was durable; `lost` is a record above that an earlier recovery found and this one did not.
 pub(crate) fn judge(
     survey: &Survey,
     range: &LogRange,
     missing: u64,
+    known: Lsn,
     lost: Option<u64>,
     ends: Vec<(u32, End)>,
 ) -> Option<Damage> {
@@ -45,6 +46,9 @@ pub(crate) fn judge(
     let newest = || survey.streams(incarnation).filter_map(|(_, group)| group.last);
     let testified = newest().map(|header| header.durable_lsn).max();
     let durable = testified.unwrap_or(0).max(range.end().map_or(0, |lsn| lsn.0));
+    // A range with an end has been judged against it above.
+    let durable =
+        if range.last_lsn.is_none() && known >= range.first_lsn { durable.max(known.0) } else { durable };
     if durable >= missing {
         let end = culprit(survey, incarnation, ends);
         return Some(Damage { end, missing, durable: Lsn(durable) });

@@ -89,6 +89,14 @@ pub struct Replayed {
     pub bytes: u64,
 }
 
+impl Replayed {
+    /// The largest LSN that counts.
+    #[must_use]
+    pub fn end(&self) -> Lsn {
+        self.tails.iter().map(|tail| tail.last_lsn).fold(self.last_lsn, Lsn::max)
+    }
+}
+
 /// What a caller does with each record; an error ends the replay.
 pub type Each<'a, E> = dyn FnMut(Lsn, &[u8]) -> Result<(), E> + 'a;
 
@@ -110,8 +118,30 @@ pub fn replay<E>(
     from: Lsn,
     each: &mut Each<'_, E>,
 ) -> Result<Replayed, ReplayError<E>> {
+    replay_durable(fs, dir, database_id, ranges, from, None, each)
+}
+
+/// As [`replay`], for a caller that knows from elsewhere up to which LSN the log was `durable`, and that no incarnation is newer than the last range.
+///
+/// # Errors
+///
+/// As [`replay`]. [`ReplayError::Corrupt`] also if the log ends below `durable`; [`ReplayError::StaleRanges`] if the directory holds a log of a
+/// later incarnation than the last range.
+pub fn replay_durable<E>(
+    fs: &dyn Fs,
+    dir: &Path,
+    database_id: u64,
+    ranges: &[LogRange],
+    from: Lsn,
+    durable: Option<Lsn>,
+    each: &mut Each<'_, E>,
+) -> Result<Replayed, ReplayError<E>> {
     check_ranges(ranges)?;
     let survey = Survey::of(fs, dir, database_id).map_err(read_error)?;
+    let newest = ranges.last().map_or(u32::MAX, |range| range.incarnation);
+    if let Some((found, file)) = survey.newest().filter(|(found, _)| *found > newest && durable.is_some()) {
+        return Err(ReplayError::StaleRanges { file, found, newest });
+    }
     let max_lsn_seen = Lsn(survey.max_lsn());
     let mut found = Replayed { last_lsn: Lsn(0), tails: Vec::new(), max_lsn_seen, records: 0, bytes: 0 };
     for range in ranges {
@@ -131,7 +161,7 @@ pub fn replay<E>(
         let lost = if tells_rests { replay.tails(missing)? } else { None };
         let ends = replay.merge.ends();
         found.last_lsn = Lsn(missing - 1);
-        if let Some(damage) = cut::judge(&survey, range, missing, lost, ends) {
+        if let Some(damage) = cut::judge(&survey, range, missing, durable.unwrap_or(Lsn(0)), lost, ends) {
             let (file, offset) = damage.end.map_or((PathBuf::from(dir), 0), |end| (end.path, end.offset));
             return Err(ReplayError::Corrupt {
                 file,

@@ -76,6 +76,15 @@ impl Survey {
         Ok(())
     }
 
+    /// The newest incarnation of which there is a chunk, and a segment that holds one.
+    pub(crate) fn newest(&self) -> Option<(u32, PathBuf)> {
+        let (&(incarnation, _), group) = self.groups.last_key_value()?;
+        Some((
+            incarnation,
+            group.members.first().map(|member| member.segment.path.clone()).unwrap_or_default(),
+        ))
+    }
+
     /// Largest LSN of any valid chunk, whatever its incarnation.
     pub(crate) fn max_lsn(&self) -> u64 {
         self.groups.values().filter_map(|g| g.last).map(|h| h.max_lsn()).max().unwrap_or(0)
