@@ -1,12 +1,13 @@
-//! For build scripts: builds a library that is loaded into other programs (`LD_PRELOAD`), so that it can be part of ours: cargo
-//! installs programs only, and a program that looked for a library beside itself would not find it there.
+//! For build scripts: builds a library that is loaded into other programs (`LD_PRELOAD`), so that it can be embedded in
+//! ours. Cargo installs programs only, and a program cannot rely on a library beside its own file.
 //!
-//! The library is a workspace member of its own, built by a cargo of its own into the output directory: a dependency's `cdylib` has no place
-//! that a dependent may rely on. It is always optimised: it runs inside of other programs.
+//! The library is a member of the workspace, built by an inner cargo: a dependency's `cdylib` has no path that a dependent may
+//! rely on. It is always optimized, because it runs inside of other programs.
 //!
-//! Output directories are copied between checkouts, by links too. So what a library depends on is named relative to its package; the inner cargo has a
-//! directory of its own for each checkout, or it would believe the other's notes of what is fresh; and what is embedded is never written in place: the
-//! other end of a link belongs to another checkout.
+//! All build scripts and profiles of one target directory share the inner cargo's directory, so the library is built once and
+//! not for each kind of build. Target directories are also copied between checkouts, by hard links too. So each checkout has an
+//! inner directory of its own, the library's sources are named relative to its package, and the embedded file is replaced and
+//! never written in place.
 
 mod parts;
 
@@ -69,24 +70,20 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Where the inner cargo works for this checkout; what it left for another one is taken away.
-fn workplace(output: &Path, member: &str, checkout: &Path) -> io::Result<PathBuf> {
+/// Returns the directory of the inner cargo for this checkout, below the target directory that `output` belongs to.
+fn inner_directory(output: &Path, checkout: &Path, flags: &str) -> PathBuf {
     let mut hasher = DefaultHasher::new();
     checkout.hash(&mut hasher);
-    let ours = output.join(format!("{member}-{:016x}", hasher.finish()));
-    for entry in std::fs::read_dir(output)? {
-        let path = entry?.path();
-        let is_a_workplace =
-            path.is_dir() && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(member));
-        if is_a_workplace && path != ours {
-            std::fs::remove_dir_all(path)?;
-        }
-    }
-    Ok(ours)
+    flags.hash(&mut hasher);
+    // TARGET/PROFILE/build/PACKAGE/out, with one more level where a target triple was asked for.
+    let build = output.ancestors().find(|path| path.file_name().is_some_and(|name| name == "build"));
+    let target = build.and_then(|build| build.parent()?.parent()).unwrap_or(output);
+    target.join(format!("embedded-{:016x}", hasher.finish()))
 }
 
 fn compile(library: &Embedded<'_>, crates: &Path, output: &Path, target: &str) -> PathBuf {
-    let directory = workplace(output, library.member, crates).expect("the output directory can be read");
+    let flags = std::env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
+    let directory = inner_directory(output, crates, &flags);
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo
         .args(["build", "--release", "--lib", "--target", target, "--manifest-path"])
@@ -107,18 +104,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_checkout_has_a_workplace_of_its_own_and_leaves_none_of_others() {
-        let folder = tempfile::tempdir().expect("a directory");
-        let place = |checkout: &str| {
-            let place = workplace(folder.path(), "lib", Path::new(checkout)).expect("a place");
-            std::fs::create_dir_all(place.join("release")).expect("made");
-            std::fs::write(folder.path().join("lib.so"), "").expect("written");
-            place
+    fn builds_of_one_target_directory_share_the_inner_directory_and_checkouts_do_not() {
+        let inner = |output: &str, checkout: &str, flags: &str| {
+            inner_directory(Path::new(output), Path::new(checkout), flags)
         };
-        let (one, other) = (place("/one/crates"), place("/other/crates"));
-        assert!(one != other && !one.exists() && other.exists());
-        assert_eq!(place("/other/crates"), other);
-        assert!(other.join("release").exists() && folder.path().join("lib.so").exists());
+        let one = inner("/t/debug/build/cli-1/out", "/one/crates", "");
+        assert!(one.starts_with("/t") && !one.starts_with("/t/debug"), "{}", one.display());
+        assert_eq!(inner("/t/release/build/record-2/out", "/one/crates", ""), one);
+        assert_ne!(inner("/t/debug/build/cli-1/out", "/other/crates", ""), one);
+        assert_ne!(inner("/t/debug/build/cli-1/out", "/one/crates", "--cfg\u{1f}x"), one);
     }
 
     #[test]
