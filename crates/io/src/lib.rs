@@ -29,6 +29,7 @@
 //! | [`os`] | `OsFs`: the operating system's files, direct or buffered |
 //! | [`submit`] | `SubmitFs`: the same, with io_uring and atomic writes where they can be had |
 //! | [`memory`] | `MemFs`: files in memory, every write durable at once |
+//! | [`counting`] | `CountingFs`: a layer that counts calls and bytes |
 //! | [`device`] | `DeviceFs`: a layer that takes as long as a modelled device, and the device's costs as a pure function |
 //! | [`fault`] | `FaultFs`: files on a disk that forgets, fails, fills up and loses power |
 //! | `tree`, `image`, `locks` | names, contents and file locks of the two in-memory file systems |
@@ -36,6 +37,7 @@
 // Only `submit::ring` and `os::scatter` need it.
 #![deny(unsafe_code)]
 
+pub mod counting;
 pub mod device;
 pub mod error;
 pub mod fault;
@@ -47,6 +49,7 @@ pub mod os;
 pub mod submit;
 mod tree;
 
+pub use counting::{CountingFs, Counts};
 pub use device::{DeviceFs, DeviceModel};
 pub use error::{PowerCut, is_power_cut};
 pub use fault::{FailKind, FaultFs, IoKind, IoRecord};

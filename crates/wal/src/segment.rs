@@ -14,9 +14,10 @@
 //!   every file that is there, so stale chunks never fit their new place (CHUNK-1).
 //! - **SEGMENT-2** (W11) Records are admitted to the buffers only while [`SegmentStore::usable_bytes`] covers what the
 //!   buffers can hold, *and* a flush on its way that is not placed yet. So what has an LSN always has a place on disk.
-//! - **SEGMENT-4** A stream keeps as many segments as its log needed at the last few trims, so a log that grows and is trimmed in turns
-//!   neither removes nor makes files. Both hold the log's writes up: a file system that is mounted with `discard` tells the device of every
-//!   removed block.
+//! - **SEGMENT-4** A stream keeps as many segments as its log needed at the last few trims of this run, so a log that
+//!   grows and is trimmed in turns neither removes nor makes files. Both delay the log's writes: a file system that is
+//!   mounted with `discard` reports every removed block to the device. Segments of earlier runs do not count as needed:
+//!   otherwise each opening would keep one file more than the one before.
 //! - **SEGMENT-3** Of what is prepared, the last [`Sizes::reserve`] bytes admit only records that undo: a transaction
 //!   that meets a full disk can be rolled back, up to that much log for each stream, and the store goes on.
 
@@ -114,7 +115,7 @@ struct State {
     sealed: VecDeque<Retired>,
     old: Vec<Retired>,
     spare: Vec<PathBuf>,
-    /// How many segments had records at each of the last [`TRIMS`] trims that let go of any, before it.
+    /// Sealed segments before each of the last [`TRIMS`] trims that released any.
     needed: VecDeque<usize>,
     next_number: u64,
     prepared: u64,
@@ -122,20 +123,15 @@ struct State {
 }
 
 impl State {
-    /// Segments with records that are not let go of, but for the current one.
-    fn retained(&self) -> usize {
-        self.sealed.len() + self.old.iter().filter(|old| old.used_bytes > 0).count()
-    }
-
-    /// A trim has let some go, where there were so many before.
-    fn note_trim(&mut self, retained_before: usize) {
+    /// Notes a trim that released segments, before which this run had so many sealed ones.
+    fn note_trim(&mut self, sealed_before: usize) {
         self.needed.truncate(TRIMS - 1);
-        self.needed.push_front(retained_before);
+        self.needed.push_front(sealed_before);
     }
 
     /// How many segments more the log needs before it is as large again as it was (SEGMENT-4).
     fn missing(&self) -> usize {
-        self.needed.iter().max().map_or(0, |most| most.saturating_sub(self.retained()))
+        self.needed.iter().max().map_or(0, |most| most.saturating_sub(self.sealed.len()))
     }
 }
 
@@ -267,9 +263,8 @@ impl SegmentStore {
 
     fn wants_spare(&self, state: &State, file_bytes: u64) -> bool {
         self.sizes.is_some_and(|sizes| {
-            let ready = sizes.ready_segments();
             file_bytes == sizes.segment
-                && state.spare.len() + state.ready.len() < ready + state.missing().max(ready + 1)
+                && state.spare.len() + state.ready.len() < sizes.ready_segments() + state.missing()
         })
     }
 
@@ -404,7 +399,7 @@ impl SegmentStore {
 
     fn take_below(&self, below: u64) -> Vec<Retired> {
         let mut state = self.state.lock();
-        let before = state.retained();
+        let before = state.sealed.len();
         let mut freed = Vec::new();
         while state.sealed.front().is_some_and(|s| s.max_lsn.is_some_and(|max| max < below)) {
             freed.extend(state.sealed.pop_front());
