@@ -45,6 +45,8 @@ pub struct Builder {
     pub(crate) lock_timeout: Option<Duration>,
     pub(crate) escalation: usize,
     pub(crate) fs: Arc<dyn Fs>,
+    file_mode: Option<u32>,
+    has_own_fs: bool,
     pub(crate) far: Option<FarOptions>,
     pub(crate) left_out: Option<LockPart>,
 }
@@ -75,6 +77,8 @@ impl Default for Builder {
             lock_timeout: None,
             escalation: 1024,
             fs: Arc::new(OsFs::new()),
+            file_mode: None,
+            has_own_fs: false,
             far: None,
             left_out: None,
         }
@@ -195,6 +199,15 @@ impl Builder {
     #[must_use]
     pub fn file_system(mut self, fs: Arc<dyn Fs>) -> Self {
         self.fs = fs;
+        self.has_own_fs = true;
+        self
+    }
+
+    /// Permission bits of files that the store creates, less those of the process's umask; 0600 unless set. A
+    /// directory may be searched by all who may read its files: 0640 gives 0750. Files that exist keep their mode.
+    #[must_use]
+    pub fn file_mode(mut self, mode: u32) -> Self {
+        self.file_mode = Some(mode);
         self
     }
 
@@ -236,7 +249,14 @@ impl Builder {
     /// [`Error::CorruptPage`] name what is wrong where; [`Error::Invalid`] for settings out of bounds.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Database, Error> {
         self.validate()?;
-        Database::open_with(path.as_ref(), self)
+        let mut options = self;
+        if let Some(mode) = options.file_mode {
+            options.fs = Arc::new(OsFs::with_file_mode(mode));
+        }
+        let path = path.as_ref();
+        // Files are opened and made for as long as the store is open, whatever the working directory is by then.
+        let path = options.fs.absolute(path).map_err(|e| Error::io("find the absolute path of", path, e))?;
+        Database::open_with(&path, options)
     }
 
     /// Opens a new store in memory: everything but surviving the process.
@@ -246,6 +266,7 @@ impl Builder {
     /// [`Error::Invalid`] for settings out of bounds.
     pub fn open_in_memory(mut self) -> Result<Database, Error> {
         self.fs = Arc::new(MemFs::new());
+        self.file_mode = None;
         if self.streams == StreamCount::Auto {
             self.streams = StreamCount::Fixed(1);
         }
@@ -268,6 +289,16 @@ impl Builder {
                 "log segments of {} bytes: at least {MIN_SEGMENT_BYTES} are needed",
                 self.segment_bytes
             ));
+        }
+        if let Some(mode) = self.file_mode {
+            if self.has_own_fs {
+                return refuse(
+                    "file_mode is for the operating system's file system, file_system is set".into(),
+                );
+            }
+            if mode & !0o666 != 0 || mode & 0o600 != 0o600 {
+                return refuse(format!("file mode {mode:o}: 0600, and of 0066 any bits, are possible"));
+            }
         }
         if let Some(workers) = self.workers
             && (workers == 0 || workers > MAX_WORKERS)

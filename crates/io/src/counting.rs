@@ -1,7 +1,7 @@
 //! `CountingFs`: a layer that counts the calls and bytes which reach the file system below it.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -110,6 +110,14 @@ impl CountingFs {
     }
 }
 
+impl CountingFs {
+    fn locked(&self, inner: Box<dyn FileLock>) -> Box<dyn FileLock> {
+        let counters = Arc::clone(&self.counters);
+        count(&counters.open_files, 1);
+        Box::new(CountingLock { _inner: inner, counters })
+    }
+}
+
 fn count(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Relaxed);
 }
@@ -153,10 +161,15 @@ impl Fs for CountingFs {
     }
 
     fn lock_exclusive(&self, path: &Path) -> io::Result<Option<Box<dyn FileLock>>> {
-        let Some(inner) = self.inner.lock_exclusive(path)? else { return Ok(None) };
-        let counters = Arc::clone(&self.counters);
-        count(&counters.open_files, 1);
-        Ok(Some(Box::new(CountingLock { _inner: inner, counters })))
+        Ok(self.inner.lock_exclusive(path)?.map(|inner| self.locked(inner)))
+    }
+
+    fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn FileLock>>> {
+        Ok(self.inner.lock_shared(path)?.map(|inner| self.locked(inner)))
+    }
+
+    fn absolute(&self, path: &Path) -> io::Result<PathBuf> {
+        self.inner.absolute(path)
     }
 }
 

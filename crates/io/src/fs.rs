@@ -21,7 +21,7 @@
 
 use std::fmt::Debug;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -160,9 +160,27 @@ pub trait Fs: Send + Sync + Debug {
     ///
     /// As [`Fs::open`] with `create`.
     fn lock_exclusive(&self, path: &Path) -> io::Result<Option<Box<dyn FileLock>>>;
+
+    /// Locks the file at `path`, which must exist, together with other callers of this method; `None` if another
+    /// holder has it for itself. Writes nothing, so it works on a read-only file system. Never waits.
+    ///
+    /// # Errors
+    ///
+    /// As [`Fs::open`] with `read_only`.
+    fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn FileLock>>>;
+
+    /// A path that leads to the same file or directory whatever the process's working directory becomes. The path
+    /// itself on a file system that has no working directory.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` for an empty path; or the working directory cannot be determined.
+    fn absolute(&self, path: &Path) -> io::Result<PathBuf> {
+        Ok(path.to_path_buf())
+    }
 }
 
-/// An exclusive lock of a file, from [`Fs::lock_exclusive`]; dropping it unlocks.
+/// A lock of a file, from [`Fs::lock_exclusive`] or [`Fs::lock_shared`]; dropping it unlocks.
 pub trait FileLock: Send + Sync + Debug {}
 
 /// An open file. Positions are bytes from the start; there is no cursor.

@@ -163,6 +163,11 @@ impl Fs for MemFs {
         self.open(path, OpenOptions::new().create(true))?;
         self.locks.try_lock(path)
     }
+
+    fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn FileLock>>> {
+        self.open(path, OpenOptions::new().read_only(true))?;
+        self.locks.try_share(path)
+    }
 }
 
 /// A file in memory.

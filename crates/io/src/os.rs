@@ -7,8 +7,8 @@ mod scatter;
 
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
 use azekura_base::page::PageWord;
@@ -37,15 +37,53 @@ static WRITE: Site = Site::new("file write");
 static SYNC: Site = Site::new("file sync");
 static DISCARD: Site = Site::new("file discard");
 
+/// Permission bits of files unless others are set: only the owner reads and writes them.
+pub const FILE_MODE: u32 = 0o600;
+
 /// The operating system's file system.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct OsFs;
+///
+/// Files that it creates have the mode 0600 and directories 0700, less the bits of the process's umask.
+#[derive(Clone, Copy, Debug)]
+pub struct OsFs {
+    file_mode: u32,
+}
+
+impl Default for OsFs {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 impl OsFs {
     /// The operating system's file system.
     #[must_use]
     pub const fn new() -> Self {
-        Self
+        Self { file_mode: FILE_MODE }
+    }
+
+    /// The same, with another mode for files that it creates. A directory may be searched by all who may read its
+    /// files: 0640 for files gives 0750 for directories.
+    #[must_use]
+    pub const fn with_file_mode(mode: u32) -> Self {
+        Self { file_mode: mode & 0o666 }
+    }
+
+    const fn dir_mode(self) -> u32 {
+        0o700 | self.file_mode | (self.file_mode & 0o444) >> 2
+    }
+
+    fn lock(
+        path: &Path,
+        options: &std::fs::OpenOptions,
+        how: FlockOperation,
+    ) -> io::Result<Option<Box<dyn FileLock>>> {
+        let file = options.open(path)?;
+        // The lock belongs to the open file description, so two openers inside one process exclude each other too.
+        match retry(|| rustix::fs::flock(&file, how)) {
+            Ok(()) => Ok(Some(Box::new(OsLock { file, process: std::process::id() }))),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(errno) => Err(os(errno)),
+        }
     }
 
     /// As [`Fs::open`].
@@ -57,7 +95,7 @@ impl OsFs {
             .create(options.create)
             .create_new(options.create_new)
             .truncate(false)
-            .mode(0o666)
+            .mode(self.file_mode)
             .open(path)?;
         if file.metadata()?.is_dir() {
             return Err(os(Errno::ISDIR)); // a read-only open of a directory succeeds
@@ -73,7 +111,7 @@ impl Fs for OsFs {
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        std::fs::create_dir_all(path)
+        std::fs::DirBuilder::new().recursive(true).mode(self.dir_mode()).create(path)
     }
 
     fn list_dir(&self, path: &Path) -> io::Result<Vec<String>> {
@@ -106,14 +144,17 @@ impl Fs for OsFs {
     }
 
     fn lock_exclusive(&self, path: &Path) -> io::Result<Option<Box<dyn FileLock>>> {
-        let file =
-            std::fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
-        // The lock belongs to the open file description, so two openers inside one process exclude each other too.
-        match retry(|| rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)) {
-            Ok(()) => Ok(Some(Box::new(OsLock { file, process: std::process::id() }))),
-            Err(Errno::WOULDBLOCK) => Ok(None),
-            Err(errno) => Err(os(errno)),
-        }
+        let mut options = std::fs::OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(self.file_mode);
+        Self::lock(path, &options, FlockOperation::NonBlockingLockExclusive)
+    }
+
+    fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn FileLock>>> {
+        Self::lock(path, std::fs::OpenOptions::new().read(true), FlockOperation::NonBlockingLockShared)
+    }
+
+    fn absolute(&self, path: &Path) -> io::Result<PathBuf> {
+        std::path::absolute(path)
     }
 }
 

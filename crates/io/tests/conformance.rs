@@ -367,6 +367,16 @@ fn a_lock_excludes_every_other_opener_until_dropped(ground: &Ground) {
     let again = ground.fs.lock_exclusive(&path).unwrap();
     assert!(again.is_some());
     assert!(ground.fs.lock_exclusive(&path).unwrap().is_none());
+    assert!(ground.fs.lock_shared(&path).unwrap().is_none(), "one holder has it for itself");
+    drop(again);
+    let readers = [(); 2].map(|()| ground.fs.lock_shared(&path).unwrap().expect("readers share it"));
+    for reader in readers {
+        assert!(ground.fs.lock_exclusive(&path).unwrap().is_none(), "a reader has it");
+        drop(reader);
+    }
+    assert!(ground.fs.lock_exclusive(&path).unwrap().is_some());
+    assert!(ground.fs.lock_shared(&ground.path("NONE")).is_err(), "a reader makes no file");
+    assert!(!ground.exists("NONE"));
 }
 
 fn directories_are_made_with_those_above_them(ground: &Ground) {

@@ -14,7 +14,8 @@ fn written_zeroes_take_space_and_a_set_length_does_not() {
     let blocks = |name: &str| std::fs::metadata(scratch.path().join(name)).unwrap().blocks();
     let create = OpenOptions::new().create(true);
     let (zeroes, hole) = (scratch.path().join("zeroes"), scratch.path().join("hole"));
-    let (zeroes, hole) = (OsFs.open(&zeroes, create).unwrap(), OsFs.open(&hole, create).unwrap());
+    let (zeroes, hole) =
+        (OsFs::new().open(&zeroes, create).unwrap(), OsFs::new().open(&hole, create).unwrap());
     zeroes.write_zeroes(0, 2 << 20).unwrap();
     zeroes.sync().unwrap();
     hole.set_len(2 << 20).unwrap();
@@ -25,7 +26,7 @@ fn written_zeroes_take_space_and_a_set_length_does_not() {
 
 #[test]
 fn a_full_device_is_storage_full() {
-    let full = OsFs.open(Path::new("/dev/full"), OpenOptions::new()).unwrap();
+    let full = OsFs::new().open(Path::new("/dev/full"), OpenOptions::new()).unwrap();
     assert_eq!(full.write_at(0, b"x").unwrap_err().kind(), ErrorKind::StorageFull);
     assert_eq!(full.write_zeroes(0, 9).unwrap_err().kind(), ErrorKind::StorageFull);
 }
@@ -33,8 +34,9 @@ fn a_full_device_is_storage_full() {
 #[test]
 fn direct_io_is_had_or_given_up_without_an_error() {
     // Where direct I/O is refused (procfs), the file still opens; where it is had, alignment tells.
-    let refused =
-        OsFs.open(Path::new("/proc/self/stat"), OpenOptions::new().direct(true).read_only(true)).unwrap();
+    let refused = OsFs::new()
+        .open(Path::new("/proc/self/stat"), OpenOptions::new().direct(true).read_only(true))
+        .unwrap();
     assert!(!refused.is_direct());
     assert_eq!(refused.alignment(), 1);
     let mut bytes = [0; 5];
@@ -42,7 +44,7 @@ fn direct_io_is_had_or_given_up_without_an_error() {
 
     let scratch = tempfile::tempdir().unwrap();
     let options = OpenOptions::new().create_new(true).direct(true);
-    let file = OsFs.open(&scratch.path().join("f"), options).unwrap();
+    let file = OsFs::new().open(&scratch.path().join("f"), options).unwrap();
     assert_eq!(file.is_direct(), file.alignment() > 1);
     let path = scratch.path().join("f");
     let stat = rustix::fs::statx(rustix::fs::CWD, &path, AtFlags::empty(), StatxFlags::DIOALIGN).unwrap();
@@ -57,6 +59,6 @@ fn direct_io_is_had_or_given_up_without_an_error() {
 fn a_relative_directory_is_made_durable() {
     // Its parent is the working directory, which has no name in the path.
     let name = format!("target-of-a-test-{}", std::process::id());
-    create_dir_all_durable(&OsFs, Path::new(&name)).unwrap();
+    create_dir_all_durable(&OsFs::new(), Path::new(&name)).unwrap();
     std::fs::remove_dir(&name).unwrap();
 }

@@ -121,6 +121,10 @@ impl Fs for HeldFs {
     fn lock_exclusive(&self, path: &Path) -> io::Result<Option<Box<dyn FileLock>>> {
         self.inner.lock_exclusive(path)
     }
+
+    fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn FileLock>>> {
+        self.inner.lock_shared(path)
+    }
 }
 
 #[derive(Debug)]

@@ -26,7 +26,7 @@ pub mod state;
 
 use std::cell::Cell;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -241,6 +241,14 @@ impl Fs for DeviceFs {
 
     fn lock_exclusive(&self, path: &Path) -> io::Result<Option<Box<dyn FileLock>>> {
         self.below.lock_exclusive(path)
+    }
+
+    fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn FileLock>>> {
+        self.below.lock_shared(path)
+    }
+
+    fn absolute(&self, path: &Path) -> io::Result<PathBuf> {
+        self.below.absolute(path)
     }
 }
 

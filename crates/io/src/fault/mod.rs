@@ -396,4 +396,9 @@ impl Fs for FaultFs {
         self.disk.state.lock().open(path, OpenOptions::new().create(true))?;
         self.locks.try_lock(path)
     }
+
+    fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn FileLock>>> {
+        self.disk.state.lock().open(path, OpenOptions::new().read_only(true))?;
+        self.locks.try_share(path)
+    }
 }

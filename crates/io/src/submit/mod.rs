@@ -15,7 +15,7 @@
 mod ring;
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use azekura_base::page::PageWord;
@@ -229,6 +229,14 @@ impl Fs for SubmitFs {
 
     fn lock_exclusive(&self, path: &Path) -> io::Result<Option<Box<dyn FileLock>>> {
         OsFs::new().lock_exclusive(path)
+    }
+
+    fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn FileLock>>> {
+        OsFs::new().lock_shared(path)
+    }
+
+    fn absolute(&self, path: &Path) -> io::Result<PathBuf> {
+        OsFs::new().absolute(path)
     }
 }
 

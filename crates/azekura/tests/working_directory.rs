@@ -1,0 +1,101 @@
+//! A store that was opened by a relative path goes on when the process changes its working directory: every file that
+//! it makes later comes into the store's directory. And what it makes belongs to its owner alone.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use azekura::{Database, Error, Table};
+
+const ROWS: Table<u64, [u8]> = Table::new("rows");
+const CHILD: &str = "AZEKURA_TEST_CHILD_DIRECTORY";
+
+fn open(path: &str) -> Database {
+    Database::builder().cache_bytes(1 << 20).wal_segment_bytes(2 << 20).open(path).unwrap()
+}
+
+fn fill(db: &Database, from: u64) {
+    for first in (from..from + 20_000).step_by(500) {
+        let fill = |tx: &azekura::Transaction| {
+            let rows = tx.table(&ROWS)?;
+            (first..first + 500).try_for_each(|key| rows.insert(&key, &[7; 400][..]))
+        };
+        db.transact(fill).unwrap();
+    }
+}
+
+/// The working directory belongs to the process: this runs in one of its own.
+fn child(directory: &Path) {
+    std::env::set_current_dir(directory).unwrap();
+    let db = open("store");
+    std::env::set_current_dir("/").unwrap();
+    fill(&db, 0);
+    db.checkpoint().unwrap();
+    fill(&db, 20_000);
+    let path = db.path().to_owned();
+    assert!(path.is_absolute());
+    db.close().unwrap();
+    assert!(Database::builder().create(false).open("store").is_err(), "it is not below /");
+    let db = Database::builder().cache_bytes(1 << 20).create(false).open(path).unwrap();
+    let count = db.transact(|tx| Ok(tx.table(&ROWS)?.iter().count())).unwrap();
+    assert_eq!(count, 40_000);
+    assert!(db.check(&mut |_, _| ()).unwrap().is_clean());
+}
+
+#[test]
+fn a_store_opened_by_a_relative_path_does_not_depend_on_the_working_directory() {
+    if let Some(directory) = std::env::var_os(CHILD) {
+        return child(Path::new(&directory));
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let name = "a_store_opened_by_a_relative_path_does_not_depend_on_the_working_directory";
+    let status = Command::new(std::env::current_exe().unwrap())
+        .args([name, "--exact", "--nocapture"])
+        .env(CHILD, directory.path())
+        .status();
+    assert!(status.unwrap().success());
+}
+
+#[test]
+fn an_empty_path_is_an_error() {
+    assert!(matches!(Database::open(""), Err(Error::Io { .. })));
+}
+
+/// Modes of everything below a directory, with itself: of directories, of files.
+fn modes(dir: &Path) -> (Vec<u32>, Vec<u32>) {
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let (mut dirs, mut files) = (vec![mode(dir)], Vec::new());
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            let (more_dirs, more_files) = modes(&path);
+            dirs.extend(more_dirs);
+            files.extend(more_files);
+        } else {
+            files.push(mode(&path));
+        }
+    }
+    (dirs, files)
+}
+
+#[test]
+fn files_belong_to_their_owner_unless_told_otherwise() {
+    let directory = tempfile::tempdir().unwrap();
+    for (mode, files, dirs) in [(None, 0o600, 0o700), (Some(0o640), 0o640, 0o750)] {
+        let path = directory.path().join(format!("{files:o}"));
+        let builder = Database::builder().cache_bytes(1 << 20).wal_segment_bytes(2 << 20);
+        let builder = mode.into_iter().fold(builder, azekura::Builder::file_mode);
+        let db = builder.open(&path).unwrap();
+        fill(&db, 0);
+        let (found_dirs, found_files) = modes(&path);
+        assert!(found_files.len() >= 5, "CONTROL, pages, dw, LOCK, a log file: {found_files:?}");
+        assert!(found_files.iter().all(|&found| found == files), "{found_files:?}");
+        assert!(found_dirs.len() >= 3 && found_dirs.iter().all(|&found| found == dirs), "{found_dirs:?}");
+    }
+    for bad in [0o400, 0o4600, 0o711] {
+        let refused = Database::builder().file_mode(bad).open(directory.path().join("refused"));
+        assert!(matches!(refused, Err(Error::Invalid(_))), "{bad:o}");
+    }
+}
