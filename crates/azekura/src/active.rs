@@ -1,27 +1,75 @@
-//! Transactions that have written and not ended: what holds the log's tail.
+//! Transactions that have written and not ended, with their undo logs.
 //!
-//! - **ACTIVE-1** A transaction is listed, with a lower bound of its first LSN, *before* that LSN is drawn, and stays listed until its
-//!   last record (commit, end of abort, end of deferred frees) has been appended.
+//! - **ACTIVE-1** A transaction is listed, with a lower bound of its first LSN, *before* that LSN is drawn,
+//!   and stays listed until its last record (commit, end of abort, end of deferred frees) has been appended.
+//! - **ACTIVE-2** While a transaction is listed, each of its records that changes its undo log, or ends it,
+//!   is appended under the mutex of its undo log ([`TxnUndo`]), together with that change. So a copy made
+//!   under the mutex, and appended to the same log buffer, lies in LSN order exactly between the records that
+//!   it contains and those that it does not (`checkpoint::carry`).
 //!
-//! A checkpoint reads a bound below LSNs to come first and the list second: a transaction that it does not see either ended before, or gets only
-//! LSNs from that bound on.
+//! A checkpoint reads a bound below LSNs to come first and the list second: a transaction that it does not
+//! see either ended before, or gets only LSNs from that bound on.
+//!
+//! Lock order: the mutex of an undo log, then a stripe of the list.
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use azekura_base::striped::{stripe_count, thread_stripe};
 use azekura_base::sync::Mutex;
+use azekura_base::sync::time::Instant;
 use azekura_base::{CachePadded, Lsn, TxnId};
+use azekura_btree::UndoLog;
+use azekura_wal::WorkerId;
 
-type Stripe = CachePadded<Mutex<Vec<Active>>>;
+type Stripe = CachePadded<Mutex<Vec<ActiveEntry>>>;
 
 /// Entries to undo are noted in steps of so many: a short transaction is never asked.
 const UNDO_STEP: u64 = 64;
 
+/// The undo log of one transaction, as its owner and checkpoints share it (ACTIVE-2).
+#[derive(Debug, Default)]
+pub(crate) struct TxnUndo {
+    pub(crate) log: UndoLog,
+    /// The transaction, from its listing until its last record; a checkpoint may copy the log then.
+    pub(crate) owner: Option<TxnId>,
+}
+
+pub(crate) type SharedUndo = Arc<Mutex<TxnUndo>>;
+
 #[derive(Debug)]
-struct Active {
+struct ActiveEntry {
     txn: TxnId,
-    /// Not above its first LSN.
+    /// Not above the first LSN that a restart needs of it: its first, or that of the last copy of its undo
+    /// log.
     first_lsn: Lsn,
     /// What undoes it, as last noted.
     undo_entries: u64,
+    undo: SharedUndo,
+    worker: WorkerId,
+    /// When a checkpoint first saw it.
+    seen: Option<Instant>,
+    /// Bytes of log written when a checkpoint first saw `first_lsn`.
+    log_bytes: Option<u64>,
+}
+
+/// A transaction that holds log back.
+#[derive(Clone, Debug)]
+pub(crate) struct Holder {
+    pub(crate) txn: TxnId,
+    pub(crate) undo: SharedUndo,
+    /// The buffer that its records go to.
+    pub(crate) worker: WorkerId,
+    /// Bytes of log written since the first LSN that a restart needs of it.
+    pub(crate) held_bytes: u64,
+    pub(crate) listed: Listed,
+}
+
+/// The open transaction that a checkpoint has seen first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Oldest {
+    pub(crate) txn: TxnId,
+    pub(crate) age: Duration,
 }
 
 #[derive(Debug)]
@@ -42,12 +90,27 @@ impl ActiveList {
         Self { stripes: (0..stripe_count()).map(|_| CachePadded::new(Mutex::new(Vec::new()))).collect() }
     }
 
-    /// Lists `txn`; `lsn_bound` gives a bound below all LSNs that are drawn later, and is called inside (ACTIVE-1).
-    pub(crate) fn insert(&self, txn: TxnId, lsn_bound: impl FnOnce() -> Lsn) -> Listed {
+    /// Lists `txn`; `lsn_bound` gives a bound below all LSNs that are drawn later, and is called inside
+    /// (ACTIVE-1).
+    pub(crate) fn insert(
+        &self,
+        txn: TxnId,
+        undo: &SharedUndo,
+        worker: WorkerId,
+        lsn_bound: impl FnOnce() -> Lsn,
+    ) -> Listed {
+        undo.lock().owner = Some(txn);
         let stripe = thread_stripe() % self.stripes.len();
         let mut list = self.stripes[stripe].lock();
-        let first_lsn = lsn_bound();
-        list.push(Active { txn, first_lsn, undo_entries: 0 });
+        list.push(ActiveEntry {
+            txn,
+            first_lsn: lsn_bound(),
+            undo_entries: 0,
+            undo: Arc::clone(undo),
+            worker,
+            seen: None,
+            log_bytes: None,
+        });
         Listed { stripe, txn, undo_noted: 0 }
     }
 
@@ -84,17 +147,70 @@ impl ActiveList {
     pub(crate) fn len(&self) -> usize {
         self.stripes.iter().map(|s| s.lock().len()).sum()
     }
+
+    /// The listed transactions that need log of at least `held_bytes` for their undo, when `log_bytes` have
+    /// been written. Age and bytes count from the first call that sees a transaction, so call it at every
+    /// look of the checkpointer.
+    pub(crate) fn holders(&self, now: Instant, log_bytes: u64, held_bytes: u64) -> Vec<Holder> {
+        let mut holders = Vec::new();
+        for (stripe, list) in self.stripes.iter().enumerate() {
+            for active in list.lock().iter_mut() {
+                active.seen.get_or_insert(now);
+                let held = log_bytes.saturating_sub(*active.log_bytes.get_or_insert(log_bytes));
+                if held >= held_bytes {
+                    holders.push(Holder {
+                        txn: active.txn,
+                        undo: Arc::clone(&active.undo),
+                        worker: active.worker,
+                        held_bytes: held,
+                        listed: Listed { stripe, txn: active.txn, undo_noted: 0 },
+                    });
+                }
+            }
+        }
+        holders
+    }
+
+    /// From now on a restart needs nothing of this transaction below `first_lsn`.
+    pub(crate) fn carried(&self, listed: &Listed, first_lsn: Lsn, log_bytes: u64) {
+        let mut list = self.stripes[listed.stripe].lock();
+        if let Some(active) = list.iter_mut().find(|active| active.txn == listed.txn) {
+            active.first_lsn = first_lsn;
+            active.log_bytes = Some(log_bytes);
+        }
+    }
+
+    /// The open transaction that [`holders`](Self::holders) has seen first.
+    pub(crate) fn oldest(&self, now: Instant) -> Option<Oldest> {
+        let age = |active: &ActiveEntry| {
+            let age = active.seen.map_or(Duration::ZERO, |seen| now.saturating_duration_since(seen));
+            Oldest { txn: active.txn, age }
+        };
+        let of_stripe = |list: &Stripe| list.lock().iter().map(age).max_by_key(|oldest| oldest.age);
+        self.stripes.iter().filter_map(of_stripe).max_by_key(|oldest| oldest.age)
+    }
+
+    /// The most bytes of log that any transaction of the list needs for its undo; see
+    /// [`holders`](Self::holders).
+    pub(crate) fn held_bytes(&self, log_bytes: u64) -> u64 {
+        let held = |active: &ActiveEntry| log_bytes.saturating_sub(active.log_bytes.unwrap_or(log_bytes));
+        self.stripes.iter().filter_map(|s| s.lock().iter().map(held).max()).max().unwrap_or(0)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn insert(list: &ActiveList, txn: u64, lsn: u64) -> Listed {
+        list.insert(TxnId(txn), &SharedUndo::default(), WorkerId::from_index(0), || Lsn(lsn))
+    }
+
     #[test]
     fn the_oldest_listed_transaction_holds_the_tail() {
         let list = ActiveList::new();
-        let a = list.insert(TxnId(1), || Lsn(10));
-        let b = list.insert(TxnId(2), || Lsn(20));
+        let a = insert(&list, 1, 10);
+        let b = insert(&list, 2, 20);
         assert_eq!(list.min_first_lsn(), Some(Lsn(10)));
         list.remove(a);
         assert_eq!((list.min_first_lsn(), list.len()), (Some(Lsn(20)), 1));
@@ -103,10 +219,28 @@ mod tests {
     }
 
     #[test]
+    fn bytes_are_held_from_the_first_look_until_the_copy() {
+        let list = ActiveList::new();
+        let (a, now) = (insert(&list, 1, 10), Instant::now());
+        assert_eq!(list.holders(now, 100, 0).len(), 1);
+        let b = insert(&list, 2, 20);
+        assert_eq!(list.holders(now, 150, 50).len(), 1, "the second one holds nothing yet");
+        let holders = list.holders(now, 200, 50);
+        assert_eq!(holders.iter().map(|h| (h.txn.0, h.held_bytes)).collect::<Vec<_>>(), [(1, 100), (2, 50)]);
+        assert_eq!(list.held_bytes(200), 100);
+        list.carried(&a, Lsn(30), 200);
+        assert_eq!((list.min_first_lsn(), list.held_bytes(210)), (Some(Lsn(20)), 60));
+        assert_eq!(list.oldest(now).map(|oldest| oldest.age), Some(Duration::ZERO));
+        list.remove(a);
+        list.remove(b);
+        assert_eq!((list.oldest(now), list.held_bytes(300)), (None, 0));
+    }
+
+    #[test]
     fn what_long_transactions_have_to_undo_is_counted_and_forgotten_with_them() {
         let list = ActiveList::new();
-        let mut long = list.insert(TxnId(1), || Lsn(10));
-        let mut short = list.insert(TxnId(2), || Lsn(20));
+        let mut long = insert(&list, 1, 10);
+        let mut short = insert(&list, 2, 20);
         for entries in 0..=1000 {
             list.note_undo(&mut long, entries);
         }

@@ -83,7 +83,7 @@ pub(crate) fn check(db: &Database, progress: &mut dyn FnMut(u64, u64)) -> Result
         }
         Ok(())
     })?;
-    let report = azekura_btree::verify(&shared.env, &trees, &shared.unfreed.lock(), progress)?;
+    let report = azekura_btree::verify(&shared.env, &trees, &shared.unfreed_pages(), progress)?;
     findings.extend(report.findings.into_iter().map(|f| Finding { page: f.page_id.0, what: f.what }));
     let tables = names
         .into_iter()

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use azekura_base::sync::{Mutex, RwLock, random, thread};
 use azekura_base::{CachePadded, TxnId};
-use azekura_btree::{Deferred, Env};
+use azekura_btree::Env;
 use azekura_buffer::BufferPool;
 use azekura_io::FileLock;
 use azekura_lock::LockTable;
@@ -18,6 +18,7 @@ use crate::active::ActiveList;
 use crate::catalog::Catalog;
 use crate::checkpoint::{Past, UndoPace};
 use crate::control::ControlFile;
+use crate::deferred::Unfreed;
 use crate::far_tier::FarTier;
 use crate::lifetime::{Lifetime, Owners};
 use crate::options::Builder;
@@ -46,8 +47,8 @@ pub(crate) struct Shared {
     /// Held shared while pages that no tree refers to are still to be freed; `check` holds it exclusively.
     pub(crate) leftovers_gate: RwLock<()>,
     pub(crate) recovery: RecoveryReport,
-    /// What committed transactions could not free because of an error; the next restart does.
-    pub(crate) unfreed: Mutex<Vec<Deferred>>,
+    /// What committed transactions could not free because of an error.
+    pub(crate) unfreed: Mutex<Vec<Unfreed>>,
     /// The first error of a background activity.
     pub(crate) background_error: Mutex<Option<String>>,
     /// On a line of its own: every sixteenth transaction writes it.

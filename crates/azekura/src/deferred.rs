@@ -1,9 +1,10 @@
-//! What a committed transaction leaves to do: freeing large values that it replaced and tables that it dropped.
+//! What a committed transaction leaves to do: freeing large values that it replaced and tables that it
+//! dropped.
 //!
-//! Undo must be able to put a removed value back, so its pages stay until the commit record is in the log. From then on they are freed in
-//! bounded steps, each one log record, and `End` says that nothing is left. A restart that finds a commit without its
-//! `End` goes on where the steps stopped. What is left follows from the undo entries alone
-//! ([`UndoLog::deferred_frees`], in order): no other list has to survive.
+//! Undo must be able to put a removed value back, so its pages stay until the commit record is in the log.
+//! From then on they are freed in bounded steps, each one log record, and `End` says that nothing is left. A
+//! restart that finds a commit without its `End` goes on where the steps stopped. What is left follows from
+//! the undo entries alone ([`UndoLog::deferred_frees`], in order): no other list has to survive.
 
 use std::collections::HashMap;
 
@@ -13,6 +14,8 @@ use azekura_btree::{Deferred, Env, Head, UndoLog, Writer, free_step};
 use azekura_wal::Order;
 
 use crate::Error;
+use crate::active::Listed;
+use crate::database::Shared;
 
 /// What is left of a committed transaction.
 #[derive(Debug, Default)]
@@ -26,7 +29,8 @@ impl Leftovers {
         Self { items: undo.deferred_frees().into_iter().map(Some).collect() }
     }
 
-    /// What is left after the free steps of the log: `freed` has each item's newest head, page 0 for one that is free.
+    /// What is left after the free steps of the log: `freed` has each item's newest head, page 0 for one that
+    /// is free.
     pub(crate) fn after(undo: &UndoLog, freed: &HashMap<u64, PageId>) -> Self {
         let mut left = Self::of(undo);
         for (index, item) in (0u64..).zip(&mut left.items) {
@@ -53,9 +57,62 @@ impl Leftovers {
         append_end(env, writer)
     }
 
-    /// What is still there after a failure.
-    pub(crate) fn into_rest(self) -> impl Iterator<Item = Deferred> {
-        self.items.into_iter().flatten()
+    /// What is still there.
+    fn rest(&self) -> impl Iterator<Item = Deferred> {
+        self.items.iter().copied().flatten()
+    }
+
+    /// An undo log whose deferred frees are what is still there.
+    fn rest_as_log(&self) -> UndoLog {
+        let mut log = UndoLog::new();
+        self.rest().for_each(|what| log.push_deferred(what));
+        log
+    }
+}
+
+/// What a committed transaction could not free because of an error. It stays in the active list, so that a
+/// restart finds what is left; the checkpointer tries again.
+#[derive(Debug)]
+pub(crate) struct Unfreed {
+    pub(crate) writer: Writer,
+    pub(crate) leftovers: Leftovers,
+    pub(crate) listed: Option<Listed>,
+}
+
+impl Shared {
+    /// Tries to free what earlier attempts left. An error leaves the rest for the next attempt.
+    pub(crate) fn retry_unfreed(&self) {
+        if self.unfreed.lock().is_empty() {
+            return;
+        }
+        let Some(_gate) = self.leftovers_gate.try_read() else { return };
+        let again = std::mem::take(&mut *self.unfreed.lock());
+        for mut unfreed in again {
+            match unfreed.leftovers.free(&self.env, unfreed.writer) {
+                Ok(()) => unfreed.listed.take().into_iter().for_each(|listed| self.active.remove(listed)),
+                Err(_) => self.unfreed.lock().push(unfreed),
+            }
+        }
+    }
+
+    /// Carries what is not freed yet forward (`checkpoint::carry`); returns how many transactions it carried.
+    pub(crate) fn carry_unfreed(&self, log_bytes: u64) -> usize {
+        let mut carried = 0;
+        for unfreed in self.unfreed.lock().iter_mut() {
+            let Some(listed) = &unfreed.listed else { continue };
+            let log = unfreed.leftovers.rest_as_log();
+            if let Ok(first) = self.append_copy(unfreed.writer.txn, unfreed.writer.worker, &log, true) {
+                unfreed.leftovers.items.retain(Option::is_some); // numbered as in the copy
+                self.active.carried(listed, first, log_bytes);
+                carried += 1;
+            }
+        }
+        carried
+    }
+
+    /// What waits to be freed, for a check of all pages.
+    pub(crate) fn unfreed_pages(&self) -> Vec<Deferred> {
+        self.unfreed.lock().iter().flat_map(|unfreed| unfreed.leftovers.rest().collect::<Vec<_>>()).collect()
     }
 }
 

@@ -59,6 +59,19 @@ pub enum Error {
         /// The transaction that does not wait.
         txn: TxnId,
     },
+    /// The transaction was open for longer than [`Builder::transaction_timeout`](crate::Builder::transaction_timeout) allows; it has been
+    /// rolled back.
+    #[error(
+        "transaction {txn} was open for {open_ms} ms and was rolled back: the limit is {limit_ms} ms; do less in it, or raise the limit"
+    )]
+    TransactionTimeout {
+        /// The transaction.
+        txn: TxnId,
+        /// How long it was open, in milliseconds.
+        open_ms: u64,
+        /// The limit, in milliseconds.
+        limit_ms: u64,
+    },
     /// An earlier call of this transaction failed and it was rolled back; only dropping it is left.
     #[error("transaction {txn} was rolled back by an earlier error and takes no more calls")]
     Aborted {
@@ -206,6 +219,7 @@ impl Error {
             | Self::CacheExhausted { .. }
             | Self::LogFull { .. }
             | Self::StillInUse { .. }
+            | Self::TransactionTimeout { .. }
             | Self::WouldWait { .. } => ErrorKind::Busy,
             Self::Invalid(_) | Self::NotFound { .. } | Self::NoSuchTable { .. } | Self::Aborted { .. } => {
                 ErrorKind::Invalid

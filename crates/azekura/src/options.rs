@@ -43,6 +43,7 @@ pub struct Builder {
     pub(crate) recovery_time: Duration,
     redo_threads: Option<usize>,
     pub(crate) lock_timeout: Option<Duration>,
+    pub(crate) transaction_timeout: Option<Duration>,
     pub(crate) escalation: usize,
     pub(crate) fs: Arc<dyn Fs>,
     file_mode: Option<u32>,
@@ -75,6 +76,7 @@ impl Default for Builder {
             recovery_time: Duration::from_secs(2),
             redo_threads: None,
             lock_timeout: None,
+            transaction_timeout: None,
             escalation: 1024,
             fs: Arc::new(OsFs::new()),
             file_mode: None,
@@ -155,7 +157,7 @@ impl Builder {
     /// Time that a restart after a crash should take at the most; 2 seconds unless set. The checkpointer writes dirty pages as early as
     /// this needs: it counts on 64 MiB of log, 20,000 pages (read and written back) and, until a restart or rollbacks have shown another pace
     /// ([`Stats::undo_per_second`](crate::Stats::undo_per_second)), 100,000 undone changes per second, all one after the other. Pages count
-    /// whether they are in the cache or not. A transaction that is left open holds the log back beyond the bound, and what it has changed takes its time to be undone;
+    /// whether they are in the cache or not. The changes of a transaction that is left open take their time to be undone;
     /// up to half of the bound is left for that.
     #[must_use]
     pub fn recovery_time(mut self, time: Duration) -> Self {
@@ -176,6 +178,15 @@ impl Builder {
     #[must_use]
     pub fn lock_timeout(mut self, timeout: Duration) -> Self {
         self.lock_timeout = Some(timeout);
+        self
+    }
+
+    /// Longest time from the begin of a transaction to its commit; unless set, there is none. The first call of a transaction after that
+    /// time rolls it back and fails with [`Error::TransactionTimeout`]. A transaction that makes no call keeps its locks; the log does
+    /// not wait for it.
+    #[must_use]
+    pub fn transaction_timeout(mut self, limit: Duration) -> Self {
+        self.transaction_timeout = Some(limit);
         self
     }
 

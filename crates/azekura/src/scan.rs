@@ -171,7 +171,7 @@ pub(crate) fn batch(
 ) -> Result<(), Error> {
     let env = &tx.shared().env;
     loop {
-        let (outcome, wanted) = tx.with_locks(state, tree, None, |locks| match direction {
+        let (outcome, wanted) = tx.with_locks(state, tree, None, |locks, _| match direction {
             Direction::Forward => scan.next_batch(env, max, locks, found),
             Direction::Backward => scan.next_batch_back(env, max, locks, found),
         });

@@ -1,5 +1,6 @@
 //! What the store did so far, in numbers.
 
+use azekura_base::sync::time::Instant;
 use serde::Serialize;
 
 use crate::database::Shared;
@@ -22,6 +23,10 @@ pub struct Stats {
     pub recovery: RecoveryReport,
     /// Transactions that have written and not ended.
     pub active_writers: usize,
+    /// Number of the transaction that has been open for longest of those that have written and not ended.
+    pub oldest_writer: Option<u64>,
+    /// Its age in milliseconds, from the first look of the checkpointer (every 50 ms) on.
+    pub oldest_writer_ms: f64,
     /// Rollbacks that wait for room in the log, or for a page that could not be read; their rows are locked.
     pub parked_rollbacks: usize,
     /// Changes per second that a restart is counted on to undo, where its time is kept
@@ -104,6 +109,8 @@ pub struct LogStats {
     pub written_bytes: u64,
     /// Bytes of log files kept.
     pub retained_bytes: u64,
+    /// Of these, bytes that the undo of open transactions may need. They grow until a checkpoint carries the undo forward.
+    pub held_bytes: u64,
     /// Newest LSN that is durable in every log.
     pub durable_lsn: u64,
     /// Where a restart would begin to read.
@@ -146,6 +153,7 @@ impl FarTierStats {
 impl Stats {
     pub(crate) fn of(shared: &Shared) -> Self {
         use azekura_base::DurableLog;
+        let oldest = shared.active.oldest(Instant::now());
         let (pool, wal, locks) = (shared.pool.stats(), shared.wal.stats(), shared.locks.stats());
         Self {
             cache: CacheStats {
@@ -170,6 +178,7 @@ impl Stats {
                 flushes: wal.flushes,
                 written_bytes: wal.chunk_bytes,
                 retained_bytes: wal.retained_bytes,
+                held_bytes: shared.active.held_bytes(shared.wal.log_bytes_since_start()),
                 durable_lsn: shared.wal.durable_lsn().0,
                 scan_lsn: shared.control.lock().current().scan_lsn.0,
             },
@@ -181,6 +190,8 @@ impl Stats {
                 timeouts: locks.timeouts,
             },
             recovery: shared.recovery.clone(),
+            oldest_writer: oldest.map(|oldest| oldest.txn.0),
+            oldest_writer_ms: oldest.map_or(0.0, |oldest| oldest.age.as_secs_f64() * 1e3),
             parked_rollbacks: shared.parked.len(),
             undo_per_second: shared.undo_pace.per_second(),
             active_writers: shared.active.len(),

@@ -79,7 +79,7 @@ pub use load::{IsPast, LoadOptions, LoadedPages, Loader};
 pub use locks::{Blocked, GapWant, KeyLocks, NextKey, NoLocks, Outcome};
 pub use node::{max_inline_value, max_key};
 pub use overflow::{MAX_VALUE, OverflowRef};
-pub use record::{Head, Record};
+pub use record::{Carry, Head, Record};
 pub use redo::{PageChange, PageChanges, redo};
 pub use rollback::{roll_back_to, undo_one};
 pub use scan::{LeafBatch, Scan, ValueRef};

@@ -8,11 +8,12 @@
 //! | 4 commit | txn, flags | the transaction has committed; flag 1: it leaves something to free |
 //! | 5 end | txn | nothing more is to be done for the transaction |
 //! | 6 free step | txn, index, next head | part of what a committed transaction left to free is free now: item `index`; the rest of a chain starts at the next head, 0 when all of the item is free |
+//! | 7 carry | txn, flags, undo entries | a copy of the transaction's undo log as it is at this place; see [`Carry`] |
 //!
 //! Then follow page operations up to the record's end. Numbers are LEB128. Kinds from 32 on belong to the floors
 //! above.
 
-use azekura_base::varint::{put_u64, take_u64};
+use azekura_base::varint::{put_bytes, put_u64, take_bytes, take_u64};
 use azekura_base::{PageId, TxnId};
 
 use crate::change::{Ops, PageOp, put_op};
@@ -25,8 +26,29 @@ const SYSTEM: u8 = 3;
 const COMMIT: u8 = 4;
 const END: u8 = 5;
 const FREE_STEP: u8 = 6;
+const CARRY: u8 = 7;
 
 const FLAG_DEFERRED: u64 = 1;
+
+const CARRY_FIRST: u64 = 1;
+const CARRY_LAST: u64 = 2;
+const CARRY_COMMITTED: u64 = 4;
+
+/// One part of a copy of a transaction's undo log, which a checkpoint writes to the head of the log.
+///
+/// From the last part on, the copy replaces everything that earlier records say about the transaction: a restart need not
+/// read them. A copy without its last part counts for nothing. No other record of the transaction lies between the parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Carry<'a> {
+    /// Whether this is the first part.
+    pub is_first: bool,
+    /// Whether this is the last part.
+    pub is_last: bool,
+    /// Whether the transaction has committed, and the entries say only what is left to free.
+    pub is_committed: bool,
+    /// Undo entries, oldest first, as [`UndoLog::parts`](crate::UndoLog::parts) gives them.
+    pub entries: &'a [u8],
+}
 
 /// What a record says beside its page operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +87,13 @@ pub enum Head<'a> {
         index: u64,
         /// Where the rest of the chain starts; page 0 if the item is free altogether.
         next_head: PageId,
+    },
+    /// A copy of the transaction's undo log, or a part of it.
+    Carry {
+        /// The transaction.
+        txn: TxnId,
+        /// The part.
+        part: Carry<'a>,
     },
 }
 
@@ -120,6 +149,19 @@ fn take_head<'a>(kind: u8, rest: &mut &'a [u8]) -> Result<Head<'a>, RecordError>
             index: number(rest)?,
             next_head: PageId(number(rest)?),
         },
+        CARRY => {
+            let (txn, flags) = (TxnId(number(rest)?), number(rest)?);
+            if flags > CARRY_FIRST | CARRY_LAST | CARRY_COMMITTED {
+                return Err(bad);
+            }
+            let entries = take_bytes(rest).ok_or(bad.clone())?;
+            let has = |flag| flags & flag != 0;
+            let (is_first, is_last) = (has(CARRY_FIRST), has(CARRY_LAST));
+            Head::Carry {
+                txn,
+                part: Carry { is_first, is_last, is_committed: has(CARRY_COMMITTED), entries },
+            }
+        }
         _ => return Err(RecordError::UnknownKind { kind }),
     })
 }
@@ -137,6 +179,14 @@ pub fn encode<'o>(out: &mut Vec<u8>, head: &Head<'_>, ops: impl Iterator<Item = 
         Head::Commit { txn, has_deferred } => start(out, COMMIT, &[txn.0, u64::from(has_deferred)]),
         Head::End { txn } => start(out, END, &[txn.0]),
         Head::FreeStep { txn, index, next_head } => start(out, FREE_STEP, &[txn.0, index, next_head.0]),
+        Head::Carry { txn, part } => {
+            let flag = |is_set, flag| if is_set { flag } else { 0 };
+            let flags = flag(part.is_first, CARRY_FIRST)
+                | flag(part.is_last, CARRY_LAST)
+                | flag(part.is_committed, CARRY_COMMITTED);
+            start(out, CARRY, &[txn.0, flags]);
+            put_bytes(out, part.entries);
+        }
     }
     ops.for_each(|(page_id, op)| put_op(out, page_id, op));
 }

@@ -239,6 +239,19 @@ impl UndoLog {
         op.encode(&mut self.bytes);
     }
 
+    /// Appends an entry that leaves this to be freed after the commit, and undoes nothing.
+    pub fn push_deferred(&mut self, what: Deferred) {
+        match what {
+            Deferred::Tree(tree) => self.push(&UndoOp::KeepTree { tree }),
+            Deferred::Chain(head) => {
+                let value = OverflowRef { len: 0, head }.encode();
+                let tree = Tree { id: TreeId(0), root: PageId(0) };
+                let cell = Cell { flags: FLAG_OVERFLOW, value: &value };
+                self.push(&UndoOp::PutBack { tree, key: b"", cell });
+            }
+        }
+    }
+
     /// The newest entry.
     #[must_use]
     pub fn last(&self) -> Option<UndoOp<'_>> {
@@ -279,6 +292,34 @@ impl UndoLog {
         (0..self.len()).filter_map(|i| self.get(i))
     }
 
+    /// The bytes of all entries, oldest first, in parts of about `part_bytes`, at least one; no part ends inside an entry.
+    pub fn parts(&self, part_bytes: usize) -> impl Iterator<Item = &[u8]> {
+        let mut rest = Some(0);
+        std::iter::from_fn(move || {
+            let from = rest?;
+            let wanted = from + part_bytes.max(1);
+            let next = self.starts.partition_point(|&start| start < wanted);
+            rest = self.starts.get(next).copied();
+            Some(&self.bytes[from..rest.unwrap_or(self.bytes.len())])
+        })
+    }
+
+    /// Appends entries that [`parts`](Self::parts) gave. An entry that covers others covers none of those that precede it
+    /// here: they have been taken out of the log that was copied.
+    ///
+    /// # Errors
+    ///
+    /// [`RecordError`] for bytes that are no entries; those before them have been appended.
+    pub fn append_part(&mut self, mut part: &[u8]) -> Result<(), RecordError> {
+        while !part.is_empty() {
+            let before = part;
+            UndoOp::decode(&mut part, |_| None)?;
+            self.starts.push(self.bytes.len());
+            self.bytes.extend_from_slice(&before[..before.len() - part.len()]);
+        }
+        Ok(())
+    }
+
     /// What to free after commit, in the order in which the transaction took it out of use.
     #[must_use]
     pub fn deferred_frees(&self) -> Vec<Deferred> {
@@ -313,6 +354,30 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_in_parts_is_the_log() {
+        let tree = Tree { id: TreeId(7), root: PageId(300) };
+        let mut log = UndoLog::new();
+        for n in 0..50_u64 {
+            log.push(&UndoOp::FreePages { first: PageId(n * 1_000), count: n as u32 });
+            log.push(&UndoOp::RemoveKey { tree, key: &vec![n as u8; n as usize] });
+        }
+        log.push(&UndoOp::EmptyTree { tree, covers: 3 });
+        for part_bytes in [0, 1, 7, 64, 1_000, usize::MAX / 2] {
+            let mut copy = UndoLog::new();
+            let mut parts = 0;
+            for part in log.parts(part_bytes) {
+                assert!(part.len() <= part_bytes.max(1) + 64, "{} of {part_bytes}", part.len());
+                copy.append_part(part).expect("its own bytes");
+                parts += 1;
+            }
+            assert_eq!(copy.iter().collect::<Vec<_>>(), log.iter().collect::<Vec<_>>());
+            assert_eq!(parts == 1, part_bytes > log.bytes(), "{parts} of {part_bytes}");
+        }
+        assert_eq!(UndoLog::new().parts(8).collect::<Vec<_>>(), [&[] as &[u8]], "an empty log is one part");
+        assert!(UndoLog::new().append_part(&[99, 1]).is_err());
+    }
+
+    #[test]
     fn entries_come_back_as_they_went_in_newest_first() {
         let tree = Tree { id: TreeId(7), root: PageId(300) };
         let reference = OverflowRef { len: 70_000, head: PageId(9) }.encode();
@@ -334,5 +399,8 @@ mod tests {
             log.pop();
         }
         assert!(log.is_empty() && log.bytes() == 0);
+        let deferred = [Deferred::Tree(tree), Deferred::Chain(PageId(9))];
+        deferred.iter().for_each(|&what| log.push_deferred(what));
+        assert_eq!(log.deferred_frees(), deferred);
     }
 }

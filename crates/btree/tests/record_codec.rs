@@ -4,7 +4,7 @@ mod common;
 
 use azekura_base::{PageId, TreeId, TxnId};
 use azekura_btree::node::{Cell, FLAG_OVERFLOW};
-use azekura_btree::{Head, PageOp, Record, RecordError, Tree, UndoOp, record};
+use azekura_btree::{Carry, Head, PageOp, Record, RecordError, Tree, UndoOp, record};
 use proptest::prelude::*;
 
 fn walk(body: &[u8]) -> Result<usize, RecordError> {
@@ -81,7 +81,12 @@ fn head<'a>(n: usize, txn: TxnId, tree: Tree, key: &'a [u8], value: &'a [u8]) ->
         3 => Head::Commit { txn, has_deferred: false },
         4 => Head::End { txn },
         5 => Head::FreeStep { txn, index: 700, next_head: tree.root },
-        n => Head::Update { txn, undo: undo[n - 6] },
+        n @ 6..=13 => Head::Update { txn, undo: undo[n - 6] },
+        n => {
+            let part =
+                Carry { is_first: n & 1 != 0, is_last: n & 2 != 0, is_committed: n & 4 != 0, entries: value };
+            Head::Carry { txn, part }
+        }
     }
 }
 
@@ -90,7 +95,7 @@ proptest! {
 
     #[test]
     fn a_record_comes_back_as_it_was_written(
-        n in 0usize..14,
+        n in 0usize..22,
         txn in any::<u64>(),
         root in any::<u64>(),
         (key, value) in (bytes(), bytes()),
@@ -115,7 +120,7 @@ proptest! {
     #[test]
     fn any_bytes_decode_without_a_panic(body in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = walk(&body);
-        for kind in 0..8 {
+        for kind in 0..9 {
             let mut body = body.clone();
             body.insert(0, kind);
             let _ = walk(&body);

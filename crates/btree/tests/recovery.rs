@@ -51,7 +51,7 @@ fn redo_all(world: &World, records: &[Vec<u8>]) -> BTreeMap<TxnId, Known> {
             Head::Commit { txn, .. } | Head::End { txn } => {
                 open.remove(&txn);
             }
-            Head::System => {}
+            Head::System | Head::Carry { .. } => {}
         }
     }
     open

@@ -7,9 +7,10 @@
 //!   transaction that was seen ended cannot lose its end.
 //!
 //! The checkpointer keeps what a restart would have to do below a bound (`bound`) by writing the pages with the oldest recovery LSNs and
-//! then moving CONTROL, a little at a time. A transaction that stays open holds the log back; nothing else does.
+//! then moving CONTROL, a little at a time. The undo of a transaction that stays open is carried forward (`carry`).
 
 mod bound;
+mod carry;
 mod undo_pace;
 
 use std::sync::Arc;
@@ -59,7 +60,8 @@ impl Shared {
     /// Writes every page that is dirty now, then moves CONTROL.
     pub(crate) fn checkpoint_fully(&self) -> Result<(), Error> {
         let _checkpoint = crate::probe::checkpoint();
-        self.retry_parked();
+        self.retry_undone();
+        self.carry_open(0);
         self.pool.flush_all()?;
         self.advance_checkpoint()
     }
@@ -67,7 +69,8 @@ impl Shared {
     /// Writes the `max_pages` pages that were dirty first, then moves CONTROL as far as that allows.
     pub(crate) fn checkpoint_step(&self, max_pages: usize) -> Result<(), Error> {
         let _checkpoint = crate::probe::checkpoint();
-        self.retry_parked();
+        self.retry_undone();
+        self.carry_open(self.carry_bytes());
         self.pool.clean(Some(self.wal.next_lsn()), max_pages)?;
         self.advance_checkpoint()
     }
@@ -84,11 +87,14 @@ impl Shared {
         if self.options.background {
             return Ok(());
         }
-        self.retry_parked();
-        if self.restart_target(self.options.recovery_time).is_none() {
-            return Ok(());
+        self.retry_undone();
+        if self.restart_target(self.options.recovery_time).is_some() {
+            return self.checkpoint_fully();
         }
-        self.checkpoint_fully()
+        if self.carry_open(self.carry_bytes()) {
+            return self.advance_checkpoint();
+        }
+        Ok(())
     }
 
     /// What a restart would have to do is counted from now on.
@@ -117,11 +123,28 @@ impl Shared {
 
     /// Moves the place where a restart would begin if it would take too long. Half of the time is for what happens meanwhile.
     fn keep_restart_short(&self) -> Result<(), Error> {
-        self.retry_parked();
-        let Some(target) = self.restart_target(self.options.recovery_time / 2) else { return Ok(()) };
+        self.retry_undone();
+        let has_carried = self.carry_open(self.carry_bytes());
+        let target = self.restart_target(self.options.recovery_time / 2);
+        if target.is_none() && !has_carried {
+            return Ok(());
+        }
         let _checkpoint = crate::probe::checkpoint();
-        self.pool.clean(Some(target), STEP_PAGES)?;
+        if let Some(target) = target {
+            self.pool.clean(Some(target), STEP_PAGES)?;
+        }
         self.advance_checkpoint()
+    }
+
+    /// Log that open transactions may hold back before they are carried forward.
+    const fn carry_bytes(&self) -> u64 {
+        2 * self.options.segment_bytes
+    }
+
+    /// Goes on with what earlier calls could not finish.
+    fn retry_undone(&self) {
+        self.retry_parked();
+        self.retry_unfreed();
     }
 }
 

@@ -3,18 +3,35 @@
 use std::collections::HashMap;
 
 use azekura_base::{Lsn, PageId, TxnId};
-use azekura_btree::{Head, Record, UndoLog};
+use azekura_btree::{Carry, Head, Record, RecordError, UndoLog};
 
 /// A transaction as the log tells of it.
 #[derive(Debug, Default)]
 pub(super) struct InLog {
     pub(super) undo: UndoLog,
+    /// Parts of a copy of its undo log whose last part has not come yet.
+    copy: UndoLog,
     /// Committed, but with something left to free.
     pub(super) is_committed: bool,
     /// Chains of [`Leftovers`](crate::deferred::Leftovers) that are free up to a new head.
     pub(super) freed: HashMap<u64, PageId>,
     /// Its first compensation of something that the scan has not seen.
     pub(super) began_before: Option<Lsn>,
+}
+
+impl InLog {
+    /// A copy of the undo log that has come to its end replaces all that earlier records said (CARRY-2).
+    fn take_copy(&mut self, part: &Carry<'_>) -> Result<(), RecordError> {
+        if part.is_first {
+            self.copy = UndoLog::new();
+        }
+        self.copy.append_part(part.entries)?;
+        if part.is_last {
+            let undo = std::mem::take(&mut self.copy);
+            *self = Self { undo, is_committed: part.is_committed, ..Self::default() };
+        }
+        Ok(())
+    }
 }
 
 /// What the records seen so far say about transactions.
@@ -30,7 +47,7 @@ impl Analysis {
         Self { unended: HashMap::new(), next_txn }
     }
 
-    pub(super) fn see(&mut self, lsn: Lsn, record: &Record<'_>) {
+    pub(super) fn see(&mut self, lsn: Lsn, record: &Record<'_>) -> Result<(), RecordError> {
         let txn = match record.head {
             Head::Update { txn, ref undo } => {
                 self.unended.entry(txn).or_default().undo.push(undo);
@@ -57,8 +74,13 @@ impl Analysis {
                 self.unended.entry(txn).or_default().freed.insert(index, next_head);
                 txn
             }
-            Head::System => return,
+            Head::Carry { txn, ref part } => {
+                self.unended.entry(txn).or_default().take_copy(part)?;
+                txn
+            }
+            Head::System => return Ok(()),
         };
         self.next_txn = self.next_txn.max(TxnId(txn.0 + 1));
+        Ok(())
     }
 }

@@ -14,7 +14,8 @@
 //!
 //! - **RESTART-1** A transaction that began below `scan_lsn` has its end in the log that is scanned: a checkpoint moves `scan_lsn` past the
 //!   first LSN of ended transactions only, and makes the log durable beyond their ends first. Of such a transaction the scan may meet
-//!   any tail (also compensations of what it has not met); it is redone like everything else, and never undone.
+//!   any tail (also compensations of what it has not met); it is redone like everything else, and never undone. Of a transaction that
+//!   has not ended, the scan meets either all records or a copy of its undo log that stands for those it does not meet (CARRY-2).
 
 mod analysis;
 mod redo;
@@ -392,7 +393,7 @@ fn replay_into(
 ) -> Result<Replayed, Error> {
     let mut each = |lsn, body: &[u8]| -> Result<(), Error> {
         let record = Record::decode(body).map_err(|e| bad_record(dir, lsn, &e))?;
-        analysis.see(lsn, &record);
+        analysis.see(lsn, &record).map_err(|e| bad_record(dir, lsn, &e))?;
         if lsn >= control.redo_lsn { redo.record(lsn, &record) } else { Ok(()) }
     };
     let Control { database_id, ref ranges, scan_lsn, durable_lsn, .. } = *control;

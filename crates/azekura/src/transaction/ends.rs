@@ -1,7 +1,7 @@
 //! Ends: commit, rollback, and what a call that fails leaves behind.
 
 use azekura_base::sync::time::Instant;
-use azekura_base::{DurableLog, Lsn, TxnId};
+use azekura_base::{Lsn, TxnId};
 use azekura_btree::record::encode;
 use azekura_btree::{Head, LeafBatch, UndoOp, Writer, roll_back_to};
 use azekura_lock::{GapMode, KeyRef, LockError};
@@ -11,7 +11,7 @@ use super::{Direction, State, Transaction};
 use crate::Error;
 use crate::active::Listed;
 use crate::database::Shared;
-use crate::deferred::{self, Leftovers};
+use crate::deferred::{self, Leftovers, Unfreed};
 use crate::locking::LockPart;
 use crate::range::ByteBounds;
 
@@ -22,7 +22,7 @@ impl Transaction {
 
     /// Lists the transaction as active before its first record (TXN-4).
     pub(super) fn listed(&self, state: &mut State) -> Listed {
-        *state.listed.get_or_insert_with(|| self.db.active.insert(self.id, || self.db.wal.lsn_bound()))
+        state.list(&self.db, self.id)
     }
 
     /// Runs one call that changes things; what it left half done is undone when it fails (TXN-3).
@@ -31,7 +31,7 @@ impl Transaction {
         call: impl FnOnce(&Self, &mut State) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let mut state = self.state()?;
-        let before = state.undo.len();
+        let before = state.undo_len();
         let result = call(self, &mut state);
         if result.is_ok() {
             state.note_undo(&self.db);
@@ -112,22 +112,31 @@ impl Transaction {
     /// Appends the commit record and releases the locks; gives what must be durable for the answer to be true.
     pub(super) fn commit_record(&self) -> Result<CommitPoint, Error> {
         self.db.lifetime.check_process()?;
+        self.check_time()?;
         let Some(mut state) = self.state.borrow_mut().take() else {
             return Err(Error::Aborted { txn: self.id });
         };
-        if state.listed.is_none() || state.undo.is_empty() {
+        if state.listed.is_none() || state.undo_len() == 0 {
             // Nothing to make durable, but what it saw may not be durable yet (W8).
             let depends_on = state.depends_on;
             return self.db.roll_back(self.id, state).map(|()| depends_on.into());
         }
-        let mut leftovers = Leftovers::of(&state.undo);
+        let mut leftovers = Leftovers::of(&state.undo().log);
         let has_deferred = !leftovers.is_empty();
         let gate = has_deferred.then(|| self.db.leftovers_gate.read());
         let writer = self.writer(&state);
         let body = &mut state.key_buf;
         body.clear();
         encode(body, &Head::Commit { txn: self.id, has_deferred }, std::iter::empty());
-        let commit = match self.db.wal.append_commit(writer.worker, body) {
+        let body = std::mem::take(body);
+        let mut undo = state.undo();
+        let appended = self.db.wal.append_commit(writer.worker, &body);
+        if appended.is_ok() {
+            undo.owner = None; // ACTIVE-2: no copy follows the last record
+        }
+        drop(undo);
+        state.key_buf = body;
+        let commit = match appended {
             Ok(commit) => commit,
             Err(error) => {
                 *self.state.borrow_mut() = Some(state);
@@ -151,9 +160,9 @@ impl Transaction {
                     self.db.active.remove(listed);
                 }
             }
-            // Committed all the same; it stays in the active list, so that a restart finds what is left to free.
+            // Committed all the same; the checkpointer frees the rest.
             Err(error) => {
-                self.db.unfreed.lock().extend(leftovers.into_rest());
+                self.db.unfreed.lock().push(Unfreed { writer, leftovers, listed });
                 self.db.note_background_error(&error);
             }
         }
@@ -167,11 +176,13 @@ impl Transaction {
             return Ok(());
         }
         let mut inserted = Vec::new();
-        for entry in (undo_len..state.undo.len()).filter_map(|i| state.undo.get(i)) {
+        let undo = state.undo();
+        for entry in (undo_len..undo.log.len()).filter_map(|i| undo.log.get(i)) {
             if let UndoOp::RemoveKey { tree, key } = entry {
                 inserted.push((tree, key.to_vec()));
             }
         }
+        drop(undo);
         // Ascending: the next key may be an inserted one too, and then passes on what it gets here.
         inserted.sort_unstable_by(|(a, k), (b, l)| (a.id, k).cmp(&(b.id, l)));
         inserted.dedup();
@@ -198,20 +209,22 @@ impl Transaction {
 impl State {
     /// Tells checkpoints how much there is to undo.
     fn note_undo(&mut self, db: &Shared) {
+        let entries = self.undo_len();
         if let Some(listed) = &mut self.listed {
-            db.active.note_undo(listed, self.undo.len());
+            db.active.note_undo(listed, entries);
         }
     }
 
     /// Undoes the newest entries until `len` are left, each with its compensation record.
     fn undo_to(&mut self, db: &Shared, id: TxnId, len: usize) -> Result<(), Error> {
-        if self.undo.len() <= len {
+        let before = self.undo_len();
+        if before <= len {
             return Ok(());
         }
         self.write_count += 1;
-        let (before, began) = (self.undo.len(), Instant::now());
-        let undone = roll_back_to(&db.env, self.undoer(id), &mut self.undo, len);
-        db.undo_pace.rolled_back((before - self.undo.len()) as u64, began.elapsed());
+        let began = Instant::now();
+        let undone = self.undo_in_steps(db, id, len);
+        db.undo_pace.rolled_back((before - self.undo_len()) as u64, began.elapsed());
         self.note_undo(db);
         undone?;
         // A table may have been made or dropped in what was undone: look it up again when it is used again. A cached tree that this
@@ -219,7 +232,8 @@ impl State {
         for slot in &mut self.slots {
             slot.tree = None;
         }
-        let kept = self.undo.iter().filter(|op| matches!(op, UndoOp::KeepTree { .. })).count();
+        let is_kept = |op: &UndoOp<'_>| matches!(op, UndoOp::KeepTree { .. });
+        let kept = self.undo().log.iter().filter(is_kept).count();
         self.dropped.truncate(kept);
         Ok(())
     }
@@ -230,7 +244,22 @@ impl State {
             return Ok(());
         }
         self.undo_to(db, id, 0)?;
-        deferred::append_end(&db.env, self.undoer(id))
+        let mut undo = self.undo();
+        deferred::append_end(&db.env, self.undoer(id))?;
+        undo.owner = None; // ACTIVE-2: no copy follows the last record
+        Ok(())
+    }
+
+    /// Some entries at a time, so that a checkpoint finds the undo log unlocked in between.
+    fn undo_in_steps(&self, db: &Shared, id: TxnId, len: usize) -> Result<(), Error> {
+        loop {
+            let mut undo = self.undo();
+            let next = undo.log.len().saturating_sub(UNDO_STEP).max(len);
+            roll_back_to(&db.env, self.undoer(id), &mut undo.log, next)?;
+            if undo.log.len() <= len {
+                return Ok(());
+            }
+        }
     }
 
     /// For records that undo: a full disk does not stop them so soon.
@@ -249,6 +278,9 @@ impl Shared {
         state.retire(self);
     }
 }
+
+/// Entries undone while the undo log stays locked.
+const UNDO_STEP: usize = 64;
 
 /// Whether a transaction cannot go on after this error.
 fn ends_transaction(error: &Error) -> bool {

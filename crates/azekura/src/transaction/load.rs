@@ -4,7 +4,7 @@ use azekura_base::{DurableLog, Lsn};
 use azekura_btree::{LoadOptions, LoadedPages, Loader, NoLocks, Tree, TreeError, WriteCtx};
 use azekura_lock::TableMode;
 
-use super::{OpenTree, State, Transaction};
+use super::{OpenTree, Transaction};
 use crate::Error;
 use crate::database::Shared;
 
@@ -18,7 +18,7 @@ impl Transaction {
     /// Fills an empty table; gives the number of rows. See [`OpenTable::bulk_load`](crate::OpenTable::bulk_load).
     pub(crate) fn bulk_load(&self, open: &OpenTree, next: NextRow<'_>) -> Result<u64, Error> {
         let _load = crate::probe::bulk_load();
-        let before = self.state()?.undo.len();
+        let before = self.state()?.undo_len();
         // The loader is gone, and with it all writes of its pages, before anything is undone (LOAD-4).
         let loaded = self.load_rows(open, next);
         let rows = self.settle(before, loaded)?;
@@ -52,9 +52,15 @@ impl Transaction {
         step: impl FnOnce(&mut WriteCtx<'_>, &mut u64) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let mut state = self.state()?;
-        let State { undo, worker, write_count, .. } = &mut *state;
+        let mut writes = state.write_count;
+        let mut undo = state.undo();
         // The table is locked exclusively: no key needs a lock of its own.
-        step(&mut WriteCtx { txn: self.id, worker: *worker, undo, locks: &mut NoLocks }, write_count)
+        let mut ctx =
+            WriteCtx { txn: self.id, worker: state.worker, undo: &mut undo.log, locks: &mut NoLocks };
+        let result = step(&mut ctx, &mut writes);
+        drop(undo);
+        state.write_count = writes;
+        result
     }
 }
 

@@ -23,6 +23,7 @@ use std::fmt;
 use std::time::Duration;
 
 use azekura_base::TxnId;
+use azekura_base::sync::time::Instant;
 use azekura_wal::WorkerId;
 
 use crate::Error;
@@ -75,6 +76,8 @@ pub struct Transaction {
     /// `None` once it is over.
     state: RefCell<Option<Box<State>>>,
     must_retry: Cell<bool>,
+    /// When it began; taken only if its time is limited.
+    began: Option<Instant>,
 }
 
 impl fmt::Debug for Transaction {
@@ -88,7 +91,9 @@ impl Transaction {
         db.checkpoint_if_due()?;
         let (state, id) = State::begin(&db);
         let durability = db.options.durability;
-        Ok(Self { db, id, durability, state: RefCell::new(Some(state)), must_retry: Cell::new(false) })
+        let began = db.options.transaction_timeout.map(|_| Instant::now());
+        let state = RefCell::new(Some(state));
+        Ok(Self { db, id, durability, state, must_retry: Cell::new(false), began })
     }
 
     /// This transaction's number. Larger ones are younger, but for those that begin at about the same time.
@@ -154,8 +159,7 @@ impl Transaction {
     #[must_use]
     pub fn savepoint(&self) -> Savepoint {
         let state = self.state.borrow();
-        let undo_len =
-            state.as_ref().expect("a transaction that is over has no places to come back to").undo.len();
+        let undo_len = state.as_ref().expect("a transaction that is over has no savepoints").undo_len();
         Savepoint { txn: self.id, undo_len }
     }
 
@@ -168,7 +172,8 @@ impl Transaction {
     ///
     /// [`Error::Invalid`] for a savepoint of another transaction, or one that a rollback went past; conflict errors.
     pub fn rollback_to(&self, savepoint: Savepoint) -> Result<(), Error> {
-        if savepoint.txn != self.id || savepoint.undo_len > self.state()?.undo.len() {
+        self.check_time()?;
+        if savepoint.txn != self.id || savepoint.undo_len > self.state()?.undo_len() {
             return Err(Error::Invalid("this savepoint is not one of this transaction as it is now".into()));
         }
         self.return_to(savepoint.undo_len).map_err(|error| self.fail(error))
@@ -248,6 +253,20 @@ impl Transaction {
         if let Some(state) = self.state.borrow_mut().as_mut() {
             state.worker = worker;
         }
+    }
+
+    /// Rolls the transaction back if its time is over. Called at the begin of calls, where nothing is half done.
+    pub(super) fn check_time(&self) -> Result<(), Error> {
+        let (Some(began), Some(limit)) = (self.began, self.db.options.transaction_timeout) else {
+            return Ok(());
+        };
+        let open = began.elapsed();
+        if open <= limit || self.state.borrow().is_none() {
+            return Ok(());
+        }
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        self.roll_back()?;
+        Err(Error::TransactionTimeout { txn: self.id, open_ms: millis(open), limit_ms: millis(limit) })
     }
 
     pub(crate) fn shared(&self) -> &Shared {

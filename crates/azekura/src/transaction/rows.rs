@@ -5,6 +5,7 @@ use azekura_lock::{KeyMode, KeyRef, TableMode};
 
 use super::{Direction, OpenTree, State, Transaction, WriteKind};
 use crate::Error;
+use crate::active::SharedUndo;
 use crate::locking::{LockPart, OperationLocks, Wanted};
 use crate::range::ByteBounds;
 
@@ -165,12 +166,11 @@ impl Transaction {
         self.statement(|tx, state| {
             tx.listed(state);
             loop {
-                let mut undo = std::mem::take(&mut state.undo);
                 let worker = state.worker;
-                let (outcome, wanted) = tx.with_locks(state, tree, Some(key), |locks| {
-                    call(&tx.db.env, &mut WriteCtx { txn: tx.id, worker, undo: &mut undo, locks })
+                let (outcome, wanted) = tx.with_locks(state, tree, Some(key), |locks, undo| {
+                    let undo = &mut undo.lock().log;
+                    call(&tx.db.env, &mut WriteCtx { txn: tx.id, worker, undo, locks })
                 });
-                state.undo = undo;
                 match outcome? {
                     Outcome::Done(value) => {
                         state.write_count += 1;
@@ -188,13 +188,14 @@ impl Transaction {
         state: &mut State,
         tree: Tree,
         key: Option<&[u8]>,
-        attempt: impl FnOnce(&mut OperationLocks<'_>) -> T,
+        attempt: impl FnOnce(&mut OperationLocks<'_>, &SharedUndo) -> T,
     ) -> (T, Option<Wanted>) {
         let table_mode = state.table_mode(tree.id);
-        let wal = (&*self.db.wal, state.worker);
-        let mut locks = OperationLocks::new(&self.db.locks, wal, &mut state.locks, key, table_mode);
+        let (locks, undo, worker) = state.parts();
+        let wal = (&*self.db.wal, worker);
+        let mut locks = OperationLocks::new(&self.db.locks, wal, locks, key, table_mode);
         locks.left_out = self.db.options.left_out;
-        let result = attempt(&mut locks);
+        let result = attempt(&mut locks, undo);
         let (depends_on, wanted) = (locks.depends_on, locks.wanted.take());
         state.depend_on(&self.db, depends_on);
         (result, wanted)

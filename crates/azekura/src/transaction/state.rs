@@ -7,13 +7,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use azekura_base::striped::{stripe_count, thread_stripe};
-use azekura_base::sync::Mutex;
+use azekura_base::sync::{Mutex, MutexGuard};
 use azekura_base::{CachePadded, Lsn, TreeId, TxnId};
-use azekura_btree::{Tree, UndoLog};
+use azekura_btree::{Tree, UndoLog, UndoOp};
 use azekura_lock::{TableMode, TxnLocks};
 use azekura_wal::WorkerId;
 
-use crate::active::Listed;
+use crate::active::{Listed, SharedUndo, TxnUndo};
 use crate::catalog::Hint;
 use crate::database::Shared;
 
@@ -42,7 +42,8 @@ pub(super) struct TableSlot {
 #[derive(Debug)]
 pub(crate) struct State {
     pub(super) locks: TxnLocks,
-    pub(super) undo: UndoLog,
+    /// Locked for one change at a time: checkpoints copy it (ACTIVE-2).
+    undo: SharedUndo,
     pub(super) worker: WorkerId,
     pub(super) listed: Option<Listed>,
     /// The newest commit that this transaction saw something of.
@@ -84,7 +85,7 @@ impl State {
         ids.start += 1;
         let state = Box::new(Self {
             locks: db.locks.begin(id),
-            undo: UndoLog::new(),
+            undo: SharedUndo::default(),
             worker: db.wal.worker(),
             listed: None,
             depends_on: Lsn(0),
@@ -112,10 +113,13 @@ impl State {
     /// Gives the memory to the next transaction; the locks are released already (STATE-1).
     pub(super) fn retire(mut self: Box<Self>, db: &Shared) {
         debug_assert!(self.locks.is_empty() && self.listed.is_none(), "STATE-1");
-        if self.undo.bytes() > KEPT_BYTES {
-            self.undo = UndoLog::new();
+        let mut undo = self.undo.lock();
+        debug_assert!(undo.owner.is_none(), "STATE-1");
+        if undo.log.bytes() > KEPT_BYTES {
+            undo.log = UndoLog::new();
         }
-        self.undo.clear();
+        undo.log.clear();
+        drop(undo);
         for bytes in [&mut self.key_buf, &mut self.value_buf] {
             if bytes.capacity() > KEPT_BYTES {
                 *bytes = Vec::new();
@@ -135,6 +139,33 @@ impl State {
         if let Some(state) = db.states.give(self) {
             db.locks.release_all(state.locks, None);
         }
+    }
+
+    /// The undo log, for one change of it and the record of that change.
+    pub(super) fn undo(&self) -> MutexGuard<'_, TxnUndo> {
+        self.undo.lock()
+    }
+
+    /// The undo log and what else a change of a page needs.
+    pub(super) fn parts(&mut self) -> (&mut TxnLocks, &SharedUndo, WorkerId) {
+        (&mut self.locks, &self.undo, self.worker)
+    }
+
+    /// Entries of the undo log.
+    pub(super) fn undo_len(&self) -> usize {
+        self.undo().log.len()
+    }
+
+    /// Whether an entry of the undo log is such.
+    pub(super) fn has_undo(&self, is_such: impl FnMut(UndoOp<'_>) -> bool) -> bool {
+        self.undo().log.iter().any(is_such)
+    }
+
+    /// Lists the transaction as active before its first record (TXN-4).
+    pub(super) fn list(&mut self, db: &Shared, id: TxnId) -> Listed {
+        use azekura_base::DurableLog;
+        let Self { listed, undo, worker, .. } = self;
+        *listed.get_or_insert_with(|| db.active.insert(id, undo, *worker, || db.wal.lsn_bound()))
     }
 
     /// Notes that a lock was granted which a commit with this LSN had let go of early: an answer waits for it (W8), and so does whatever the

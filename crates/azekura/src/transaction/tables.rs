@@ -5,7 +5,7 @@ use std::sync::Arc;
 use azekura_btree::{Tree, UndoOp, WriteCtx};
 use azekura_lock::TableMode;
 
-use super::state::{OpenTree, State, TableSlot};
+use super::state::{OpenTree, TableSlot};
 use super::{Transaction, WriteKind};
 use crate::Error;
 use crate::catalog::{self, CATALOG};
@@ -20,6 +20,7 @@ impl Transaction {
                 name.len()
             )));
         }
+        self.check_time()?;
         let mut state = self.state()?;
         let slot = state.slots.iter().position(|s| *s.name == *name);
         let slot = slot.unwrap_or_else(|| {
@@ -31,6 +32,7 @@ impl Transaction {
 
     /// The tree of a table, locked in `mode` at least; `None` if there is no such table (which stays so: its row is locked).
     pub(super) fn resolve(&self, open: &OpenTree, mode: TableMode) -> Result<Option<Tree>, Error> {
+        self.check_time()?;
         let (known, hint, is_dropped) = {
             let state = self.state()?;
             let slot = &state.slots[open.slot];
@@ -83,7 +85,7 @@ impl Transaction {
     /// Whether this transaction changed the catalogue's row of `name`.
     fn has_written_catalog(&self, name: &str) -> Result<bool, Error> {
         let is_row = |op: UndoOp<'_>| matches!(op, UndoOp::RemoveKey { tree, key } if tree == CATALOG && key == name.as_bytes());
-        Ok(self.state()?.undo.iter().any(is_row))
+        Ok(self.state()?.has_undo(is_row))
     }
 
     pub(super) fn resolve_or_create(&self, open: &OpenTree) -> Result<Tree, Error> {
@@ -97,10 +99,11 @@ impl Transaction {
             tx.db.locks.lock_table(&mut state.locks, id, TableMode::X).map_err(|e| tx.lock_failed(e))?;
             state.table_modes.push((id, TableMode::X));
             tx.listed(state);
-            let State { locks, undo, worker, .. } = state;
-            let wal = (&*tx.db.wal, *worker);
+            let (locks, undo, worker) = state.parts();
+            let wal = (&*tx.db.wal, worker);
             let mut held = OperationLocks::new(&tx.db.locks, wal, locks, None, Some(TableMode::X));
-            let mut ctx = WriteCtx { txn: tx.id, worker: *worker, undo, locks: &mut held };
+            let undo = &mut undo.lock().log;
+            let mut ctx = WriteCtx { txn: tx.id, worker, undo, locks: &mut held };
             Tree::create(&tx.db.env, &mut ctx, id).map_err(Error::from)
         })?;
         let row = catalog::encode(tree);
@@ -151,10 +154,11 @@ impl Transaction {
         let Some(tree) = self.resolve(&open, TableMode::X)? else { return Ok(false) };
         self.remove_from(CATALOG, name.as_bytes())?;
         self.statement(|tx, state| {
-            let State { locks, undo, worker, .. } = state;
-            let wal = (&*tx.db.wal, *worker);
+            let (locks, undo, worker) = state.parts();
+            let wal = (&*tx.db.wal, worker);
             let mut held = OperationLocks::new(&tx.db.locks, wal, locks, None, Some(TableMode::X));
-            let mut ctx = WriteCtx { txn: tx.id, worker: *worker, undo, locks: &mut held };
+            let undo = &mut undo.lock().log;
+            let mut ctx = WriteCtx { txn: tx.id, worker, undo, locks: &mut held };
             tree.drop_at_commit(&tx.db.env, &mut ctx).map_err(Error::from)
         })?;
         let mut state = self.state()?;

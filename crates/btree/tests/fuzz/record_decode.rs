@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use azekura_base::{PageId, TreeId, TxnId};
 use azekura_btree::node::{Cell, NodeSpec, Scratch};
-use azekura_btree::{Head, PageOp, Record, Tree, UndoOp, change, record};
+use azekura_btree::{Carry, Head, PageOp, Record, Tree, UndoOp, change, record};
 
 const SIZE: usize = 4096;
 
@@ -53,6 +53,10 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         Head::Commit { txn, has_deferred: true },
         Head::End { txn },
         Head::FreeStep { txn, index: 1, next_head: PageId(70) },
+        Head::Carry {
+            txn,
+            part: Carry { is_first: true, is_last: false, is_committed: false, entries: key },
+        },
     ];
     let encode = |head: &Head<'_>, ops: &[(PageId, PageOp<'_>)]| {
         let mut body = Vec::new();

@@ -1,0 +1,102 @@
+//! Carrying undo forward: the log's tail does not wait for open transactions.
+//!
+//! A restart undoes a transaction that has not ended, so it needs that transaction's undo log. The records
+//! that built it hold the tail of the log until the transaction ends. When such records hold back much log,
+//! the checkpoint appends a copy of the undo log (`Head::Carry`) to the head of the log. A restart then needs
+//! the copy and what follows it.
+//!
+//! - **CARRY-1** The copy is made under the mutex of the undo log and appended, under the same mutex, to the
+//!   transaction's own log buffer. So every record of the transaction with a smaller LSN is contained in the
+//!   copy, and none with a larger one (ACTIVE-2).
+//! - **CARRY-2** The transaction's first LSN moves to the first part of the copy only after the last part was
+//!   appended. CONTROL moves to it only after the copy is durable (CKPT-2). So a restart that does not read
+//!   the old records reads the whole copy; a copy that a crash has cut counts for nothing
+//!   (`restart::analysis`).
+//! - **CARRY-3** A copy is made only when the log has grown by more than [`UNDO_FACTOR`] times the bytes of
+//!   the copies since the transaction's first LSN. So copies are at most a fifth of the log, and what open
+//!   transactions hold back is at most the given number of bytes and a multiple of their undo logs.
+//!
+//! What a committed transaction could not free (`deferred`) is carried in the same way.
+
+use azekura_base::sync::thread;
+use azekura_base::sync::time::Instant;
+use azekura_base::{Lsn, TxnId};
+use azekura_btree::record::encode;
+use azekura_btree::{Carry, Head, UndoLog};
+use azekura_wal::{AppendError, Order, WorkerId};
+
+use crate::active::{Holder, TxnUndo};
+use crate::database::Shared;
+
+/// Bytes of undo entries in one record.
+const PART_BYTES: usize = 32 << 10;
+/// Log that has to be written for each byte of a copy.
+const UNDO_FACTOR: u64 = 4;
+/// A copy up to this size may use the log's reserve: with the log that it lets go of, the reserve is filled
+/// again.
+const RESERVE_BYTES: usize = 64 << 10;
+/// Attempts to lock an undo log. Its owner holds the mutex for one change of a page, but a bulk load that
+/// waits for this very checkpoint holds it as well, so the checkpoint does not wait.
+const ATTEMPTS: usize = 100;
+
+impl Shared {
+    /// Carries open transactions forward if the records of any hold back at least `least` bytes of log
+    /// (CARRY-3). Says whether the tail may have moved. A full log refuses the copy: the tail then stays
+    /// where it is.
+    pub(super) fn carry_open(&self, least: u64) -> bool {
+        let log_bytes = self.wal.log_bytes_since_start();
+        let holders = self.active.holders(Instant::now(), log_bytes, least / 2);
+        let most = holders.iter().map(|holder| holder.held_bytes).max();
+        if most.is_none_or(|most| most < least) {
+            return false;
+        }
+        let undo_bytes = |holder: &Holder| holder.undo.try_lock().map_or(0, |undo| undo.log.bytes() as u64);
+        let limit = least + UNDO_FACTOR * holders.iter().map(undo_bytes).sum::<u64>();
+        if most.is_none_or(|most| most < limit) {
+            return false;
+        }
+        let carried = holders.iter().filter(|holder| self.carry(holder, log_bytes)).count();
+        carried + self.carry_unfreed(log_bytes) > 0
+    }
+
+    /// Carries one transaction, unless it has ended or is in the middle of a change.
+    fn carry(&self, holder: &Holder, log_bytes: u64) -> bool {
+        let lock = || {
+            holder.undo.try_lock().or_else(|| {
+                thread::yield_now();
+                None
+            })
+        };
+        let Some(undo) = (0..ATTEMPTS).find_map(|_| lock()) else { return false };
+        let TxnUndo { log, owner: Some(owner) } = &*undo else { return false };
+        if *owner != holder.txn {
+            return false; // that one has ended, and its memory serves another
+        }
+        let first = self.append_copy(holder.txn, holder.worker, log, false);
+        first.map(|first| self.active.carried(&holder.listed, first, log_bytes)).is_ok()
+    }
+
+    /// Appends a copy of an undo log; returns the LSN of its first part. The caller excludes other records of
+    /// the transaction.
+    pub(crate) fn append_copy(
+        &self,
+        txn: TxnId,
+        worker: WorkerId,
+        log: &UndoLog,
+        is_committed: bool,
+    ) -> Result<Lsn, AppendError> {
+        let worker = if log.bytes() <= RESERVE_BYTES { worker.with_reserve() } else { worker };
+        let mut first = None;
+        let mut body = Vec::new();
+        let mut parts = log.parts(PART_BYTES).peekable();
+        while let Some(entries) = parts.next() {
+            let part =
+                Carry { is_first: first.is_none(), is_last: parts.peek().is_none(), is_committed, entries };
+            body.clear();
+            encode(&mut body, &Head::Carry { txn, part }, std::iter::empty());
+            let lsn = self.wal.append_in_order(worker, &body, Order::After(Lsn(0)), Lsn(0))?;
+            first.get_or_insert(lsn);
+        }
+        Ok(first.expect("an undo log has at least one part"))
+    }
+}
