@@ -52,6 +52,7 @@ mod far_tier;
 mod key;
 mod lifetime;
 mod locking;
+mod memory_limit;
 mod options;
 mod probe;
 mod range;

@@ -12,6 +12,7 @@ use azekura_wal::lsn_range::MAX_RANGE;
 use azekura_wal::{LogProtocol, MAX_WORKERS, StreamCount, WalOptions, usual_workers};
 
 use crate::locking::LockPart;
+use crate::memory_limit::memory_limit;
 use crate::{Database, Error};
 
 /// When a commit counts as done.
@@ -64,7 +65,7 @@ impl Default for Builder {
     fn default() -> Self {
         Self {
             page_size: 8192,
-            cache_bytes: 256 << 20,
+            cache_bytes: default_cache_bytes(memory_limit()),
             protocol: LogProtocol::PWal,
             workers: None,
             streams: StreamCount::Auto,
@@ -96,7 +97,8 @@ impl Builder {
         self
     }
 
-    /// Capacity of the page cache in bytes; 256 MiB unless set. The store may be many times larger.
+    /// Capacity of the page cache in bytes. Default: 256 MiB, or a quarter of the memory that the process may use
+    /// (machine, control group) if that is less. The store may be many times larger.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: usize) -> Self {
         self.cache_bytes = bytes;
@@ -342,6 +344,20 @@ impl Builder {
     }
 }
 
+/// The page cache unless it is set.
+const DEFAULT_CACHE_BYTES: u64 = 256 << 20;
+/// The default cache takes at most this part of the memory that the process may use: beside it there are log buffers, locks,
+/// and the program itself.
+const DEFAULT_CACHE_SHARE: u64 = 4;
+
+/// The default capacity of the page cache under this limit on the process's memory.
+fn default_cache_bytes(limit: Option<u64>) -> usize {
+    let share = limit.map_or(DEFAULT_CACHE_BYTES, |limit| limit / DEFAULT_CACHE_SHARE);
+    // At least the frames that a store with the largest pages needs.
+    let least = (MIN_FRAMES * page::MAX_PAGE_SIZE) as u64;
+    usize::try_from(share.clamp(least, DEFAULT_CACHE_BYTES)).unwrap_or(usize::MAX)
+}
+
 /// Frames that the deepest structure change, with its neighbours and space maps, may pin at once.
 const MIN_FRAMES: usize = 24;
 const MAX_REDO_THREADS: usize = 64;
@@ -387,5 +403,20 @@ impl Builder {
     pub(crate) fn log_buffer_bytes(&self) -> usize {
         let most = if self.protocol == LogProtocol::Serial { 1 << 20 } else { 512 << 10 };
         usize::try_from(self.segment_bytes / 4).map_or(most, |bytes| bytes.min(most))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_cache_follows_a_small_limit_of_memory() {
+        let of = |limit: u64| default_cache_bytes(Some(limit)) as u64;
+        assert_eq!(of(24 << 30), 256 << 20);
+        assert_eq!(of(256 << 20), 64 << 20);
+        assert_eq!(of(64 << 20), 16 << 20);
+        assert_eq!(of(1 << 20), 24 * 65536, "a store must open at all");
+        assert_eq!(default_cache_bytes(None), 256 << 20);
     }
 }
