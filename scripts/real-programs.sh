@@ -8,10 +8,11 @@
 set -uo pipefail
 
 # Program, Debian's package, who needs it.
-programs="redis-server redis-server redis-clients.sh far-programs.py
+programs="redis-server redis-server redis-clients.sh redis-differential.sh redis-tcl-tests.sh far-programs.py
 redis-benchmark redis-tools redis-clients.sh
 mariadbd mariadb-server azekura-lab mariadb
-python3 python3 redis-py-tests.sh far-programs.py
+python3 python3 redis-py-tests.sh redis-differential.sh far-programs.py
+tclsh tcl redis-tcl-tests.sh
 sqlite3 sqlite3 far-programs.py
 ip iproute2 cluster-namespaces.sh
 chromium chromium pages.sh"

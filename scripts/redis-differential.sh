@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Random commands, also malformed ones, to a real redis-server and to `azekura serve`: every reply must be the same, byte for byte.
+#
+#   scripts/redis-differential.sh [AZEKURA] [COMMANDS] [SEED]   target/release/azekura, 200000 and a random seed unless given
+#
+# scripts/redis-differential/differences.txt states the differences that are meant, each with its reason. Needs python3 (standard library only)
+# and Debian's redis-server; without them it says so and ends well. Leaves nothing behind. About two minutes.
+# Exit code 0: no other difference; 1: the first ones are shown with the commands that led there.
+set -euo pipefail
+export LC_ALL=C
+
+here=$(realpath "$(dirname "$0")")
+azekura=$(realpath "${1:-$here/../target/release/azekura}")
+commands=${2:-200000}
+seed=${3:-$RANDOM$RANDOM}
+[ -x "$azekura" ] || { echo "no command $azekura; cargo build --release -p azekura-cli makes it" >&2; exit 2; }
+for program in python3 redis-server; do
+    command -v "$program" >/dev/null || { echo "skipped the comparison with a real Redis: no $program here"; exit 0; }
+done
+dir=$(mktemp -d "${TMPDIR:-/tmp}/redis-differential.XXXXXX")
+pids=()
+cleanup() {
+    local pid
+    for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null && wait "$pid" 2>/dev/null || true; done
+    rm -rf "$dir"
+}
+trap cleanup EXIT
+
+redis-server --port 0 --unixsocket "$dir/redis.sock" --save '' --appendonly no --dir "$dir" >"$dir/redis.log" 2>&1 &
+pids+=($!)
+"$azekura" serve "$dir/db" --listen 127.0.0.1:0 >"$dir/azekura.out" 2>"$dir/azekura.err" &
+pids+=($!)
+port=
+for _ in $(seq 200); do
+    port=$(sed -n 's/^serving .*:\([0-9]*\)$/\1/p' "$dir/azekura.out")
+    [ -n "$port" ] && [ -S "$dir/redis.sock" ] && break
+    sleep 0.05
+done
+[ -n "$port" ] || { echo "the server does not start: $(cat "$dir/azekura.err")" >&2; exit 1; }
+[ -S "$dir/redis.sock" ] || { echo "redis-server does not start: $(tail -n 3 "$dir/redis.log")" >&2; exit 1; }
+python3 "$here/redis-differential/compare.py" "$dir/redis.sock" "$port" "$commands" "$seed"
