@@ -1,70 +1,251 @@
-//! Cursors of `SCAN`: numbers, because clients read them as such, that stand for the last key handed out.
+//! Cursors of `SCAN`: 63-bit numbers that say where a scan goes on, in this run of the server and in every later one.
 //!
-//! A cursor may be used several times. The newest of them are remembered; an older one, or one of another run of the server, is refused rather
-//! than taken for something else: numbers are not used twice, and each run begins somewhere else.
+//! A cursor is a *position* among the keys: the scan goes on with the first key at or above it. It consists of the number of a
+//! *prefix* and of the next [`TAIL_BYTES`] bytes, so the keys that share a prefix have positions between them as far as they differ
+//! in those bytes. Prefix 0 is empty; the others are rows of two tables, added where a scan needs one, and never changed or removed.
+//! `docs/decisions/021-scan-cursor.md` has the reasons and the alternatives.
+//!
+//! - **CURSOR-1** Every key that was present during the whole scan is returned: a cursor lies above the last key that was returned or
+//!   looked at, and not above the next one.
+//! - **CURSOR-2** A cursor means the same position for ever: the row of its prefix was durable before the cursor was given out.
+//! - **CURSOR-3** The prefixes are read and added in transactions of their own, which touch no other table. So they never wait for a
+//!   transaction that waits for them, and an interactive transaction that is rolled back takes none away.
 
-use std::collections::{BTreeMap, hash_map::RandomState};
-use std::hash::{BuildHasher, Hasher};
+use std::collections::HashMap;
+use std::ops::Range;
 
+use azekura::{Database, Durability, Error, Table, Transaction};
 use parking_lot::Mutex;
 
-/// Cursors remembered.
-const MAX_CURSORS: usize = 16 << 10;
-/// Bytes of keys remembered.
-const MAX_BYTES: usize = 4 << 20;
+/// Rows: a prefix, and its number.
+const NUMBERS: Table<[u8], u64> = Table::new("redis.scan.numbers");
+/// Rows: a number, and its prefix.
+const PREFIXES: Table<u64, [u8]> = Table::new("redis.scan.prefixes");
+/// Bytes of a position behind its prefix.
+const TAIL_BYTES: usize = 4;
+/// A byte of a key, or its end, which comes before every byte.
+const SYMBOLS: u64 = u8::MAX as u64 + 2;
+/// Positions of one prefix: below 2^33.
+const TAILS: u64 = SYMBOLS.pow(TAIL_BYTES as u32);
+/// Numbers of prefixes are below this, so that cursors are below 2^63.
+const MAX_NUMBER: u64 = 1 << 30;
+/// Each node of a cluster gives numbers of a range of its own; a server that is no node those of node 0.
+const NUMBERS_PER_NODE: u64 = 1 << 20;
+/// Prefixes that are remembered.
+const KNOWN: usize = 4096;
+/// Keys that a step looks at beyond those it was asked for before it adds a prefix: each prefix serves at least so many keys.
+pub(crate) const WINDOW: usize = 512;
 
-/// Where scans go on.
+/// See the module's head.
 #[derive(Debug)]
 pub(crate) struct Cursors {
+    db: Database,
+    /// Numbers that this server gives: from the second one on.
+    own: Range<u64>,
     known: Mutex<Known>,
 }
 
-#[derive(Debug)]
+/// Rows of both tables that were read or written.
+#[derive(Debug, Default)]
 struct Known {
-    next: u64,
-    bytes: usize,
-    last_keys: BTreeMap<u64, Vec<u8>>,
+    numbers: HashMap<Vec<u8>, u64>,
+    prefixes: HashMap<u64, Vec<u8>>,
+}
+
+impl Known {
+    fn add(&mut self, prefix: &[u8], number: u64) {
+        if self.numbers.len() >= KNOWN {
+            *self = Self::default();
+        }
+        self.numbers.insert(prefix.to_vec(), number);
+        self.prefixes.insert(number, prefix.to_vec());
+    }
 }
 
 impl Cursors {
-    pub(crate) fn new() -> Self {
-        // The standard library's hasher is seeded anew each time: all that is wanted of it here. 2^62 leaves room below i64::MAX.
-        let first = (RandomState::new().build_hasher().finish() >> 2) | 1;
-        Self { known: Mutex::new(Known { next: first, bytes: 0, last_keys: BTreeMap::new() }) }
+    /// The cursors of a server, as node `node` of a cluster.
+    pub(crate) fn new(db: Database, node: u16) -> Self {
+        let first = u64::from(node) * NUMBERS_PER_NODE;
+        Self { db, own: first..(first + NUMBERS_PER_NODE).min(MAX_NUMBER), known: Mutex::default() }
     }
 
-    /// A cursor for the keys after `last_key`.
-    pub(crate) fn after(&self, last_key: Vec<u8>) -> u64 {
-        let mut known = self.known.lock();
-        let cursor = known.next;
-        known.next += 1;
-        known.bytes += last_key.len();
-        known.last_keys.insert(cursor, last_key);
-        while known.last_keys.len() > MAX_CURSORS || known.bytes > MAX_BYTES {
-            let Some((_, oldest)) = known.last_keys.pop_first() else { break };
-            known.bytes -= oldest.len();
+    /// The first key that a scan with this cursor may return; `None`: no cursor of this store.
+    pub(crate) fn position(&self, cursor: u64) -> Result<Option<Vec<u8>>, Error> {
+        let (number, tail) = (cursor / TAILS, cursor % TAILS);
+        let Some(mut key) = self.prefix(number)? else { return Ok(None) };
+        let mut is_over = false;
+        for place in (0..TAIL_BYTES as u32).rev() {
+            let symbol = tail / SYMBOLS.pow(place) % SYMBOLS;
+            match u8::try_from(symbol.wrapping_sub(1)) {
+                Ok(_) if is_over => return Ok(None),
+                Ok(byte) => key.push(byte),
+                Err(_) => is_over = true,
+            }
         }
-        cursor
+        Ok(Some(key))
     }
 
-    /// The key that `cursor` stands for.
-    pub(crate) fn last_key(&self, cursor: u64) -> Option<Vec<u8>> {
-        self.known.lock().last_keys.get(&cursor).cloned()
+    /// A cursor above `last` and not above `next`, if there is one without another prefix.
+    pub(crate) fn between(&self, last: &[u8], next: &[u8]) -> Result<Option<u64>, Error> {
+        let shared = shared_bytes(last, next);
+        // The first byte that differs has to be in the tail.
+        for prefix_bytes in (shared.saturating_sub(TAIL_BYTES - 1)..=shared).rev() {
+            if let Some(number) = self.number(&next[..prefix_bytes])? {
+                return Ok(Some(cursor(number, &next[prefix_bytes..])));
+            }
+        }
+        Ok(None)
     }
+
+    /// The first pair of keys that follow each other here and have a cursor between them: the number of keys before it, and the cursor.
+    /// Where there is none, the pair with the shortest common prefix gets one. `keys` are in order, and at least two.
+    pub(crate) fn cut(&self, keys: &[Vec<u8>]) -> Result<(usize, u64), Error> {
+        let mut shortest: Option<(usize, usize)> = None;
+        for (at, pair) in keys.windows(2).enumerate() {
+            let shared = shared_bytes(&pair[0], &pair[1]);
+            // A pair with a longer common prefix needs a prefix of its own, which is there less often.
+            if shortest.is_none_or(|(bytes, _)| shared < bytes) {
+                shortest = Some((shared, at));
+                if let Some(cursor) = self.between(&pair[0], &pair[1])? {
+                    return Ok((at + 1, cursor));
+                }
+            }
+        }
+        let (shared, at) = shortest.unwrap_or_default();
+        let next = keys.get(at + 1).map_or(&[][..], Vec::as_slice);
+        let number = self.add(&next[..shared])?;
+        Ok((at + 1, cursor(number, &next[shared..])))
+    }
+
+    fn prefix(&self, number: u64) -> Result<Option<Vec<u8>>, Error> {
+        if number == 0 {
+            return Ok(Some(Vec::new()));
+        }
+        if let Some(prefix) = self.known.lock().prefixes.get(&number) {
+            return Ok(Some(prefix.clone()));
+        }
+        let found = self.db.transact(|tx| tx.table(&PREFIXES)?.get(&number))?;
+        found.iter().for_each(|prefix| self.known.lock().add(prefix, number));
+        Ok(found)
+    }
+
+    fn number(&self, prefix: &[u8]) -> Result<Option<u64>, Error> {
+        if prefix.is_empty() {
+            return Ok(Some(0));
+        }
+        if let Some(number) = self.known.lock().numbers.get(prefix) {
+            return Ok(Some(*number));
+        }
+        let found = self.db.transact(|tx| tx.table(&NUMBERS)?.get(prefix))?;
+        found.iter().for_each(|number| self.known.lock().add(prefix, *number));
+        Ok(found)
+    }
+
+    /// Adds a prefix, or finds that another thread has. Blocks until it is durable (CURSOR-2).
+    fn add(&self, prefix: &[u8]) -> Result<u64, Error> {
+        let mut tx = self.db.begin()?;
+        let number = loop {
+            tx.set_durability(Durability::Immediate);
+            let done = self.add_row(&tx, prefix).and_then(|number| tx.commit().map(|()| number));
+            match done {
+                Err(error) if error.is_retryable() => tx = self.db.begin()?,
+                done => break done?,
+            }
+        };
+        self.known.lock().add(prefix, number);
+        Ok(number)
+    }
+
+    fn add_row(&self, tx: &Transaction, prefix: &[u8]) -> Result<u64, Error> {
+        let numbers = tx.table(&NUMBERS)?;
+        if let Some(number) = numbers.get_for_update(prefix)? {
+            return Ok(number);
+        }
+        let prefixes = tx.table(&PREFIXES)?;
+        let newest = prefixes.range(self.own.clone()).next_back().transpose()?;
+        let number = newest.map_or(self.own.start, |(number, _)| number) + 1;
+        if number >= self.own.end {
+            return Err(Error::Invalid(format!("SCAN has used all numbers of prefixes in {:?}", self.own)));
+        }
+        numbers.insert(prefix, &number)?;
+        prefixes.insert(&number, prefix)?;
+        Ok(number)
+    }
+}
+
+fn shared_bytes(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+/// The position behind a prefix: not above any key that continues it with these bytes.
+fn cursor(number: u64, rest: &[u8]) -> u64 {
+    let symbols = (0..TAIL_BYTES).map(|at| rest.get(at).map_or(0, |byte| u64::from(*byte) + 1));
+    number * TAILS + symbols.fold(0, |tail, symbol| tail * SYMBOLS + symbol)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn cursors() -> Cursors {
+        Cursors::new(Database::in_memory().expect("memory"), 0)
+    }
+
     #[test]
-    fn the_oldest_cursors_are_forgotten_and_never_mistaken() {
-        let cursors = Cursors::new();
-        let first = cursors.after(b"first".to_vec());
-        assert_eq!(cursors.last_key(first), Some(b"first".to_vec()));
-        let later: Vec<u64> = (0..MAX_CURSORS).map(|i| cursors.after(i.to_string().into_bytes())).collect();
-        assert_eq!(cursors.last_key(first), None);
-        assert_eq!(cursors.last_key(later[0]), Some(b"0".to_vec()));
-        assert_eq!(cursors.last_key(0), None);
+    fn a_position_lies_above_one_key_and_not_above_the_next() {
+        let words = [
+            "",
+            "\0",
+            "\0\0",
+            "a",
+            "a\0",
+            "ab",
+            "abcd",
+            "abcd\0",
+            "abcde",
+            "abcdefgh",
+            "abcdefghi",
+            "b",
+            "z",
+        ];
+        let mut keys: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
+        keys.extend((0..300).map(|i| format!("abcdefghi:{i:05}").into_bytes()));
+        keys.push(vec![0xff; 9]);
+        keys.push(vec![0xff; 1016]);
+        keys.sort();
+        let cursors = cursors();
+        for pair in keys.windows(2) {
+            let (count, cursor) = cursors.cut(pair).expect("the store works");
+            let position = cursors.position(cursor).expect("the store works").expect("a cursor of its own");
+            assert!(count == 1 && pair[0] < position && position <= pair[1], "{pair:?} {position:?}");
+            assert!(cursor > 0 && cursor < 1 << 63);
+            // Also for one that has not seen it before.
+            let other = Cursors::new(cursors.db.clone(), 1);
+            assert_eq!(other.position(cursor).expect("the store works"), Some(position));
+        }
+    }
+
+    #[test]
+    fn numbers_that_are_no_cursors_are_refused() {
+        let cursors = cursors();
+        for wrong in [u64::MAX, TAILS, TAILS * MAX_NUMBER, 1 << 62, 7, SYMBOLS + 1] {
+            assert_eq!(cursors.position(wrong).expect("the store works"), None, "{wrong}");
+        }
+        assert_eq!(cursors.position(0).expect("the store works"), Some(Vec::new()));
+    }
+
+    #[test]
+    fn keys_in_a_row_need_few_prefixes() {
+        let cursors = cursors();
+        let keys: Vec<_> = (0..100_000).map(|i| format!("user:session:{i:08}").into_bytes()).collect();
+        let (mut at, mut steps) = (0, 0);
+        while at + 11 < keys.len() {
+            // As a step of a scan does it: 10 keys, then the window.
+            let rest = &keys[at + 9..(at + 10 + WINDOW).min(keys.len())];
+            at += 9 + cursors.cut(rest).expect("the store works").0;
+            steps += 1;
+        }
+        let prefixes = cursors.known.lock().numbers.len();
+        assert!(prefixes < 30 && steps > 9_000, "{prefixes} prefixes, {steps} steps");
     }
 }

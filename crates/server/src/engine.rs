@@ -31,13 +31,18 @@ pub enum Clock {
 
 impl Clock {
     pub(crate) fn now_ms(&self) -> u64 {
+        self.now_us() / 1000
+    }
+
+    /// Microseconds since 1970.
+    pub(crate) fn now_us(&self) -> u64 {
         match self {
             Self::System => {
                 let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-                u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+                u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
             }
             // Relaxed: it orders nothing.
-            Self::Manual(now) => now.load(Relaxed),
+            Self::Manual(now_ms) => now_ms.load(Relaxed).saturating_mul(1000),
         }
     }
 }

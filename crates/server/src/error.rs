@@ -8,24 +8,40 @@ use azekura::ErrorKind;
 /// Why a request was refused. Its text is the reply's: a code in capitals, then what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CommandError {
-    #[error("ERR unknown command '{0}'")]
-    UnknownCommand(String),
-    #[error("ERR unknown subcommand '{1}' of '{0}'")]
+    #[error("ERR unknown command '{name}', with args beginning with: {arguments}")]
+    UnknownCommand { name: String, arguments: String },
+    #[error("ERR unknown subcommand '{1}'. Try {name} HELP.", name = .0.to_ascii_uppercase())]
     UnknownSubcommand(&'static str, String),
+    #[error("ERR unknown subcommand '{1}' of '{0}'")]
+    UnknownWord(&'static str, String),
+    #[error("EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command")]
+    ExecArity,
     #[error("ERR wrong number of arguments for '{0}' command")]
     Arity(String),
     #[error("ERR syntax error")]
     Syntax,
     #[error("ERR value is not an integer or out of range")]
     NotAnInteger,
+    #[error("ERR value is out of range, value must between {0} and {1}")]
+    OutOfRange(i64, i64),
+    #[error("ERR timeout is not an integer or out of range")]
+    Timeout,
+    #[error("ERR timeout is negative")]
+    NegativeTimeout,
     #[error("ERR value is not a valid float")]
     NotAFloat,
     #[error("ERR increment or decrement would overflow")]
     Overflow,
+    #[error("ERR decrement would overflow")]
+    DecrementOverflow,
     #[error("ERR increment would produce NaN or Infinity")]
     NotFinite,
     #[error("ERR invalid expire time in '{0}' command")]
     ExpireTime(&'static str),
+    #[error("ERR Unsupported option {0}")]
+    ExpireOption(String),
+    #[error("ERR {0} options at the same time are not compatible")]
+    ExpireOptions(&'static str),
     #[error("ERR no such key")]
     NoSuchKey,
     #[error("ERR offset is out of range")]
@@ -38,18 +54,22 @@ pub(crate) enum CommandError {
     BitArgument,
     #[error("ERR BITOP NOT must be called with a single source key.")]
     BitNot,
-    #[error("ERR string exceeds maximum allowed size ({0} bytes)")]
-    ValueTooLong(usize),
+    #[error("ERR string exceeds maximum allowed size (proto-max-bulk-len)")]
+    ValueTooLong,
     #[error("ERR a key has {max} bytes at most, this one has {len}")]
     KeyTooLong { len: usize, max: usize },
     #[error("ERR the reply would exceed {0} bytes; ask for less at once (LIMIT, COUNT)")]
     ReplyTooLong(usize),
-    #[error("ERR invalid cursor: too old, or of another run of the server; begin again with 0")]
+    #[error("ERR invalid cursor")]
     Cursor,
     #[error("ERR a bound is - or + or begins with [ (with it) or ( (without it)")]
     Bound,
-    #[error("ERR DB index is out of range: there is one database, 0")]
+    #[error("ERR DB index is out of range")]
     DatabaseIndex,
+    #[error("ERR MULTI calls can not be nested")]
+    NestedMulti,
+    #[error("ERR WATCH inside MULTI is not allowed")]
+    WatchInMulti,
     #[error("ERR {0} without {1}")]
     Without(&'static str, &'static str),
     #[error("ERR {0} is not allowed inside {1}")]
@@ -71,14 +91,16 @@ pub(crate) enum CommandError {
     #[error("WRONGPASS invalid username-password pair or user is disabled.")]
     WrongPass,
     #[error(
-        "ERR AUTH called without any password configured for the default user. Are you sure your configuration is correct?"
+        "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?"
     )]
     AuthNotSet,
+    #[error("ERR Protocol version is not an integer or out of range")]
+    ProtocolVersion,
     #[error("NOPROTO unsupported protocol version")]
     NoProto,
     #[error("ERR settings are given when the server starts: azekura serve --help")]
     Setting,
-    #[error("ERR client names cannot contain spaces, newlines or special characters")]
+    #[error("ERR Client names cannot contain spaces, newlines or special characters.")]
     ClientName,
     #[error("ERR Unknown client type '{0}'")]
     ClientType(String),

@@ -26,7 +26,7 @@
 //! | `group` | one transaction for the small writes of many clients |
 //! | `cluster` | this server as a node of a cluster: commands go to the owners of their keys |
 //! | `keyspace` | keys, values and their ends over the store's tables |
-//! | `watch`, `cursor`, `glob` | watched keys, places of scans, patterns |
+//! | `watch`, `cursor`, `glob` | watched keys, cursors of scans, patterns |
 //! | [`resp`](RequestReader) | requests read, replies written |
 //! | `http`, `metrics`, `counters` | `/metrics`, `/healthz` and what they tell |
 //! | [`options`](ServerOptions), [`tls`](TlsFiles), [`error`](ServerError) | settings, and what can be wrong |

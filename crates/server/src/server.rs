@@ -93,9 +93,9 @@ impl Server {
         db.transact(keyspace::make_tables)?;
         let around = Around {
             watches: Watches::default(),
-            cursors: Cursors::new(),
+            cursors: Cursors::new(db.clone(), options.cluster.as_ref().map_or(0, |cluster| cluster.pe.0)),
             max_value_bytes: cluster::max_value_bytes(&options),
-            max_key_bytes: db.max_key_bytes(),
+            max_key_bytes: keyspace::max_key_bytes(&db),
             max_reply_bytes: options.max_reply_bytes,
         };
         let engine = Engine::new(db, around, options.clock.clone(), options.durability);
@@ -198,7 +198,11 @@ impl Server {
             node.stop();
         }
         match Arc::try_unwrap(shared) {
-            Ok(shared) => Ok(shared.engine.db.close()?),
+            Ok(shared) => {
+                let engine = shared.engine;
+                drop(engine.around); // it holds the store too, which is closed by its last user
+                Ok(engine.db.close()?)
+            }
             // A thread still waits for a lock or the disk; the store closes when it ends.
             Err(_) => Ok(()),
         }

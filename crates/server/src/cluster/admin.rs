@@ -33,7 +33,7 @@ impl Cluster {
             }
             _ => {
                 let word = String::from_utf8_lossy(&word[..word.len().min(64)]).into_owned();
-                Err(CommandError::UnknownSubcommand("az.cluster", word))
+                Err(CommandError::UnknownWord("az.cluster", word))
             }
         }
     }

@@ -143,7 +143,8 @@ pub(super) fn parse(commands: &[Vec<Bytes>], asked: &Asked) -> Result<Vec<Parsed
         let request = OwnedRequest::from_arguments(arguments.iter().map(|bytes| bytes.0.as_slice()));
         let name = || String::from_utf8_lossy(request.as_request().arg(0)).into_owned();
         let found = command::find(request.as_request().arg(0));
-        let (_, spec) = found.ok_or_else(|| CommandError::UnknownCommand(name()))?;
+        let (_, spec) =
+            found.ok_or_else(|| CommandError::UnknownCommand { name: name(), arguments: String::new() })?;
         if !spec.takes(request.as_request().len()) {
             return Err(CommandError::Arity(name()));
         }

@@ -6,6 +6,7 @@
 //! Inside an interactive transaction each step is one of its own, at its home: then all that the walk has seen stays as it was until the transaction ends,
 //! under the store's locks and OPEN-1 (`azekura_fatbtree`'s `node::open`). A walk that comes to the leaf of another node is refused.
 
+use std::cell::RefCell;
 use std::ops::Bound;
 
 use azekura_fatbtree::{Key, KeyRange as LeafRange, Target, Work};
@@ -137,19 +138,22 @@ impl<'a> Legs<'a> {
     fn scan(&mut self, shared: &Shared, request: Request<'_>) -> Result<Reply, CommandError> {
         let cursors = &shared.engine.around.cursors;
         let (cursor, options) = ScanOptions::of(request)?;
-        let mut range = command::range_of(options.pattern);
-        if cursor != 0 {
-            range = range.after(cursors.last_key(cursor).ok_or(CommandError::Cursor)?);
-        }
+        let range = options.range(cursors, cursor)?;
         let found = self.go(Wanted {
             pattern: options.pattern.map(<[u8]>::to_vec),
             most_looked: options.count,
-            ..Wanted::all(range, With::Keys)
+            ..Wanted::all(range.clone(), With::Keys)
         })?;
-        let next = found.stopped_at.map_or(0, |last_key| cursors.after(last_key));
-        let items = if options.is_other_type { Vec::new() } else { found.items };
-        let items = items.into_iter().map(|Bytes(key)| Reply::Bulk(key)).collect();
-        Ok(Reply::Array(vec![Reply::text(next.to_string()), Reply::Array(items)]))
+        let legs = RefCell::new(self);
+        let next_keys = |last: &[u8], count| {
+            let rest = range.clone().after(last.to_vec());
+            let next = legs.borrow_mut().go(Wanted { most_found: count, ..Wanted::all(rest, With::Keys) })?;
+            Ok(next.items.into_iter().map(|Bytes(key)| key).collect())
+        };
+        let (more, next) = command::end_of_scan(cursors, found.stopped_at, next_keys)?;
+        let found = found.items.into_iter().map(|Bytes(key)| key).chain(more);
+        let wanted = found.filter(|key| options.wants(key));
+        Ok(Reply::Array(vec![Reply::text(next.to_string()), Reply::Array(wanted.map(Reply::Bulk).collect())]))
     }
 
     /// Removes what it meets.

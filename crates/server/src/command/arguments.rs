@@ -3,13 +3,36 @@
 use crate::error::CommandError;
 use crate::resp::{Request, number};
 
-/// A whole number.
+/// Reads a whole number in its one canonical form: no plus sign, no leading zeros, no `-0`, as in Redis.
 pub(crate) fn integer(argument: &[u8]) -> Result<i64, CommandError> {
-    // Longer than any number: not worth reading.
-    if argument.len() > 20 {
+    let digits = argument.strip_prefix(b"-").unwrap_or(argument);
+    let is_canonical = argument == b"0" || matches!(digits.first(), Some(b'1'..=b'9'));
+    // 20 characters hold every i64: a longer argument is refused before it is parsed.
+    if argument.len() > 20 || !is_canonical {
         return Err(CommandError::NotAnInteger);
     }
     number(argument).ok_or(CommandError::NotAnInteger)
+}
+
+/// Accepts the number of the one database, 0.
+pub(crate) fn database_index(argument: &[u8]) -> Result<(), CommandError> {
+    let range = i64::from(i32::MIN)..=i64::from(i32::MAX);
+    match integer(argument)? {
+        0 => Ok(()),
+        number if range.contains(&number) => Err(CommandError::DatabaseIndex),
+        _ => Err(CommandError::OutOfRange(*range.start(), *range.end())),
+    }
+}
+
+/// The beginning of an argument, for an error message: up to its first zero byte, as in Redis.
+pub(crate) fn short_text(argument: &[u8]) -> String {
+    String::from_utf8_lossy(beginning(argument, 128)).into_owned()
+}
+
+/// At most `max` bytes of an argument, up to its first zero byte.
+pub(crate) fn beginning(argument: &[u8], max: usize) -> &[u8] {
+    let len = argument.iter().take(max).position(|&byte| byte == 0);
+    &argument[..len.unwrap_or(argument.len().min(max))]
 }
 
 /// Whether `argument` is `word`, in any case.
@@ -105,7 +128,13 @@ mod tests {
     #[test]
     fn numbers_are_those_that_redis_takes() {
         assert_eq!(integer(b"-9223372036854775808"), Ok(i64::MIN));
-        for wrong in [&b""[..], b"9223372036854775808", b"+1", b" 1", b"1 ", b"1.0", b"0x1", b"-"] {
+        for number in [0, 1, -1, 10, i64::MAX, i64::MIN] {
+            assert_eq!(integer(number.to_string().as_bytes()), Ok(number));
+        }
+        let other_forms = [&b"007"[..], b"-0", b"00", b"-01", b"01"];
+        let no_numbers =
+            [&b""[..], b"9223372036854775808", b"+1", b" 1", b"1 ", b"1.0", b"0x1", b"-", b"--1"];
+        for wrong in other_forms.into_iter().chain(no_numbers) {
             assert_eq!(integer(wrong), Err(CommandError::NotAnInteger), "{wrong:?}");
         }
     }

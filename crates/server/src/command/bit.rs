@@ -1,9 +1,9 @@
 //! Strings as rows of bits. Bit 0 is the highest of the first byte, as in Redis.
 
 use super::CommandResult;
-use super::arguments::{Options, integer, is_word};
+use super::arguments::{integer, is_word};
 use crate::error::CommandError;
-use crate::keyspace::{Ends, Keyspace};
+use crate::keyspace::{Ends, Form, Keyspace};
 use crate::resp::{Reply, Request};
 
 /// Bits of the longest string that Redis has, 512 MiB; here a value ends sooner, at `max_value_bytes`.
@@ -36,7 +36,7 @@ pub(super) fn setbit(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
     };
     let max = keys.around.max_value_bytes;
     if byte >= max {
-        return Err(CommandError::ValueTooLong(max).into());
+        return Err(CommandError::ValueTooLong.into());
     }
     let slot = keys.take_up(request.arg(1))?;
     let mut value = slot.value().to_vec();
@@ -47,8 +47,8 @@ pub(super) fn setbit(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
     } else {
         value[byte] &= !mask
     }
-    if was_set != is_set || value.len() != slot.value().len() {
-        keys.put_over(request.arg(1), &slot, &value, slot.ends())?;
+    if was_set != is_set || value.len() != slot.value().len() || slot.form() != Form::Changed {
+        keys.put_form(request.arg(1), &slot, &value, slot.ends(), Form::Changed)?;
     }
     Ok(Reply::flag(was_set))
 }
@@ -63,21 +63,38 @@ struct Span {
 }
 
 impl Span {
-    /// `[start [end [BYTE | BIT]]]` from argument number `at` on.
-    fn parse(request: Request<'_>, at: usize) -> Result<Self, CommandError> {
-        let mut options = Options::from(request, at);
+    /// `[start [end [BYTE | BIT]]]` from argument number `at` on. The first wrong argument decides the error, and the two commands
+    /// look at the unit at different times: `unit_first` is `BITPOS`.
+    fn parse(request: Request<'_>, at: usize, unit_first: bool) -> Result<Self, CommandError> {
         let mut span = Self::default();
-        let Some(start) = options.next() else { return Ok(span) };
-        span.start = integer(start)?;
-        let Some(end) = options.next() else { return Ok(span) };
-        span.end = Some(integer(end)?);
-        match options.next() {
-            None => {}
-            Some(unit) if is_word(unit, "BIT") => span.counts_bits = true,
-            Some(unit) if is_word(unit, "BYTE") => {}
-            Some(_) => return Err(CommandError::Syntax),
+        let given = request.len() - at;
+        if given == 0 {
+            return Ok(span);
         }
-        if options.next().is_some() { Err(CommandError::Syntax) } else { Ok(span) }
+        if given > 3 {
+            return Err(CommandError::Syntax);
+        }
+        span.start = integer(request.arg(at))?;
+        let unit = || match request.arg(at + 2) {
+            _ if given < 3 => Ok(false),
+            unit if is_word(unit, "BIT") => Ok(true),
+            unit if is_word(unit, "BYTE") => Ok(false),
+            _ => Err(CommandError::Syntax),
+        };
+        if unit_first {
+            unit()?;
+        }
+        if given > 1 {
+            span.end = Some(integer(request.arg(at + 1))?);
+        }
+        span.counts_bits = unit()?;
+        Ok(span)
+    }
+
+    /// The bits that `BITCOUNT` counts: none if both ends lie before the beginning, in the wrong order.
+    fn to_count(self, len: usize) -> Option<(usize, usize)> {
+        let is_reversed = self.start < 0 && self.end.is_some_and(|end| end < 0 && self.start > end);
+        if is_reversed { None } else { self.of(len) }
     }
 
     /// The bits of a value of `len` bytes, from and below; `None` if there are none.
@@ -86,10 +103,6 @@ impl Span {
         let total = i64::try_from(len * 8 / unit).unwrap_or(i64::MAX);
         let place = |at: i64| if at < 0 { at.saturating_add(total).max(0) } else { at };
         let (start, end) = (self.start, self.end.unwrap_or(-1));
-        // Both before the beginning, in the wrong order: nothing, as in Redis.
-        if start < 0 && end < 0 && start > end {
-            return None;
-        }
         let (start, end) = (place(start), place(end).min(total - 1));
         let bits = |at: i64| usize::try_from(at).unwrap_or(0) * unit;
         (start <= end).then(|| (bits(start), bits(end + 1)))
@@ -111,24 +124,24 @@ pub(super) fn bitcount(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResu
     if request.len() == 3 {
         return Err(CommandError::Syntax.into());
     }
-    let span = Span::parse(request, 2)?;
+    let span = Span::parse(request, 2, false)?;
     let count = keys.look(request.arg(1), |record| count(record.value, span))?;
     Ok(Reply::count(count.unwrap_or(0)))
 }
 
 fn count(value: &[u8], span: Span) -> usize {
-    let Some((from, below)) = span.of(value.len()) else { return 0 };
+    let Some((from, below)) = span.to_count(value.len()) else { return 0 };
     masked(value, from, below).map(|(_, byte, mask)| (byte & mask).count_ones() as usize).sum()
 }
 
 /// `BITPOS key 0 | 1 [start [end [BYTE | BIT]]]`
 pub(super) fn bitpos(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
-    let is_set = match request.arg(2) {
-        b"0" => false,
-        b"1" => true,
+    let is_set = match integer(request.arg(2))? {
+        0 => false,
+        1 => true,
         _ => return Err(CommandError::BitArgument.into()),
     };
-    let span = Span::parse(request, 3)?;
+    let span = Span::parse(request, 3, true)?;
     let found = keys.look(request.arg(1), |record| position(record.value, is_set, span))?;
     // Where no key is, zeros are.
     let found = found.unwrap_or(if is_set { None } else { Some(0) });
@@ -174,7 +187,7 @@ pub(super) fn bitop(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult 
     }
     let result = result.unwrap_or_default();
     if !result.is_empty() {
-        keys.put_over(destination, &slot, &result, Ends::Never)?;
+        keys.put_form(destination, &slot, &result, Ends::Never, Form::Changed)?;
     } else if slot.live.is_some() {
         keys.remove_over(destination, &slot)?;
     }
@@ -226,6 +239,10 @@ mod tests {
         assert_eq!(count(&value, span(-3, Some(-2), true)), 2);
         assert_eq!(count(&value, span(i64::MIN, Some(i64::MAX), true)), 16);
         assert_eq!(count(&value, span(-1, Some(-2), false)), 0);
+        // Ends before the beginning are moved to it, and only BITCOUNT looks at their order before that.
+        assert_eq!(count(&value, span(-2, Some(-9), false)), 0);
+        assert_eq!(position(&value, true, span(-2, Some(-9), false)), Some(0));
+        assert_eq!(position(&[0xff], false, span(-8, Some(-9), false)), None);
         assert_eq!(count(&[], span(0, None, false)), 0);
     }
 }

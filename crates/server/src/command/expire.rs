@@ -1,7 +1,7 @@
 //! Ends of keys.
 
 use super::CommandResult;
-use super::arguments::{Options, TimeOrigin, TimeUnit, end_ms, is_word};
+use super::arguments::{Options, TimeOrigin, TimeUnit, end_ms, is_word, short_text};
 use crate::error::CommandError;
 use crate::keyspace::{Ends, Keyspace};
 use crate::resp::{Reply, Request};
@@ -25,16 +25,17 @@ impl Conditions {
                 b"XX" => &mut wanted.is_with,
                 b"GT" => &mut wanted.is_later,
                 b"LT" => &mut wanted.is_earlier,
-                _ => return Err(CommandError::Syntax),
+                _ => return Err(CommandError::ExpireOption(short_text(option))),
             };
             *flag = true;
         }
-        let contradicts = wanted.is_without && (wanted.is_with || wanted.is_later || wanted.is_earlier);
-        if contradicts || (wanted.is_later && wanted.is_earlier) {
-            Err(CommandError::Syntax)
-        } else {
-            Ok(wanted)
+        if wanted.is_without && (wanted.is_with || wanted.is_later || wanted.is_earlier) {
+            return Err(CommandError::ExpireOptions("NX and XX, GT or LT"));
         }
+        if wanted.is_later && wanted.is_earlier {
+            return Err(CommandError::ExpireOptions("GT and LT"));
+        }
+        Ok(wanted)
     }
 
     /// Whether they hold of a key with this end; one without an end counts as ending after every other.
@@ -61,14 +62,16 @@ pub(super) fn expire(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
     .into_iter()
     .find(|(name, ..)| is_word(request.arg(0), name))
     .ok_or(CommandError::Syntax)?;
-    let at_ms = end_ms(request.arg(2), unit, origin, keys.now_ms(), name)?;
     let conditions = Conditions::parse(request)?;
+    let at_ms = end_ms(request.arg(2), unit, origin, keys.now_ms(), name)?;
     let slot = keys.take_up(request.arg(1))?;
     if slot.live.is_none() || !conditions.hold(slot.ends(), at_ms) {
         return Ok(Reply::flag(false));
     }
     match u64::try_from(at_ms) {
-        Ok(at) if at > keys.now_ms() => keys.put_over(request.arg(1), &slot, slot.value(), Ends::AtMs(at))?,
+        Ok(at) if at > keys.now_ms() => {
+            keys.put_form(request.arg(1), &slot, slot.value(), Ends::AtMs(at), slot.form())?
+        }
         // A time that is over ends the key now.
         _ => keys.remove_over(request.arg(1), &slot)?,
     }
@@ -80,7 +83,7 @@ pub(super) fn persist(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResul
     let slot = keys.take_up(request.arg(1))?;
     let has_end = slot.live.is_some() && slot.ends() != Ends::Never;
     if has_end {
-        keys.put_over(request.arg(1), &slot, slot.value(), Ends::Never)?;
+        keys.put_form(request.arg(1), &slot, slot.value(), Ends::Never, slot.form())?;
     }
     Ok(Reply::flag(has_end))
 }

@@ -4,11 +4,12 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::ops::ControlFlow;
 
-use super::arguments::{Options, integer, is_word};
+use super::arguments::{Options, database_index, integer, is_word};
 use super::{CommandResult, Walk};
+use crate::cursor::{Cursors, WINDOW};
 use crate::error::{CommandError, Failure};
 use crate::glob;
-use crate::keyspace::{self, Ends, KeyRange, Keyspace};
+use crate::keyspace::{self, Ends, Form, KeyRange, Keyspace, RecordRef};
 use crate::resp::{Reply, Request};
 
 /// `DEL key…`, `UNLINK key…`
@@ -49,7 +50,7 @@ pub(super) fn rename(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
     if is_careful && target.live.is_some() {
         return Ok(Reply::flag(false));
     }
-    keys.put_over(to, &target, slot.value(), slot.ends())?;
+    keys.put_form(to, &target, slot.value(), slot.ends(), slot.form())?;
     keys.remove_over(from, &slot)?;
     Ok(if is_careful { Reply::flag(true) } else { Reply::OK })
 }
@@ -62,9 +63,7 @@ pub(super) fn copy(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
         if is_word(option, "REPLACE") {
             replaces = true;
         } else if is_word(option, "DB") {
-            if integer(options.value()?)? != 0 {
-                return Err(CommandError::DatabaseIndex.into());
-            }
+            database_index(options.value()?)?;
         } else {
             return Err(CommandError::Syntax.into());
         }
@@ -78,32 +77,41 @@ pub(super) fn copy(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     if target.live.is_some() && !replaces {
         return Ok(Reply::flag(false));
     }
-    keys.put_over(to, &target, &record.value, Ends::from_ms(record.expires_ms))?;
+    keys.put_form(to, &target, &record.value, Ends::from_ms(record.expires_ms), record.form)?;
     Ok(Reply::flag(true))
 }
 
 /// `OBJECT ENCODING | REFCOUNT | IDLETIME key`: what clients of Redis ask before they choose what to do with a value.
 pub(super) fn object(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let word = request.arg(1).to_ascii_uppercase();
-    let about = |value: &[u8]| match word.as_slice() {
-        b"ENCODING" if integer(value).is_ok() => Reply::text("int"),
-        // As Redis has it.
-        b"ENCODING" if value.len() <= 44 => Reply::text("embstr"),
-        b"ENCODING" => Reply::text("raw"),
+    if word == b"HELP" {
+        return Ok(super::help("object"));
+    }
+    let about = |record: RecordRef<'_>| match word.as_slice() {
+        b"ENCODING" => Reply::text(encoding(record)),
         b"REFCOUNT" => Reply::Integer(1),
         // No use of a key is noted.
         _ => Reply::Integer(0),
     };
-    if !matches!(word.as_slice(), b"ENCODING" | b"REFCOUNT" | b"IDLETIME") || request.len() != 3 {
-        return Err(unknown_word("object", request));
-    }
-    Ok(keys.look(request.arg(2), |record| about(record.value))?.unwrap_or(Reply::Null))
+    Ok(keys.look(request.arg(2), about)?.unwrap_or(Reply::Null))
 }
+
+/// The encoding in which Redis would hold the value.
+fn encoding(record: RecordRef<'_>) -> &'static str {
+    match record.form {
+        Form::Assigned if integer(record.value).is_ok() => "int",
+        Form::Assigned | Form::Text if record.value.len() <= MAX_EMBEDDED => "embstr",
+        _ => "raw",
+    }
+}
+
+/// Longest string that Redis holds in one piece with its object (`OBJ_ENCODING_EMBSTR_SIZE_LIMIT`).
+const MAX_EMBEDDED: usize = 44;
 
 /// `MEMORY USAGE key [SAMPLES n]`: bytes of its record; what a page has around them is not counted.
 pub(super) fn memory(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
-    if !is_word(request.arg(1), "USAGE") || request.len() < 3 {
-        return Err(unknown_word("memory", request));
+    if is_word(request.arg(1), "HELP") {
+        return Ok(super::help("memory"));
     }
     let mut options = Options::from(request, 3);
     if let Some(option) = options.next()
@@ -113,12 +121,6 @@ pub(super) fn memory(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
     }
     let bytes = keys.look(request.arg(2), |record| record.stored_bytes() + request.arg(2).len())?;
     Ok(bytes.map_or(Reply::Null, Reply::count))
-}
-
-fn unknown_word(command: &'static str, request: Request<'_>) -> Failure {
-    let word = request.arg(1);
-    let word = String::from_utf8_lossy(&word[..word.len().min(64)]).into_owned();
-    CommandError::UnknownSubcommand(command, word).into()
 }
 
 /// `RANDOMKEY`
@@ -142,10 +144,9 @@ pub(super) fn flush(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult 
 
 /// Whether `FLUSHDB` is asked for as it may be.
 pub(crate) fn flush_options(request: Request<'_>) -> Result<(), CommandError> {
-    match Options::from(request, 1).next() {
-        Some(option) if !(is_word(option, "ASYNC") || is_word(option, "SYNC")) => Err(CommandError::Syntax),
-        _ => Ok(()),
-    }
+    let is_option = |option| is_word(option, "ASYNC") || is_word(option, "SYNC");
+    let is_fine = request.len() < 3 && request.from(1).all(is_option);
+    if is_fine { Ok(()) } else { Err(CommandError::Syntax) }
 }
 
 /// What `SCAN` was asked for.
@@ -161,6 +162,17 @@ impl<'a> ScanOptions<'a> {
     pub(crate) fn of(request: Request<'a>) -> Result<(u64, Self), CommandError> {
         let cursor = std::str::from_utf8(request.arg(1)).ok().and_then(|text| text.parse().ok());
         Ok((cursor.ok_or(CommandError::Cursor)?, Self::parse(request)?))
+    }
+
+    /// The keys that are left for a scan with this cursor.
+    pub(crate) fn range(&self, cursors: &Cursors, cursor: u64) -> Result<KeyRange, Failure> {
+        let position = cursors.position(cursor)?.ok_or(CommandError::Cursor)?;
+        Ok(range_of(self.pattern).from(position))
+    }
+
+    /// Whether a scan returns this key.
+    pub(crate) fn wants(&self, key: &[u8]) -> bool {
+        !self.is_other_type && self.pattern.is_none_or(|pattern| glob::matches(pattern, key))
     }
 
     fn parse(request: Request<'a>) -> Result<Self, CommandError> {
@@ -190,23 +202,56 @@ pub(crate) fn range_of(pattern: Option<&[u8]>) -> KeyRange {
     pattern.map_or(KeyRange::ALL, |pattern| KeyRange::prefix(&glob::literal_prefix(pattern)))
 }
 
-/// `SCAN cursor [MATCH pattern] [COUNT n] [TYPE t]`: the next keys in order, of `n` looked at.
+/// `SCAN cursor [MATCH pattern] [COUNT n] [TYPE t]`: the next keys in order, of about `n` looked at.
 pub(super) fn scan(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let (cursor, options) = ScanOptions::of(request)?;
-    let mut range = range_of(options.pattern);
-    if cursor != 0 {
-        range = range.after(keys.around.cursors.last_key(cursor).ok_or(CommandError::Cursor)?);
-    }
+    let range = options.range(&keys.around.cursors, cursor)?;
     let mut found = Vec::new();
     let walked = keys.walk(&range, keyspace::Walk::KeysForward, options.count, |key, _| {
-        if !options.is_other_type && options.pattern.is_none_or(|pattern| glob::matches(pattern, key)) {
+        if options.wants(key) {
             keys.charge(key.len() + size_of::<Reply>())?;
             found.push(Reply::Bulk(key.to_vec()));
         }
         Ok(ControlFlow::Continue(()))
     })?;
-    let next = walked.stopped_at.map_or(0, |last_key| keys.around.cursors.after(last_key));
+    let next_keys = |last: &[u8], count| {
+        let mut next = Vec::new();
+        keys.walk(&range.clone().after(last.to_vec()), keyspace::Walk::KeysForward, usize::MAX, |key, _| {
+            next.push(key.to_vec());
+            Ok(if next.len() == count { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+        Ok(next)
+    };
+    let (more, next) = end_of_scan(&keys.around.cursors, walked.stopped_at, next_keys)?;
+    for key in more.into_iter().filter(|key| options.wants(key)) {
+        keys.charge(key.len() + size_of::<Reply>())?;
+        found.push(Reply::Bulk(key));
+    }
     Ok(Reply::Array(vec![Reply::text(next.to_string()), Reply::Array(found)]))
+}
+
+/// Ends a step of a scan that stopped at a key: the keys that it has to return too, and the cursor of the next step (CURSOR-1).
+/// `next_keys` gives the keys after one, so many at most.
+pub(crate) fn end_of_scan(
+    cursors: &Cursors,
+    stopped_at: Option<Vec<u8>>,
+    next_keys: impl Fn(&[u8], usize) -> Result<Vec<Vec<u8>>, Failure>,
+) -> Result<(Vec<Vec<u8>>, u64), Failure> {
+    let Some(last) = stopped_at else { return Ok((Vec::new(), 0)) };
+    let next = next_keys(&last, 1)?;
+    let Some(first) = next.first() else { return Ok((Vec::new(), 0)) };
+    if let Some(cursor) = cursors.between(&last, first)? {
+        return Ok((Vec::new(), cursor));
+    }
+    let mut more = next_keys(&last, WINDOW)?;
+    if more.len() < WINDOW {
+        return Ok((more, 0)); // the end of the range
+    }
+    more.insert(0, last);
+    let (count, cursor) = cursors.cut(&more)?;
+    more.truncate(count);
+    more.remove(0);
+    Ok((more, cursor))
 }
 
 /// A part of a walk over all keys.

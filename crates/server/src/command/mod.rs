@@ -7,9 +7,11 @@ mod arguments;
 mod bit;
 mod expire;
 mod keys;
+mod long_double;
 mod number;
 mod ordered;
 mod string;
+mod subcommand;
 mod table;
 
 use std::collections::HashMap;
@@ -19,9 +21,10 @@ use crate::error::Failure;
 use crate::keyspace::Keyspace;
 use crate::resp::{Reply, Request};
 
-pub(crate) use arguments::{integer, is_word};
-pub(crate) use keys::{ScanOptions, Step, any_of, flush_options, range_of, step};
+pub(crate) use arguments::{beginning, database_index, integer, is_word, short_text};
+pub(crate) use keys::{ScanOptions, Step, any_of, end_of_scan, flush_options, range_of, step};
 pub(crate) use ordered::{RangeOptions, range_request};
+pub(crate) use subcommand::{check as check_subcommand, help};
 pub(crate) use table::TABLE;
 
 pub(crate) type CommandResult = Result<Reply, Failure>;
@@ -95,18 +98,24 @@ pub(crate) enum SessionCommand {
 }
 
 impl SessionCommand {
-    /// Whether it may be queued by `MULTI`, or run inside an interactive transaction.
+    /// Whether it can be queued by `MULTI`, and run inside an interactive transaction.
     pub(crate) const fn is_plain(self) -> bool {
         use SessionCommand::*;
-        matches!(self, Ping | Echo | Select | Time | Wait | Role | Info | Config | Client | Command)
+        let is_about_server = matches!(self, Time | Wait | Role | Info | Config | Command | Cluster);
+        is_about_server || matches!(self, Ping | Echo | Select | Client | Auth | Unwatch)
     }
 }
 
 impl Spec {
     pub(crate) fn takes(&self, arguments: usize) -> bool {
-        let wanted = usize::from(self.arity.unsigned_abs());
-        if self.arity < 0 { arguments >= wanted } else { arguments == wanted }
+        fits(self.arity, arguments)
     }
+}
+
+/// Whether so many arguments fit an arity.
+fn fits(arity: i16, arguments: usize) -> bool {
+    let wanted = usize::from(arity.unsigned_abs());
+    if arity < 0 { arguments >= wanted } else { arguments == wanted }
 }
 
 /// Where the keys are among so many arguments, the command's name included.

@@ -1,9 +1,9 @@
 //! Strings: whole, in part, several at once.
 
 use super::CommandResult;
-use super::arguments::{Options, end_option, integer, is_word, later_ms};
+use super::arguments::{Options, TimeOrigin, TimeUnit, end_option, integer, is_word, later_ms};
 use crate::error::{CommandError, Failure};
-use crate::keyspace::{Ends, Keyspace, Slot};
+use crate::keyspace::{Ends, Form, Keyspace, Slot};
 use crate::resp::{Reply, Request};
 
 /// `GET key`
@@ -17,6 +17,29 @@ enum Condition {
     IfPresent,
 }
 
+/// The end that options set: its unit and origin, and the last argument that was given for it.
+#[derive(Clone, Copy, Debug)]
+struct EndOption<'a> {
+    kind: (TimeUnit, TimeOrigin),
+    argument: &'a [u8],
+}
+
+impl<'a> EndOption<'a> {
+    /// Takes an option and its argument; `false`: it is no such option, or contradicts an earlier one.
+    fn take(end: &mut Option<Self>, option: &[u8], options: &mut Options<'a>) -> Result<bool, CommandError> {
+        let Some(kind) = end_option(option) else { return Ok(false) };
+        if end.is_some_and(|end| end.kind != kind) {
+            return Ok(false);
+        }
+        *end = Some(Self { kind, argument: options.value()? });
+        Ok(true)
+    }
+
+    fn ms(self, now_ms: u64, command: &'static str) -> Result<u64, CommandError> {
+        later_ms(self.argument, self.kind, now_ms, command)
+    }
+}
+
 /// What `SET` was asked for.
 #[derive(Debug, Default)]
 struct SetOptions {
@@ -28,26 +51,23 @@ struct SetOptions {
 
 impl SetOptions {
     fn parse(request: Request<'_>, now_ms: u64) -> Result<Self, CommandError> {
-        let mut set = Self::default();
+        let (mut set, mut end) = (Self::default(), None);
         let mut options = Options::from(request, 3);
         while let Some(option) = options.next() {
-            if is_word(option, "NX") && set.condition.is_none() {
+            if is_word(option, "NX") && set.condition != Some(Condition::IfPresent) {
                 set.condition = Some(Condition::IfAbsent);
-            } else if is_word(option, "XX") && set.condition.is_none() {
+            } else if is_word(option, "XX") && set.condition != Some(Condition::IfAbsent) {
                 set.condition = Some(Condition::IfPresent);
             } else if is_word(option, "GET") {
                 set.gives_old = true;
-            } else if is_word(option, "KEEPTTL") && set.ends_ms.is_none() {
+            } else if is_word(option, "KEEPTTL") && end.is_none() {
                 set.keeps_end = true;
-            } else if let Some(end) = end_option(option)
-                && set.ends_ms.is_none()
-                && !set.keeps_end
-            {
-                set.ends_ms = Some(later_ms(options.value()?, end, now_ms, "set")?);
-            } else {
+            } else if set.keeps_end || !EndOption::take(&mut end, option, &mut options)? {
                 return Err(CommandError::Syntax);
             }
         }
+        // Only when the options as such are fine: as in Redis, a syntax error comes first.
+        set.ends_ms = end.map(|end| end.ms(now_ms, "set")).transpose()?;
         Ok(set)
     }
 
@@ -119,20 +139,25 @@ pub(super) fn getdel(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
 /// `GETEX key [EX s | PX ms | EXAT s | PXAT ms | PERSIST]`
 pub(super) fn getex(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let mut options = Options::from(request, 2);
-    let ends = match options.next() {
-        None => return get(keys, request),
-        Some(option) if is_word(option, "PERSIST") => Ends::Never,
-        Some(option) => {
-            let end = end_option(option).ok_or(CommandError::Syntax)?;
-            Ends::AtMs(later_ms(options.value()?, end, keys.now_ms(), "getex")?)
+    let (mut end, mut persists) = (None, false);
+    while let Some(option) = options.next() {
+        if is_word(option, "PERSIST") && end.is_none() {
+            persists = true;
+        } else if persists || !EndOption::take(&mut end, option, &mut options)? {
+            return Err(CommandError::Syntax.into());
         }
-    };
-    if options.next().is_some() {
-        return Err(CommandError::Syntax.into());
+    }
+    if end.is_none() && !persists {
+        return get(keys, request);
     }
     let slot = keys.take_up(request.arg(1))?;
-    if slot.live.is_some() && slot.ends() != ends {
-        keys.put_over(request.arg(1), &slot, slot.value(), ends)?;
+    if slot.live.is_none() {
+        return Ok(Reply::Null);
+    }
+    let ends_ms = end.map(|end| end.ms(keys.now_ms(), "getex")).transpose()?;
+    let ends = Ends::from_ms(ends_ms);
+    if slot.ends() != ends {
+        keys.put_form(request.arg(1), &slot, slot.value(), ends, slot.form())?;
     }
     Ok(Reply::bulk_or_null(slot.into_value()))
 }
@@ -185,7 +210,8 @@ pub(super) fn strlen(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
 pub(super) fn append(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let slot = keys.take_up(request.arg(1))?;
     let value = [slot.value(), request.arg(2)].concat();
-    keys.put_over(request.arg(1), &slot, &value, slot.ends())?;
+    let form = if slot.live.is_some() { Form::Changed } else { Form::Assigned };
+    keys.put_form(request.arg(1), &slot, &value, slot.ends(), form)?;
     Ok(Reply::count(value.len()))
 }
 
@@ -219,18 +245,17 @@ fn part(value: &[u8], start: i64, end: i64) -> &[u8] {
 pub(super) fn setrange(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let offset = usize::try_from(integer(request.arg(2))?).map_err(|_| CommandError::Offset)?;
     let new = request.arg(3);
-    let max = keys.around.max_value_bytes;
-    if offset.checked_add(new.len()).is_none_or(|end| end > max) {
-        return Err(CommandError::ValueTooLong(max).into());
+    if new.is_empty() {
+        return strlen(keys, request);
+    }
+    if offset.checked_add(new.len()).is_none_or(|end| end > keys.around.max_value_bytes) {
+        return Err(CommandError::ValueTooLong.into());
     }
     let slot: Slot = keys.take_up(request.arg(1))?;
-    if new.is_empty() {
-        return Ok(Reply::count(slot.value().len()));
-    }
     let mut value = slot.value().to_vec();
     value.resize(value.len().max(offset + new.len()), 0);
     value[offset..offset + new.len()].copy_from_slice(new);
-    keys.put_over(request.arg(1), &slot, &value, slot.ends())?;
+    keys.put_form(request.arg(1), &slot, &value, slot.ends(), Form::Changed)?;
     Ok(Reply::count(value.len()))
 }
 

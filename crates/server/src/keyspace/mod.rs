@@ -22,7 +22,7 @@ use azekura::{Error, OpenTable, Savepoint, Table, Transaction};
 
 pub(crate) use expiry::drop_ended;
 pub(crate) use pick::any_key;
-pub(crate) use record::{Record, RecordRef};
+pub(crate) use record::{Form, Record, RecordRef};
 pub(crate) use rows::{attach, detach};
 
 use crate::cursor::Cursors;
@@ -122,6 +122,18 @@ impl KeyRange {
         Self { lower: Bound::Included(prefix.to_vec()), upper }
     }
 
+    /// The part of it from `key` on.
+    pub(crate) fn from(mut self, key: Vec<u8>) -> Self {
+        let is_below = match &self.lower {
+            Bound::Unbounded => true,
+            Bound::Included(lower) | Bound::Excluded(lower) => *lower < key,
+        };
+        if is_below {
+            self.lower = Bound::Included(key);
+        }
+        self
+    }
+
     /// What of it lies above `key`.
     pub(crate) fn after(mut self, key: Vec<u8>) -> Self {
         let is_below = match &self.lower {
@@ -179,7 +191,8 @@ impl<'tx> Keyspace<'tx> {
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Record>, Failure> {
         let read = |record: RecordRef<'_>| {
             self.charge(record.value.len())?;
-            Ok(Record { expires_ms: record.expires_ms, value: record.value.to_vec() })
+            let RecordRef { expires_ms, form, value } = record;
+            Ok(Record { expires_ms, form, value: value.to_vec() })
         };
         self.look(key, read)?.transpose()
     }
@@ -208,11 +221,12 @@ impl<'tx> Keyspace<'tx> {
     pub(crate) fn take_up(&self, key: &[u8]) -> Result<Slot, Failure> {
         self.may_write(key)?;
         let Some(mut bytes) = self.keys.get_for_update(key)? else { return Ok(Slot::default()) };
-        let RecordRef { expires_ms, value } = RecordRef::decode(&bytes)?;
+        let RecordRef { expires_ms, form, value } = RecordRef::decode(&bytes)?;
         self.charge(value.len())?;
         let is_live = expires_ms.is_none_or(|at| at > self.now_ms);
         bytes.drain(..record::head_bytes(expires_ms));
-        Ok(Slot { had_end_ms: expires_ms, live: is_live.then_some(Record { expires_ms, value: bytes }) })
+        let live = is_live.then_some(Record { expires_ms, form, value: bytes });
+        Ok(Slot { had_end_ms: expires_ms, live })
     }
 
     /// Takes the write's lock on `key`; says whether it is there.
@@ -222,11 +236,23 @@ impl<'tx> Keyspace<'tx> {
         Ok(bytes.map(is_live).transpose()?.unwrap_or(false))
     }
 
-    /// Stores a value over what [`take_up`](Self::take_up) found.
+    /// Stores a value over the record that [`take_up`](Self::take_up) found.
     pub(crate) fn put_over(&self, key: &[u8], slot: &Slot, value: &[u8], ends: Ends) -> Result<(), Failure> {
+        self.put_form(key, slot, value, ends, Form::Assigned)
+    }
+
+    /// As [`put_over`](Self::put_over), for a value of another form.
+    pub(crate) fn put_form(
+        &self,
+        key: &[u8],
+        slot: &Slot,
+        value: &[u8],
+        ends: Ends,
+        form: Form,
+    ) -> Result<(), Failure> {
         self.check_value(value)?;
         self.around.watches.touch(key);
-        record::encoded(value, ends.ms(), |bytes| self.keys.insert(key, bytes))?;
+        record::encoded(value, ends.ms(), form, |bytes| self.keys.insert(key, bytes))?;
         self.move_row(key, slot.had_end_ms, ends.ms())
     }
 
@@ -241,7 +267,7 @@ impl<'tx> Keyspace<'tx> {
     pub(crate) fn put(&self, key: &[u8], value: &[u8], ends: Ends) -> Result<(), Failure> {
         self.may_write(key)?;
         self.check_value(value)?;
-        let old = record::encoded(value, ends.ms(), |bytes| self.keys.replace(key, bytes))?;
+        let old = record::encoded(value, ends.ms(), Form::Assigned, |bytes| self.keys.replace(key, bytes))?;
         // KEY-3: the lock is held since the replacement.
         self.around.watches.touch(key);
         let had_end_ms = match old {
@@ -264,13 +290,12 @@ impl<'tx> Keyspace<'tx> {
         Ok(old.is_live(self.now_ms))
     }
 
-    /// Removes every key, by dropping both tables.
+    /// Removes every key, by dropping both tables. Marks no watched key as changed (WATCH-4).
     pub(crate) fn remove_all(&self) -> Result<(), Failure> {
         self.may_write(b"")?;
         self.tx.drop_table(KEYS_TABLE)?;
         self.tx.drop_table(EXPIRY_TABLE)?;
         make_tables(self.tx)?;
-        self.around.watches.touch_all();
         Ok(())
     }
 
@@ -331,7 +356,7 @@ impl<'tx> Keyspace<'tx> {
 
     const fn check_value(&self, value: &[u8]) -> Result<(), CommandError> {
         let max = self.around.max_value_bytes;
-        if value.len() > max { Err(CommandError::ValueTooLong(max)) } else { Ok(()) }
+        if value.len() > max { Err(CommandError::ValueTooLong) } else { Ok(()) }
     }
 
     /// Keeps `redis.expiry` in step (KEY-1).
@@ -350,12 +375,17 @@ impl<'tx> Keyspace<'tx> {
     }
 }
 
+/// Longest key: its row in `redis.expiry` has 8 bytes more than the key, so that every key that can be stored can expire.
+pub(crate) fn max_key_bytes(db: &azekura::Database) -> usize {
+    db.max_key_bytes().saturating_sub(size_of::<u64>())
+}
+
 /// Makes the tables if they are not there. The store would make them with the first row, and keep everybody waiting until that
 /// transaction ends, which may be an interactive one.
 pub(crate) fn make_tables(tx: &Transaction) -> Result<(), Error> {
     if !tx.table_exists(KEYS_TABLE)? {
         let keys = tx.table(&KEYS)?;
-        record::encoded(b"", None, |bytes| keys.insert(b"", bytes))?;
+        record::encoded(b"", None, Form::Assigned, |bytes| keys.insert(b"", bytes))?;
         keys.remove(b"")?;
     }
     if !tx.table_exists(EXPIRY_TABLE)? {
@@ -377,6 +407,11 @@ pub(crate) struct Slot {
 impl Slot {
     pub(crate) fn value(&self) -> &[u8] {
         self.live.as_ref().map_or(&[], |record| &record.value)
+    }
+
+    /// The form of the live record.
+    pub(crate) fn form(&self) -> Form {
+        self.live.as_ref().map(|record| record.form).unwrap_or_default()
     }
 
     /// The end of the live record.

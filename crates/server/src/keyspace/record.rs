@@ -1,38 +1,56 @@
-//! What is stored at a key: a head that says what the value is and when it ends, then the value.
+//! The record stored at a key: a head with the value's kind and its expiration, then the value.
 //!
-//! | first byte | then |
+//! | bits of the first byte | meaning |
 //! |---|---|
-//! | `00` | the bytes of a string that stays |
-//! | `01` | 8 bytes, big-endian: milliseconds since 1970 at which the string ends; its bytes |
-//!
-//! Other first bytes are for types to come; a record with one is refused, not guessed at.
+//! | 0 | set: 8 bytes follow, big-endian: milliseconds since 1970 at which the key expires |
+//! | 1, 2 | [`Form`] |
+//! | 3 to 7 | zero; other values are reserved for other types, and such a record is refused |
 
 use azekura::Error;
 
-const STAYS: u8 = 0;
+/// Bit of the first byte: the key expires.
 const EXPIRES: u8 = 1;
+/// The form lies above that bit.
+const FORM_SHIFT: u32 = 1;
 const EXPIRES_HEAD: usize = 9;
 /// Bytes of a record that say when it ends.
 pub(crate) const MAX_HEAD_BYTES: usize = EXPIRES_HEAD;
+
+/// How the value came about. Redis keeps values in different encodings for that reason, and `OBJECT ENCODING` shows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Form {
+    /// Stored whole: Redis holds it as a number if it is one.
+    #[default]
+    Assigned = 0,
+    /// Stored whole as text, also if it reads as a number: the result of `INCRBYFLOAT`.
+    Text = 1,
+    /// Changed in place (`APPEND`, `SETRANGE`, `SETBIT`), or the result of `BITOP`.
+    Changed = 2,
+}
+
+impl Form {
+    const ALL: [Self; 3] = [Self::Assigned, Self::Text, Self::Changed];
+}
 
 /// A stored value, borrowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordRef<'a> {
     /// Milliseconds since 1970.
     pub(crate) expires_ms: Option<u64>,
+    pub(crate) form: Form,
     pub(crate) value: &'a [u8],
 }
 
 impl<'a> RecordRef<'a> {
     pub(crate) fn decode(bytes: &'a [u8]) -> Result<Self, Error> {
-        match bytes.split_first() {
-            Some((&STAYS, value)) => Ok(Self { expires_ms: None, value }),
-            Some((&EXPIRES, rest)) => {
-                let (at, value) = rest.split_first_chunk().ok_or_else(|| unknown(bytes))?;
-                Ok(Self { expires_ms: Some(u64::from_be_bytes(*at)), value })
-            }
-            _ => Err(unknown(bytes)),
+        let (&first, rest) = bytes.split_first().ok_or_else(|| unknown(bytes))?;
+        let form = Form::ALL.get(usize::from(first >> FORM_SHIFT)).ok_or_else(|| unknown(bytes))?;
+        if first & EXPIRES == 0 {
+            return Ok(Self { expires_ms: None, form: *form, value: rest });
         }
+        let (at, value) = rest.split_first_chunk().ok_or_else(|| unknown(bytes))?;
+        Ok(Self { expires_ms: Some(u64::from_be_bytes(*at)), form: *form, value })
     }
 
     /// Bytes that it takes as it is stored.
@@ -57,6 +75,7 @@ fn unknown(bytes: &[u8]) -> Error {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) expires_ms: Option<u64>,
+    pub(crate) form: Form,
     pub(crate) value: Vec<u8>,
 }
 
@@ -65,14 +84,19 @@ pub(crate) const fn head_bytes(expires_ms: Option<u64>) -> usize {
     if expires_ms.is_some() { EXPIRES_HEAD } else { 1 }
 }
 
-/// Records up to this size are put together without asking for memory.
+/// Records up to this size are put together on the stack.
 const SMALL_BYTES: usize = 128;
 
-/// Hands the bytes of a record to `each`.
-pub(crate) fn encoded<T>(value: &[u8], expires_ms: Option<u64>, each: impl FnOnce(&[u8]) -> T) -> T {
-    let mut head = [STAYS; EXPIRES_HEAD];
+/// Lends the bytes of a record to `each`.
+pub(crate) fn encoded<T>(
+    value: &[u8],
+    expires_ms: Option<u64>,
+    form: Form,
+    each: impl FnOnce(&[u8]) -> T,
+) -> T {
+    let mut head = [(form as u8) << FORM_SHIFT; EXPIRES_HEAD];
     if let Some(at) = expires_ms {
-        head[0] = EXPIRES;
+        head[0] |= EXPIRES;
         head[1..].copy_from_slice(&at.to_be_bytes());
     }
     let head = &head[..head_bytes(expires_ms)];
@@ -92,13 +116,15 @@ mod tests {
 
     #[test]
     fn records_come_back_as_they_were() {
-        for expires_ms in [None, Some(0), Some(u64::MAX)] {
+        let ends = [None, Some(0), Some(u64::MAX)];
+        for (expires_ms, form) in ends.into_iter().flat_map(|at| Form::ALL.map(|form| (at, form))) {
             let long = [7; 1000];
             for value in
                 [&b""[..], b"\0\x01", b"value", &long[..118], &long[..119], &long[..127], &long[..128], &long]
             {
-                encoded(value, expires_ms, |bytes| {
-                    assert_eq!(RecordRef::decode(bytes).expect("whole"), RecordRef { expires_ms, value });
+                encoded(value, expires_ms, form, |bytes| {
+                    let record = RecordRef { expires_ms, form, value };
+                    assert_eq!(RecordRef::decode(bytes).expect("whole"), record);
                     assert_eq!(bytes.len(), head_bytes(expires_ms) + value.len());
                 });
             }
@@ -107,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_record_of_another_type_is_refused() {
-        for bytes in [&b""[..], b"\x02abc", b"\x01\0\0\0", b"\xff"] {
+        for bytes in [&b""[..], b"\x06abc", b"\x08abc", b"\x01\0\0\0", b"\xff"] {
             assert!(RecordRef::decode(bytes).is_err());
         }
     }

@@ -91,7 +91,7 @@ impl Reply {
                 out.push(b'-');
                 // A message may carry bytes of a client; a line break in it would end the reply.
                 let message = error.to_string();
-                out.extend(message.bytes().map(|b| if b < b' ' { b' ' } else { b }));
+                out.extend(message.bytes().map(|b| if matches!(b, b'\r' | b'\n') { b' ' } else { b }));
                 out.extend_from_slice(b"\r\n");
             }
         }
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn an_error_stays_on_its_line() {
-        let error = Reply::Error(CommandError::UnknownCommand("a\r\n+OK".into()));
+        let error = Reply::Error(CommandError::Protocol("a\r\n+OK".into()));
         assert_eq!(encoded(&error, Protocol::Resp2).matches("\r\n").count(), 1);
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Session;
 use super::connection::is_name;
 use crate::clients::Client;
-use crate::command::{integer, is_word};
+use crate::command::{self, integer, is_word};
 use crate::error::CommandError;
 use crate::resp::{Reply, Request};
 
@@ -33,10 +33,8 @@ impl Session {
             (b"GETREDIR", 2) => Ok(Reply::Integer(-1)),
             // Nothing is evicted, and no use of a key is noted.
             (b"NO-EVICT" | b"NO-TOUCH", 3) => Ok(Reply::OK),
-            _ => {
-                let word = String::from_utf8_lossy(&word[..word.len().min(64)]).into_owned();
-                Err(CommandError::UnknownSubcommand("client", word))
-            }
+            (b"HELP", 2) => Ok(command::help("client")),
+            _ => Err(CommandError::Syntax),
         }
     }
 

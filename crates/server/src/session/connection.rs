@@ -1,12 +1,19 @@
 //! Commands about the connection.
 
 use super::{MAX_FAILED_LOGINS, Session};
-use crate::command::{integer, is_word};
+use crate::command::{database_index, integer, is_word};
 use crate::error::CommandError;
 use crate::resp::{Protocol, Reply, Request};
 
 /// Longest name that a client may give itself or its library.
 const MAX_NAME_BYTES: usize = 256;
+
+/// `WAIT replicas milliseconds`: there are no replicas.
+pub(super) fn wait(request: Request<'_>) -> Result<Reply, CommandError> {
+    integer(request.arg(1))?;
+    let timeout = integer(request.arg(2)).map_err(|_| CommandError::Timeout)?;
+    if timeout < 0 { Err(CommandError::NegativeTimeout) } else { Ok(Reply::Integer(0)) }
+}
 
 /// `PING [message]`
 pub(super) fn ping(request: Request<'_>) -> Result<Reply, CommandError> {
@@ -19,7 +26,7 @@ pub(super) fn ping(request: Request<'_>) -> Result<Reply, CommandError> {
 
 /// `SELECT 0`
 pub(super) fn select(request: Request<'_>) -> Result<Reply, CommandError> {
-    if integer(request.arg(1))? == 0 { Ok(Reply::OK) } else { Err(CommandError::DatabaseIndex) }
+    database_index(request.arg(1)).map(|()| Reply::OK)
 }
 
 pub(super) fn is_name(name: &[u8]) -> Result<Vec<u8>, CommandError> {
@@ -34,6 +41,7 @@ impl Session {
             b"" if request.len() == 1 => self.protocol,
             b"2" => Protocol::Resp2,
             b"3" => Protocol::Resp3,
+            version if integer(version).is_err() => return Err(CommandError::ProtocolVersion),
             _ => return Err(CommandError::NoProto),
         };
         let (mut at, mut name) = (2, None);
@@ -77,6 +85,7 @@ impl Session {
     /// `AUTH [user] password`
     pub(super) fn auth(&mut self, request: Request<'_>) -> Result<Reply, CommandError> {
         match request.len() {
+            2 if self.shared.options.password.is_none() => Err(CommandError::AuthNotSet),
             2 => self.log_in(b"default", request.arg(1)),
             3 => self.log_in(request.arg(1), request.arg(2)),
             _ => Err(CommandError::Syntax),
@@ -85,9 +94,8 @@ impl Session {
     }
 
     fn log_in(&mut self, user: &[u8], given: &[u8]) -> Result<(), CommandError> {
-        let Some(password) = &self.shared.options.password else { return Err(CommandError::AuthNotSet) };
-        // Both are looked at whatever the one says.
-        let is_it = password.is(given);
+        // Both are compared, whatever the result of the one is. Without a password the default user logs in with any.
+        let is_it = self.shared.options.password.as_ref().is_none_or(|password| password.is(given));
         if is_it && user == b"default" {
             self.is_authenticated = true;
             return Ok(());

@@ -1,7 +1,8 @@
 //! `COMMAND`: what commands there are.
 
-use crate::command::{self, KeyPositions, Run, Spec, TABLE};
+use crate::command::{self, KeyPositions, Run, Spec, TABLE, is_word};
 use crate::error::CommandError;
+use crate::glob;
 use crate::resp::{Reply, Request};
 
 /// `COMMAND [COUNT | LIST | INFO name… | DOCS name… | GETKEYS command…]`
@@ -10,7 +11,8 @@ pub(super) fn command(request: Request<'_>) -> Result<Reply, CommandError> {
     match word.as_slice() {
         b"" => Ok(Reply::Array(TABLE.iter().map(entry).collect())),
         b"COUNT" => Ok(Reply::count(TABLE.len())),
-        b"LIST" => Ok(Reply::Array(TABLE.iter().map(|spec| Reply::text(spec.name)).collect())),
+        b"LIST" => list(request),
+        b"HELP" => Ok(command::help("command")),
         b"INFO" if request.len() == 2 => Ok(Reply::Array(TABLE.iter().map(entry).collect())),
         b"INFO" => {
             let found =
@@ -21,15 +23,45 @@ pub(super) fn command(request: Request<'_>) -> Result<Reply, CommandError> {
         b"DOCS" => {
             Ok(Reply::Map(request.from(2).filter_map(command::find).map(|(_, spec)| docs(spec)).collect()))
         }
-        b"GETKEYS" if request.len() > 2 => keys_of(request),
-        _ => {
-            let word = String::from_utf8_lossy(&word[..word.len().min(64)]).into_owned();
-            Err(CommandError::UnknownSubcommand("command", word))
-        }
+        _ => keys_of(request),
     }
 }
 
-/// Name, arity, flags, positions of keys, then what Redis 7 has and we leave empty: categories, tips, key specifications, subcommands.
+/// `COMMAND LIST [FILTERBY MODULE name | ACLCAT category | PATTERN pattern]`
+fn list(request: Request<'_>) -> Result<Reply, CommandError> {
+    let names = |is_wanted: &dyn Fn(&Spec) -> bool| {
+        let wanted = TABLE.iter().filter(|spec| is_wanted(spec));
+        Ok(Reply::Array(wanted.map(|spec| Reply::text(spec.name)).collect()))
+    };
+    if request.len() == 2 {
+        return names(&|_| true);
+    }
+    if request.len() != 5 || !is_word(request.arg(2), "FILTERBY") {
+        return Err(CommandError::Syntax);
+    }
+    let (kind, value) = (request.arg(3), request.arg(4).to_ascii_lowercase());
+    match kind.to_ascii_uppercase().as_slice() {
+        b"MODULE" => names(&|_| false),
+        b"ACLCAT" => names(&|spec| categories(spec).iter().any(|name| name.as_bytes() == value)),
+        b"PATTERN" => names(&|spec| glob::matches(&value, spec.name.as_bytes())),
+        _ => Err(CommandError::Syntax),
+    }
+}
+
+/// The categories of access control that Redis puts such a command into, as far as they follow from the table.
+fn categories(spec: &Spec) -> Vec<&'static str> {
+    let group = match spec.group {
+        "generic" => Some("keyspace"),
+        "transactions" => Some("transaction"),
+        group @ ("string" | "bitmap" | "connection") => Some(group),
+        _ => None,
+    };
+    let is_data = !matches!(spec.run, Run::Session(_));
+    let access = if spec.is_write { "write" } else { "read" };
+    group.into_iter().chain(is_data.then_some(access)).collect()
+}
+
+/// Name, arity, flags, positions of keys, categories, then what Redis 7 has and we leave empty: tips, key specifications, subcommands.
 fn entry(spec: &Spec) -> Reply {
     let mut flags = vec![Reply::Simple(if spec.is_write { "write" } else { "readonly" })];
     if matches!(spec.run, Run::Session(command) if !command.is_plain()) {
@@ -43,7 +75,7 @@ fn entry(spec: &Spec) -> Reply {
         Reply::Integer(first),
         Reply::Integer(last),
         Reply::Integer(step),
-        Reply::Array(Vec::new()),
+        Reply::Array(categories(spec).into_iter().map(|name| Reply::text(format!("@{name}"))).collect()),
         Reply::Array(Vec::new()),
         Reply::Array(Vec::new()),
         Reply::Array(Vec::new()),

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use azekura::Durability;
 
-use crate::command::{TABLE, is_word};
+use crate::command::{self, TABLE, is_word};
 use crate::error::CommandError;
 use crate::glob;
 use crate::options::ServerOptions;
@@ -16,11 +16,9 @@ use crate::server::Shared;
 const REDIS_VERSION: &str = "7.2.0";
 
 /// `TIME`
-pub(super) fn time(now_ms: u64) -> Reply {
-    Reply::Array(vec![
-        Reply::text((now_ms / 1000).to_string()),
-        Reply::text((now_ms % 1000 * 1000).to_string()),
-    ])
+pub(super) fn time(now_us: u64) -> Reply {
+    let parts = [now_us / 1_000_000, now_us % 1_000_000];
+    Reply::Array(parts.map(|part| Reply::text(part.to_string())).to_vec())
 }
 
 /// `CONFIG GET pattern…`, `CONFIG RESETSTAT`; what is set when the server starts cannot be changed.
@@ -32,10 +30,8 @@ pub(super) fn config(shared: &Shared, request: Request<'_>) -> Result<Reply, Com
     if is_word(request.arg(1), "SET") || is_word(request.arg(1), "REWRITE") {
         return Err(CommandError::Setting);
     }
-    if !is_word(request.arg(1), "GET") || request.len() < 3 {
-        let word = request.arg(1);
-        let word = String::from_utf8_lossy(&word[..word.len().min(64)]).into_owned();
-        return Err(CommandError::UnknownSubcommand("config", word));
+    if is_word(request.arg(1), "HELP") {
+        return Ok(command::help("config"));
     }
     let is_wanted = |name: &str| {
         request.from(2).any(|pattern| glob::matches(&pattern.to_ascii_lowercase(), name.as_bytes()))

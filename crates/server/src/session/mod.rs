@@ -142,15 +142,25 @@ impl Session {
             Err(error) => {
                 self.client.count_request();
                 self.land(out);
-                if let Some(queue) = &mut self.queue {
-                    queue.is_spoilt = true;
-                }
                 self.shared.counters.refused.inc();
-                Err(error)
+                Err(self.spoil(error))
             }
         };
         reply.unwrap_or_else(Reply::Error).encode(self.protocol, out);
         if self.ends { Flow::Ends } else { Flow::Goes }
+    }
+
+    /// A request was refused before it ran: `EXEC` will do nothing. A refused `EXEC` ends the queue itself.
+    fn spoil(&mut self, error: CommandError) -> CommandError {
+        if matches!(&error, CommandError::Arity(name) if name == "exec") {
+            self.queue = None;
+            self.unwatch();
+            return CommandError::ExecArity;
+        }
+        if let Some(queue) = &mut self.queue {
+            queue.is_spoilt = true;
+        }
+        error
     }
 
     /// Runs a request in the group, if it may and can.
@@ -210,7 +220,6 @@ impl Session {
     /// The command that is asked for, if it may run at all.
     fn admit(&self, request: Request<'_>) -> Result<(usize, &'static Spec), CommandError> {
         let name = request.arg(0);
-        let lossy = || String::from_utf8_lossy(&name[..name.len().min(64)]).into_owned();
         // Relaxed: our own note. Clients say the same command again and again.
         let found = command::find_near(name, self.client.last_command.load(Relaxed));
         let opens = |spec: &Spec| {
@@ -220,8 +229,12 @@ impl Session {
         if !self.is_authenticated && !found.is_some_and(|(_, spec)| opens(spec)) {
             return Err(CommandError::NoAuth);
         }
-        let (at, spec) = found.ok_or_else(|| CommandError::UnknownCommand(lossy()))?;
-        if spec.takes(request.len()) { Ok((at, spec)) } else { Err(CommandError::Arity(spec.name.into())) }
+        let (at, spec) = found.ok_or_else(|| unknown(request))?;
+        if !spec.takes(request.len()) {
+            return Err(CommandError::Arity(spec.name.into()));
+        }
+        command::check_subcommand(spec, request)?;
+        Ok((at, spec))
     }
 
     fn dispatch(
@@ -260,15 +273,17 @@ impl Session {
             SessionCommand::Echo => Ok(Reply::Bulk(request.arg(1).to_vec())),
             SessionCommand::Select => connection::select(request),
             SessionCommand::Client => self.client_command(request),
-            SessionCommand::Time => Ok(info::time(self.shared.engine.clock.now_ms())),
-            // There are no other copies yet.
-            SessionCommand::Wait => Ok(Reply::Integer(0)),
+            SessionCommand::Time => Ok(info::time(self.shared.engine.clock.now_us())),
+            SessionCommand::Wait => connection::wait(request),
             SessionCommand::Role => {
                 Ok(Reply::Array(vec![Reply::text("master"), Reply::Integer(0), Reply::Array(Vec::new())]))
             }
             SessionCommand::Info => Ok(info::info(&self.shared, request)),
             SessionCommand::Config => info::config(&self.shared, request),
             SessionCommand::Command => describe::command(request),
+            SessionCommand::Cluster => info::cluster_command(request),
+            SessionCommand::Auth => self.auth(request),
+            SessionCommand::Unwatch => Ok(self.unwatch()),
             _ => Err(CommandError::Syntax),
         }
     }
@@ -290,19 +305,20 @@ impl Session {
             (None, Open::None) => None,
         };
         let ends_it = matches!(command, Exec | Discard | Commit | Abort | Txn | Reset | Quit);
+        match (command, &self.queue) {
+            (Multi, Some(_)) => return Err(CommandError::NestedMulti),
+            (Watch, Some(_)) => return Err(CommandError::WatchInMulti),
+            _ => {}
+        }
         if let (Some(inside), false) = (is_inside, ends_it) {
-            if let Some(queue) = &mut self.queue
-                && !matches!(command, Multi | Watch)
-            {
+            if let Some(queue) = &mut self.queue {
                 queue.is_spoilt = true;
             }
             return Err(CommandError::NotInside(spec.name.to_ascii_uppercase(), inside));
         }
         match command {
-            Cluster => info::cluster_command(request),
             AzCluster => self.shared.cluster.get().ok_or(CommandError::Alone)?.administer(request),
             Hello => self.hello(request),
-            Auth => self.auth(request),
             Reset => Ok(self.reset()),
             Quit => {
                 self.ends = true;
@@ -312,7 +328,6 @@ impl Session {
             Exec => self.exec(pending),
             Discard => self.discard(),
             Watch => self.watch(request, pending),
-            Unwatch => Ok(self.unwatch()),
             Begin => self.begin(request, 1),
             Commit => self.commit(pending),
             Abort => self.abort(),
@@ -320,6 +335,22 @@ impl Session {
             _ => Err(CommandError::Syntax),
         }
     }
+}
+
+/// The refusal of a command that does not exist, with the beginning of its arguments.
+fn unknown(request: Request<'_>) -> CommandError {
+    /// Bytes of the name that are shown, and about so many of the arguments.
+    const MAX_SHOWN: usize = 128;
+    let mut arguments = Vec::new();
+    for argument in request.from(1) {
+        if arguments.len() >= MAX_SHOWN {
+            break;
+        }
+        let shown = command::beginning(argument, MAX_SHOWN - arguments.len());
+        arguments.extend([b"'", shown, b"' "].concat());
+    }
+    let arguments = String::from_utf8_lossy(&arguments).into_owned();
+    CommandError::UnknownCommand { name: command::short_text(request.arg(0)), arguments }
 }
 
 impl Drop for Session {

@@ -9,7 +9,7 @@ use azekura::{Durability, Transaction};
 
 use super::Session;
 use crate::cluster::{Bytes, Cluster, Interactive, StepError, Watched};
-use crate::command::{Run, Spec, is_word};
+use crate::command::{self, Run, Spec, is_word};
 use crate::engine::{Pending, run_inside};
 use crate::error::{CommandError, Failure};
 use crate::keyspace::Keyspace;
@@ -216,8 +216,7 @@ impl Session {
         } else if is_word(word, "ABORT") && request.len() == 2 {
             self.abort()
         } else if !is_word(word, "BEGIN") {
-            let word = String::from_utf8_lossy(&word[..word.len().min(64)]).into_owned();
-            Err(CommandError::UnknownSubcommand("az.txn", word))
+            Err(CommandError::UnknownWord("az.txn", command::short_text(word)))
         } else if self.queue.is_some() {
             Err(CommandError::NotInside("AZ.TXN BEGIN".into(), "MULTI"))
         } else if matches!(self.open, Open::None) {

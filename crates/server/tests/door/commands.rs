@@ -126,7 +126,7 @@ fn numbers_count_and_refuse_to_overflow() {
          INCRBY n 41 => :42
          DECR n => :41
          DECRBY n 50 => :-9
-         DECRBY n -9223372036854775808 => -ERR increment or decrement would overflow
+         DECRBY n -9223372036854775808 => -ERR decrement would overflow
          SET n 9223372036854775807 => OK
          INCR n => -ERR increment or decrement would overflow
          GET n => 9223372036854775807
@@ -135,7 +135,7 @@ fn numbers_count_and_refuse_to_overflow() {
          INCRBY n 1.5 => -ERR value is not an integer…
          INCRBYFLOAT f 10.5 => 10.5
          INCRBYFLOAT f -0.5 => 10
-         INCRBYFLOAT f 1e400 => -ERR increment would produce NaN or Infinity
+         INCRBYFLOAT f inf => -ERR increment would produce NaN or Infinity
          INCRBYFLOAT n 1 => -ERR value is not a valid float",
     );
 }
@@ -249,7 +249,7 @@ fn connections_and_the_server_tell_about_themselves() {
          CONFIG GET append* => [appendfsync always appendonly yes]
          CONFIG SET save 1 => -ERR settings are given when the server starts…
          COMMAND COUNT => :80
-         COMMAND INFO get nope => [[get :2 [readonly] :1 :1 :1 [] [] [] []] nil-array]
+         COMMAND INFO get nope => [[get :2 [readonly] :1 :1 :1 [@string @read] [] [] []] nil-array]
          COMMAND GETKEYS MSET a 1 b 2 => [a b]
          COMMAND GETKEYS PING => -ERR The command has no key arguments
          COMMAND DOCS get => [get [summary The value of a key. since 0.1.0 group string]]
@@ -271,8 +271,8 @@ fn connections_and_the_server_tell_about_themselves() {
          TIME => [1700000000 0]
          HELLO 4 => -NOPROTO…
          HELLO 3 => [server azekura version…
-         AUTH x => -ERR AUTH called without any password configured…
-         NOSUCH a => -ERR unknown command 'NOSUCH'
+         AUTH x => -ERR AUTH <password> called without any password configured…
+         NOSUCH a => -ERR unknown command 'NOSUCH', with args beginning with: 'a'…
          GET => -ERR wrong number of arguments for 'get' command
          RESET => RESET
          QUIT => OK",
@@ -298,7 +298,7 @@ fn keys_and_values_may_be_any_bytes_within_their_bounds() {
     assert_eq!(client.ask_raw(&[b"SET".as_slice(), b"large", &large]), "OK");
     assert_eq!(client.ask_raw(&[b"STRLEN".as_slice(), b"large"]), ":100000");
     assert!(client.ask_raw(&[b"APPEND".as_slice(), b"large", b"x"]).starts_with("-ERR string exceeds"));
-    let long = vec![b'k'; door.db.max_key_bytes() + 1];
+    let long = vec![b'k'; door.db.max_key_bytes() - 8 + 1];
     assert!(client.ask_raw(&[b"SET".as_slice(), &long, b"x"]).starts_with("-ERR a key has"));
     assert_eq!(client.ask_raw(&[b"SET".as_slice(), &long[1..], b"x"]), "OK");
     assert_eq!(client.ask_raw(&[b"GET".as_slice(), &long]), "nil");
@@ -308,7 +308,7 @@ fn keys_and_values_may_be_any_bytes_within_their_bounds() {
     assert_eq!(client.ask_raw(&[b"AZ.COUNT".as_slice(), &bound, &bound]), ":0");
     assert_eq!(
         client.ask_raw(&[b"AZ.RANGE".as_slice(), b"-", &bound, b"REV", b"LIMIT", b"1", b"KEYS"]).len(),
-        1026
+        1018
     );
     assert_eq!(client.ask_raw(&[b"KEYS".as_slice(), &long]), "[]");
     // One key too long: nothing of the command happens.
@@ -341,7 +341,7 @@ fn a_scan_returns_each_key_that_stays_once_and_in_order_while_others_come_and_go
         client.ask(&format!("DEL other:{}", turn / 2));
     }
     assert_eq!(seen, (0..300).map(name).collect::<Vec<_>>());
-    for wrong in ["x", "-1", "123456789"] {
+    for wrong in ["x", "-1", "7", "18446744073709551615", "18446744073709551616"] {
         assert!(client.ask(&format!("SCAN {wrong}")).starts_with("-ERR invalid cursor"), "{wrong}");
     }
     assert!(client.ask("SCAN 0 COUNT 0").starts_with("-ERR syntax"));

@@ -79,7 +79,10 @@ fn ends_are_set_kept_moved_and_taken_off() {
         ("EXPIRE a 100 LT".into(), ":1".into()),
         ("EXPIRE a 200 NX".into(), ":0".into()),
         ("EXPIRE a 200 GT".into(), ":1".into()),
-        ("EXPIRE a 200 NX XX".into(), "-ERR syntax error".into()),
+        (
+            "EXPIRE a 200 NX XX".into(),
+            "-ERR NX and XX, GT or LT options at the same time are not compatible".into(),
+        ),
         (format!("EXPIREAT a {}", at(50_000)), ":1".into()),
         ("TTL a".into(), ":50".into()),
         (format!("PEXPIREAT a {}", BEGAN_MS + 500), ":1".into()),

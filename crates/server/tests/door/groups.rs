@@ -118,7 +118,7 @@ fn what_comes_between_them_sees_those_before_and_not_those_after() {
         "OK",
         "d",
         "OK",
-        "-ERR unknown command 'NOSUCH'",
+        "-ERR unknown command 'NOSUCH', with args beginning with: ",
         "2",
     ];
     for _ in 0..20 {

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
+mod answers;
 mod clients;
 mod commands;
 mod expiry;
@@ -9,6 +10,7 @@ mod failure;
 mod groups;
 mod model;
 mod reactors;
+mod scan;
 mod security;
 mod serial;
 mod stop;

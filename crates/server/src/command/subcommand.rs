@@ -1,0 +1,43 @@
+//! Commands of several words: which second words there are, and how many arguments each takes.
+
+use super::Spec;
+use super::arguments::short_text;
+use crate::error::CommandError;
+use crate::resp::{Reply, Request};
+
+/// A second word, in lower case, and the number of arguments with both words: at least so many if negative.
+type Subcommand = (&'static str, i16);
+
+/// The second words of each such command.
+#[rustfmt::skip] // a table
+const CONTAINERS: &[(&str, &[Subcommand])] = &[
+    ("client", &[("id", 2), ("getname", 2), ("setname", 3), ("setinfo", 4), ("info", 2), ("list", -2), ("kill", -3), ("unblock", -3),
+                 ("getredir", 2), ("no-evict", 3), ("no-touch", 3), ("help", 2)]),
+    ("command", &[("count", 2), ("list", -2), ("info", -2), ("docs", -2), ("getkeys", -3), ("help", 2)]),
+    ("config", &[("get", -3), ("set", -4), ("rewrite", 2), ("resetstat", 2), ("help", 2)]),
+    ("memory", &[("usage", -3), ("help", 2)]),
+    ("object", &[("encoding", 3), ("refcount", 3), ("idletime", 3), ("help", 2)]),
+];
+
+/// Refuses a request with an unknown second word, or with too few or too many arguments for it.
+pub(crate) fn check(spec: &Spec, request: Request<'_>) -> Result<(), CommandError> {
+    let container = CONTAINERS.iter().find(|(name, _)| *name == spec.name);
+    let (Some((_, words)), true) = (container, request.len() > 1) else { return Ok(()) };
+    let given = request.arg(1);
+    let Some((word, arity)) = words.iter().find(|(word, _)| given.eq_ignore_ascii_case(word.as_bytes()))
+    else {
+        return Err(CommandError::UnknownSubcommand(spec.name, short_text(given)));
+    };
+    let is_fine = super::fits(*arity, request.len());
+    if is_fine { Ok(()) } else { Err(CommandError::Arity(format!("{}|{word}", spec.name))) }
+}
+
+/// `HELP` behind such a command.
+pub(crate) fn help(name: &str) -> Reply {
+    let words =
+        CONTAINERS.iter().find(|(container, _)| *container == name).map_or(&[][..], |(_, words)| words);
+    let name = name.to_ascii_uppercase();
+    let head = format!("{name} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:");
+    let lines = words.iter().map(|(word, _)| word.to_ascii_uppercase());
+    Reply::Array(std::iter::once(head).chain(lines).map(Reply::text).collect())
+}
